@@ -1,0 +1,64 @@
+# Everything is made from Python (>= 3.11, with venv), a Rust toolchain and make. `make help` lists
+# the targets; PYTHON, VENV, CARGO_TARGET_DIR and JOBS may be given on the command line.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+
+bin := $(abspath $(VENV))/bin
+python_sources := python tests/python benches
+
+# pyo3's build script asks this interpreter for its layout.
+export PYO3_PYTHON := $(bin)/python
+export CARGO_TARGET_DIR
+# No installer may pick another environment than ours.
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check-rust check-python test-newest bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
+
+demo: $(VENV)/.installed-demo ## trace a GPT training step with jax and with jaxide and compare
+	$(bin)/python -m jaxide demo
+
+test: check-rust check-python ## run all checks
+
+check-rust: $(VENV)/.created ## format, lints, Rust tests
+	cargo fmt --all --check
+	cargo clippy --all-targets -- --deny warnings
+	cargo clippy --all-targets --features python -- --deny warnings
+	cargo test
+
+check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
+	$(bin)/ruff check $(python_sources)
+	$(bin)/ruff format --check $(python_sources)
+	$(bin)/mypy
+	$(bin)/python -m mypy.stubtest jaxide._core
+	$(bin)/python -m pytest --numprocesses $(JOBS)
+
+test-newest: ## run all checks on the newest Python and jax
+	scripts/newest
+
+bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
+	$(bin)/python benches/tracing.py
+	$(bin)/python benches/scale.py
+
+clean: ## remove all that was made
+	rm -rf target dist .venv .newest .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f python/jaxide/_core.*.so
+	find $(python_sources) -name __pycache__ -prune -exec rm -rf {} +
+
+# Stamps: an environment is made once, and the extension built when a source of it changes.
+
+$(VENV)/.created:
+	@command -v cargo >/dev/null || { echo "jaxide is built with Rust: install cargo first" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.installed-%: $(VENV)/.created Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
+	$(bin)/python -m pip install --quiet --editable '.[$*]'
+	touch $@

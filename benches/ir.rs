@@ -1,0 +1,85 @@
+//! What the arena costs per equation, from 10^2 to 10^6 equations: `cargo bench`.
+
+use std::hint::black_box;
+
+use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use jaxide::ir::{
+    ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, Params,
+    Program, Source, verify,
+};
+
+const SIZES: [u32; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
+
+/// A chain of equations: each has the last two results as operands and a traceback of its own.
+/// A handle is held on the last result alone, as by a loop that overwrites its variable.
+fn build(dce: DeadCode, equations: u32) -> Program {
+    let mut builder = Builder::new(dce);
+    let ty = builder.ty(ArrayType::new(DType::Float32, [Dim::Static(8)]).into());
+    let primitive = builder.primitive("add", false, ForeignId::from_u32(0));
+    let params = builder.params(Params::default());
+    let context = builder.context(ForeignId::from_u32(1));
+    let mut dropped = Vec::new();
+    let mut previous = builder.invar(ty).unwrap();
+    let mut last = builder.invar(ty).unwrap();
+    builder.retain(last);
+    for number in 0..equations {
+        let traceback = Some(ForeignId::from_u32(number));
+        let source = builder.source(Source { traceback, name_stack: None });
+        let operands = [Atom::var(previous), Atom::var(last)];
+        let eqn = builder
+            .eqn(primitive, params, &operands, &[ty], EffectsId::NONE, source, context)
+            .unwrap();
+        let (out, _) = builder.outvars_of(eqn);
+        builder.retain(out);
+        builder.release(last, &mut dropped);
+        (previous, last) = (last, out);
+    }
+    builder.finish(&[last.into()], DebugInfo::default(), EffectsId::NONE).unwrap()
+}
+
+/// Reads every operand's type and every output.
+fn traverse(program: &Program) -> u64 {
+    let mut sum = 0;
+    for eqn in program.eqns() {
+        for &atom in program.eqn_invars(eqn) {
+            sum += u64::from(program.atom_type(atom).as_u32());
+        }
+        for var in program.eqn_outvars(eqn) {
+            sum += u64::from(var.as_u32());
+        }
+    }
+    sum
+}
+
+fn over_sizes(c: &mut Criterion, name: &str, mut measure: impl FnMut(&mut Bencher<'_>, u32)) {
+    let mut group = c.benchmark_group(name);
+    for equations in SIZES {
+        group.throughput(Throughput::Elements(equations.into()));
+        group.bench_function(BenchmarkId::from_parameter(equations), |b| measure(b, equations));
+    }
+    group.finish();
+}
+
+fn benchmark(c: &mut Criterion) {
+    over_sizes(c, "build, keeping dead code", |b, equations| {
+        b.iter_with_large_drop(|| build(DeadCode::Keep, equations));
+    });
+    over_sizes(c, "build, removing dead code", |b, equations| {
+        b.iter_with_large_drop(|| build(DeadCode::RemoveUnreferenced, equations));
+    });
+    over_sizes(c, "verify", |b, equations| {
+        let program = build(DeadCode::Keep, equations);
+        b.iter(|| verify(black_box(&program)).unwrap());
+    });
+    over_sizes(c, "traverse", |b, equations| {
+        let program = build(DeadCode::Keep, equations);
+        b.iter(|| traverse(black_box(&program)));
+    });
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = benchmark
+}
+criterion_main!(benches);

@@ -1,0 +1,35 @@
+"""Markdown tables, put between their markers in docs/performance.md."""
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+PERFORMANCE = Path(__file__).parent.parent / "docs" / "performance.md"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose first column is left-aligned and the others right-aligned."""
+    lines = [header, [":--", *["--:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def provenance(script: str) -> str:
+    """The line that says what made a table, and with what."""
+    return (
+        f"Made by `make bench` (`{script}`) with jaxide {version('jaxide')}, jax {version('jax')}, "
+        f"CPython {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores."
+    )
+
+
+def replace_section(name: str, content: str, path: Path = PERFORMANCE) -> None:
+    """Puts `content` between the markers of section `name` in the document at `path`."""
+    begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+    section = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    text = path.read_text(encoding="utf-8")
+    if len(section.findall(text)) != 1:
+        raise ValueError(f"{path.name} must hold the markers of section {name!r} exactly once")
+    replacement = f"{begin}\n{content}\n{end}"
+    path.write_text(section.sub(lambda _: replacement, text), encoding="utf-8")

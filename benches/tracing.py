@@ -1,0 +1,111 @@
+"""Tracing speed of jaxide against stock jax, over all workloads.
+
+A *warm retrace* traces the same program through a new function object, the caches of both tracers
+being filled; stock and jaxide take turns in one process, and the ratio is the median of the ratios
+of neighbours. It is measured as traced, and again with every equation of the result read, nested
+ones included, since what is filled on demand is paid for by whoever reads it. A *cold* trace is
+the first one of a fresh process, after the arguments exist.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax._src.core import jaxprs_in_params
+
+import jaxide
+import report
+import workloads
+from jaxide._demo import pairwise_ratio, warm_retraces
+
+TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr}
+
+
+def read_equations(jaxpr: Any) -> int:
+    """Reads every field of every equation, nested ones included; returns how many there are."""
+    count = 0
+    pending = [jaxpr]
+    while pending:
+        for eqn in pending.pop().eqns:
+            _ = eqn.primitive, eqn.invars, eqn.outvars, eqn.effects, eqn.source_info, eqn.ctx
+            pending.extend(jaxprs_in_params(eqn.params))
+            count += 1
+    return count
+
+
+def cold_seconds(tracer: str, workload: str) -> float:
+    """Seconds of the first trace of a fresh process."""
+    command = [sys.executable, __file__, "--cold", tracer, workload]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def trace_cold(tracer: str, workload: str) -> float:
+    """What the fresh process does: makes the arguments, then traces once."""
+    fun, args = workloads.ALL[workload]()
+    jax.block_until_ready(args)
+    start = time.perf_counter()
+    TRACERS[tracer](fun)(*args)
+    return time.perf_counter() - start
+
+
+def milliseconds(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds) * 1e3:.1f}"
+
+
+def ratio(stock: Sequence[float], ours: Sequence[float]) -> str:
+    return f"{pairwise_ratio(stock, ours):.2f}x"
+
+
+def measure(workload: str, make: Callable[[], Any], rounds: int, processes: int) -> list[str]:
+    """The row of one workload."""
+    fun, args = make()
+    stock_jaxpr, our_jaxpr = (make_jaxpr(fun)(*args) for make_jaxpr in TRACERS.values())
+    identical = str(stock_jaxpr) == str(our_jaxpr)
+    equations = f"{len(stock_jaxpr.eqns):,} / {read_equations(stock_jaxpr):,}"
+    del stock_jaxpr, our_jaxpr
+
+    tracers = list(TRACERS.values())
+    warm = warm_retraces(tracers, fun, args, rounds=rounds)
+    read = warm_retraces(tracers, fun, args, rounds=rounds, read=read_equations)
+    by_process = [[cold_seconds(tracer, workload) for tracer in TRACERS] for _ in range(processes)]
+    cold = list(zip(*by_process, strict=True))
+    cells = [
+        cell
+        for stock, ours in (warm, read, cold)
+        for cell in (milliseconds(stock), milliseconds(ours), ratio(stock, ours))
+    ]
+    return [workload, equations, "yes" if identical else "**NO**", *cells]
+
+
+def main() -> int:
+    """Prints the table and puts it into the document; fails if a text differs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help="warm retraces of each tracer")
+    parser.add_argument("--processes", type=int, default=3, help="fresh processes of each tracer")
+    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
+    parser.add_argument("--cold", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cold:
+        print(trace_cold(*options.cold))
+        return 0
+
+    rows = []
+    for workload in options.only or workloads.ALL:
+        rows.append(measure(workload, workloads.ALL[workload], options.rounds, options.processes))
+        print(*rows[-1], sep="  ", flush=True)
+    header = ["workload", "equations: top / all", "identical"]
+    for kind in ("warm", "warm, read", "cold"):
+        header += [f"{kind}: jax, ms", "jaxide, ms", "ratio"]
+    if not options.only:
+        content = [report.table(header, rows), report.provenance("benches/tracing.py")]
+        report.replace_section("tracing", "\n\n".join(content))
+    return 0 if all(row[2] == "yes" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,401 @@
+"""Everything that depends on jax's version: the only file that branches on it.
+
+The trace leans on private parts of jax. ``load`` looks each of them up and checks that it is what
+the trace was written against: classes by their slots, functions by their parameter names. Anything
+else is a ``Mismatch``: jaxide then says so once and hands every trace to stock jax.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax import dtypes as _public_dtypes
+
+from jaxide import _core
+
+SUPPORTED = "jax 0.10.2 to 0.12"
+
+
+class Mismatch(Exception):
+    """A private symbol of jax is missing or not what the trace was written against."""
+
+
+class JaxideFallbackWarning(UserWarning):
+    """jaxide does not know this jax and leaves tracing to it."""
+
+
+def _module(name: str) -> types.ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Mismatch(f"{name} ({error})") from None
+
+
+def _symbol(path: str) -> Any:
+    """The object at ``module:attribute.attribute`` below ``jax._src``."""
+    module, _, attributes = path.partition(":")
+    found: Any = _module(f"jax._src.{module}")
+    for attribute in attributes.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            raise Mismatch(f"jax._src.{path} is missing") from None
+    return found
+
+
+def _function(path: str, *signatures: str) -> Any:
+    """The function at ``path``, whose parameters read like one of ``signatures``."""
+    function = _symbol(path)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise Mismatch(f"jax._src.{path} has no signature ({error})") from None
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    names = " ".join(stars.get(p.kind, "") + p.name for p in parameters)
+    if names not in signatures:
+        raise Mismatch(f"jax._src.{path} takes ({names}), not ({' or '.join(signatures)})")
+    return function
+
+
+def _slotted(path: str, *layouts: str) -> Any:
+    """The class at ``path``, whose own ``__slots__`` read like one of ``layouts``."""
+    cls = _symbol(path)
+    own = vars(cls).get("__slots__")
+    slots = "no __slots__" if own is None else " ".join(own)
+    if slots not in layouts:
+        raise Mismatch(f"jax._src.{path} has the slots ({slots}), not ({' or '.join(layouts)})")
+    return cls
+
+
+def _methods(path: str, **signatures: str) -> None:
+    """Checks methods that the trace overrides or calls."""
+    for name, signature in signatures.items():
+        _function(f"{path}.{name}", *signature.split(" | "))
+
+
+def _optional(path: str) -> Any:
+    try:
+        return _symbol(path)
+    except Mismatch:
+        return None
+
+
+def _load() -> types.SimpleNamespace:
+    """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
+    pe, core = "interpreters.partial_eval", "core"
+
+    tracer = _slotted(
+        f"{pe}:DynamicJaxprTracer",
+        "val mutable_qdd parent _debug_info",
+        "val parent _debug_info",
+    )
+    trace = _slotted(f"{pe}:DynamicJaxprTrace", "frame tag parent_trace")
+    _slotted(f"{core}:Tracer", "__weakref__ _trace _line_info aval")
+    _slotted(f"{core}:Trace", "__weakref__ _invalidated _weakref requires_low")
+    _methods(
+        f"{pe}:DynamicJaxprTracer",
+        __init__="self trace aval val line_info parent",
+        full_lower="self",
+        get_referent="self",
+        get_const="self",
+        _origin_msg="self",
+    )
+    _methods(
+        f"{pe}:DynamicJaxprTrace",
+        __init__="self debug_info parent_trace lower auto_dce",
+        invalidate="self",
+        to_jaxpr_tracer="self x source_info",
+        var_to_tracer="self var source_info parent",
+        new_arg="self aval source_info",
+        make_eqn="self in_tracers out_avals primitive params effects source_info ctx",
+        emit_eqn="self in_tracers out_avals primitive params effects source_info ctx",
+        new_const="self c source_info aval",
+        _new_const="self aval c source_info",
+        get_const="self tracer",
+        stage_value="self val",
+        process_primitive="self primitive tracers params",
+        default_process_primitive="self primitive tracers params source_info",
+        process_custom_jvp_call="self prim fun jvp tracers symbolic_zeros",
+        process_custom_vjp_call="self prim fun fwd bwd tracers out_trees symbolic_zeros",
+        to_jaxpr="self out_tracers debug_info source_info",
+    )
+    _slotted(
+        f"{pe}:JaxprStackFrame",
+        "gensym constid_to_tracer constvar_to_val tracing_eqns invars effects debug_info is_high "
+        "mutable_qdds auto_dce",
+        "gensym constid_to_tracer constvar_to_val tracing_eqns invars effects debug_info is_high "
+        "auto_dce",
+    )
+    _methods(
+        f"{pe}:JaxprStackFrame",
+        add_eqn="self eqn",
+        get_eqns="self",
+        to_jaxpr="self trace out_tracers debug_info source_info",
+        newvar="self aval",
+        find_progenitors="self tracer",
+    )
+    _function(f"{pe}:TracingEqn.__init__",
+              "self in_tracers outvars primitive params effects source_info ctx")
+    _methods(
+        f"{core}:Primitive",
+        bind="self *args **params",
+        bind_with_trace="self trace args avals params",
+        is_high="self *avals **params",
+    )
+    jaxpr = _slotted(
+        f"{core}:Jaxpr",
+        "__weakref__ _constvars _invars _outvars _eqns _effects _debug_info _is_high",
+        "__weakref__ _all_invars _outvars _eqns _effects _debug_info _is_high _consts",
+    )
+    _function(
+        f"{core}:Jaxpr.__init__",
+        "self constvars invars outvars eqns effects debug_info is_high",
+        "self constvars invars outvars eqns effects debug_info is_high consts",
+    )
+    lax = "lax.lax"
+    rules = _symbol(f"{pe}:custom_staging_rules")
+    forwarding = _symbol(f"{pe}:forwarding_rules")
+    bind = _symbol(f"{core}:Primitive.bind")
+    convert_bind = _function(f"{lax}:_convert_element_type_bind_with_trace",
+                             "trace args avals params")
+    convert_p = _symbol(f"{lax}:convert_element_type_p")
+    binding_trace = _BINDING_TRACE()
+
+    return types.SimpleNamespace(
+        tracer_type=tracer,
+        trace_type=trace,
+        any_tracer_type=_symbol(f"{core}:Tracer"),
+        jaxpr_type=jaxpr,
+        closed_jaxpr_type=_symbol(f"{core}:ClosedJaxpr"),
+        var_type=_slotted(f"{core}:Var", "aval initial_qdd final_qdd", "aval"),
+        literal_type=_slotted(f"{core}:Literal", "val aval"),
+        eqn_type=_slotted(
+            f"{core}:JaxprEqn", "invars outvars primitive params effects source_info ctx"
+        ),
+        tracing_eqn_type=_symbol(f"{pe}:TracingEqn"),
+        shaped_array_type=_interned_aval(),
+        source_info_type=_slotted("source_info_util:SourceInfo", "traceback name_stack"),
+        input_effect_type=_symbol("effects:JaxprInputEffect"),
+        primitive_type=_symbol(f"{core}:Primitive"),
+        aval_qdd_type=_optional(f"{core}:AvalQDD"),
+        mutable_qdd_type=_optional(f"{core}:MutableQuasiDynamicData"),
+        trace_state=_symbol(f"{core}:trace_state_strong_ref"),
+        set_trace=_function(f"{core}:trace_ctx.set_trace", "trace"),
+        binding_trace=binding_trace,
+        eval_trace=_symbol(f"{core}:eval_trace"),
+        source_info_context=_symbol("source_info_util:_source_info_context"),
+        get_traceback=_symbol("source_info_util:Traceback.get_traceback"),
+        empty_name_stack=_symbol("source_info_util:NameStack")(),
+        trace_context=_symbol("config:trace_context"),
+        eager_constant_folding=_symbol("config:eager_constant_folding"),
+        current_eqn_context=_symbol(f"{core}:current_jaxpr_eqn_context"),
+        canonicalize_value=_symbol("dtypes:canonicalize_value"),
+        typeof_fn=_symbol(f"{core}:typeof"),
+        is_literalable=_function(f"{core}:is_literalable", "x for_ad"),
+        literalable_scalar_types=_symbol(f"{core}:literalable_scalar_types"),
+        plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
+        cur_qdd=_optional(f"{core}:cur_qdd"),
+        full_lower=_function(f"{core}:full_lower", "val"),
+        get_referent=_function(f"{core}:get_referent", "x"),
+        abstract_eval_cached=_symbol(f"{pe}:_cached_abstract_eval"),
+        verify_params_are_hashable=_function(
+            f"{pe}:_verify_params_are_hashable", "primitive params"
+        ),
+        resolve_input_effects=_function(f"{core}:resolve_input_effects", "effs invars"),
+        make_jaxpr_effects=_function(
+            f"{pe}:make_jaxpr_effects", "constvars invars outvars eqns"
+        ),
+        no_effects=_symbol(f"{core}:no_effects"),
+        custom_staging_rules=rules,
+        const_fold_rules=_symbol(f"{pe}:const_fold_rules"),
+        forwarding_rules=forwarding,
+        param_order_rules={
+            _staging_rule(f"{lax}:_reshape_staging_rule"): ("new_sizes", "dimensions", "sharding"),
+            _staging_rule(f"{lax}:_broadcast_in_dim_staging_rule"): (
+                "shape", "broadcast_dimensions", "sharding",
+            ),
+            _staging_rule(f"{lax}:_iota_staging_rule"): (
+                "dtype", "shape", "dimension", "sharding",
+            ),
+        },
+        pure_forwarding_rules={
+            _function(f"{lax}:_convert_elt_type_fwd_rule", "eqn"),
+            _function(f"{lax}:_broadcast_in_dim_fwd_rule", "eqn"),
+        },
+        no_forwarding_rules={_function("pjit:pjit_forwarding_rule", "eqn")},
+        sharding_bind_rules={convert_bind} if vars(convert_p).get("bind_with_trace") is convert_bind
+        else set(),
+        uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
+        stock_bind=types.FunctionType(
+            bind.__code__, bind.__globals__, bind.__name__, bind.__defaults__, bind.__closure__
+        ),
+        primitive_bind_with_trace=_symbol(f"{core}:Primitive.bind_with_trace"),
+        primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
+        open_jaxpr=_open_jaxpr,
+    )
+
+
+def _staging_rule(path: str) -> Callable[..., Any]:
+    """A staging rule known to do nothing but rebuild its params in the order of its parameters."""
+    expected = {
+        "lax.lax:_reshape_staging_rule": "trace source_info x new_sizes dimensions sharding",
+        "lax.lax:_broadcast_in_dim_staging_rule":
+            "trace source_info x shape broadcast_dimensions sharding",
+        "lax.lax:_iota_staging_rule": "trace source_info dtype shape dimension sharding",
+    }
+    return _function(path, expected[path])
+
+
+def _interned_aval() -> type:
+    """``ShapedArray``, which jax interns: equal types are one object."""
+    cls = _symbol("core:ShapedArray")
+    one, other = (cls((2, 3), _public_dtypes.canonicalize_dtype(float)) for _ in range(2))
+    if one is not other:
+        raise Mismatch("jax._src.core.ShapedArray is not interned")
+    return cls
+
+
+def _BINDING_TRACE() -> Any:
+    """What ``Primitive.bind`` makes current while a rule runs: seen from inside a primitive."""
+    core = _module("jax._src.core")
+    seen = []
+    probe = core.Primitive("jaxide_probe")
+    probe.def_bind_with_trace(lambda *_: seen.append(core.trace_ctx.trace))
+    probe.bind()
+    return seen[0]
+
+
+def _trampoline(hook: Callable[..., Any]) -> tuple[types.FunctionType, types.CodeType]:
+    """``Primitive.bind`` and a code object for it that calls ``hook(self, args, params)``."""
+    bind = _symbol("core:Primitive.bind")
+
+    def template(self, *args, **params):
+        hook = "jaxide: the hook goes here"
+        return hook(self, args, params)
+
+    code = template.__code__
+    constants = tuple(
+        hook if constant == "jaxide: the hook goes here" else constant
+        for constant in code.co_consts
+    )
+    return bind, code.replace(
+        co_consts=constants,
+        co_filename=bind.__code__.co_filename,
+        co_firstlineno=bind.__code__.co_firstlineno,
+        co_name=bind.__code__.co_name,
+        co_qualname=bind.__code__.co_qualname,
+    )
+
+
+class _MemoCache:
+    """The core's memo in the shape of a cache of jax, so that ``jax.clear_caches`` empties it."""
+
+    def cache_clear(self) -> None:
+        _core.clear_memo()
+
+    def cache_info(self) -> str:
+        return f"{_core.memo_len()} entries"
+
+    def cache_keys(self) -> list[Any]:
+        return []
+
+
+_MEMO_CACHE = _MemoCache()
+
+
+def _register(tracer: type, trace: type, jaxpr: type) -> None:
+    """Makes jax treat the core's types as it treats its own."""
+    core = _module("jax._src.core")
+    core.pytype_aval_mappings[tracer] = core.pytype_aval_mappings[
+        _symbol("interpreters.partial_eval:DynamicJaxprTracer")
+    ]
+    util = _module("jax._src.util")
+    util.weakref_cache_key_types.add(jaxpr)
+    _function("util:register_cache", "cache for_what")(_MEMO_CACHE, "jaxide abstract evaluation")
+    for register in (
+        _function("source_info_util:register_exclusion", "path"),
+        _function("traceback_util:register_exclusion", "path"),
+    ):
+        register(__file__.rpartition("/")[0] + "/")
+
+
+@functools.cache
+def native() -> bool:
+    """Whether the native trace runs; where it does not, one warning has said why."""
+    try:
+        namespace = _load()
+        types_ = _core.initialize(namespace, _trampoline)
+        _register(*types_)
+    except (Mismatch, AttributeError, TypeError) as error:
+        warnings.warn(
+            f"jaxide does not know jax {jax.__version__}: {error}. Supported: {SUPPORTED}. "
+            "Tracing is left to stock jax.",
+            JaxideFallbackWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def api_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """jax's own boundary, which hides internal frames from tracebacks."""
+    return _symbol("traceback_util:api_boundary")(function)
+
+
+def wraps(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """jax's ``wraps``, tolerant of callables without a name."""
+    return _symbol("util:wraps")(function)
+
+
+def extend_axis_env(axis_env: Any) -> Any:
+    """A context with named axes, as ``jax.make_jaxpr(axis_env=...)`` sets up."""
+    return _symbol("core:extend_axis_env_nd")(axis_env or [])
+
+
+def closed_jaxpr(traced: Any) -> Any:
+    """The closed jaxpr of ``jit(f).trace(...)``, captured tracers as constants again."""
+    consts = traced._consts
+    if hasattr(traced.jaxpr, "with_consts"):  # jax 0.11: ClosedJaxpr is Jaxpr
+        return traced.jaxpr.with_consts(consts) if consts else traced.jaxpr
+    num_consts = traced._num_consts
+    if not num_consts:
+        return traced.jaxpr
+    convert = _symbol("interpreters.partial_eval:convert_invars_to_constvars")
+    return _symbol("core:ClosedJaxpr")(convert(traced.jaxpr.jaxpr, num_consts), consts)
+
+
+def close(jaxpr: Any, consts: list[Any]) -> Any:
+    """The closed jaxpr of an open one and the values of its constants."""
+    return _symbol("core:ClosedJaxpr")(jaxpr, consts)
+
+
+def _open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
+    """The open jaxpr and the constants of any jaxpr."""
+    core = _module("jax._src.core")
+    if isinstance(jaxpr, core.Jaxpr):  # on jax 0.11 also a closed one
+        return jaxpr, list(getattr(jaxpr, "consts", []))
+    if isinstance(jaxpr, core.ClosedJaxpr):
+        return jaxpr.jaxpr, list(jaxpr.consts)
+    raise TypeError(f"expected a jaxpr, got {type(jaxpr).__module__}.{type(jaxpr).__qualname__}")
+
+
+def is_jaxpr(value: Any) -> bool:
+    """Whether ``value`` is a jaxpr, closed or open."""
+    return isinstance(value, (_symbol("core:Jaxpr"), _symbol("core:ClosedJaxpr")))
+
+
+def symbols() -> Iterator[str]:
+    """The paths of the private symbols in use, for tests and bug reports."""
+    import re
+
+    source = inspect.getsource(inspect.getmodule(_load))
+    seen = dict.fromkeys(re.findall(r'"((?:[a-z_.]+):[A-Za-z_.]+)"', source))
+    return iter(seen)

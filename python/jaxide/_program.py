@@ -1,0 +1,108 @@
+"""``Program``: a traced program, owned by Rust."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.extend.core
+
+from jaxide import _compat, _core
+
+
+class Program:
+    """A program of jax operations, held in Rust.
+
+    Made by :func:`jaxide.trace` or :func:`jaxide.from_jaxpr`. Calling it executes it through jax.
+    """
+
+    def __init__(self) -> None:
+        raise TypeError("make a Program with jaxide.trace(...) or jaxide.from_jaxpr(...)")
+
+    _graph: _core.Graph
+    _in_tree: Any
+    _out_tree: Any
+
+    @classmethod
+    def _new(cls, graph: _core.Graph, in_tree: Any, out_tree: Any) -> Program:
+        self = object.__new__(cls)
+        self._graph, self._in_tree, self._out_tree = graph, in_tree, out_tree
+        return self
+
+    @classmethod
+    def _of_trace(cls, jaxpr: Any, in_tree: Any, out_tree: Any) -> Program:
+        _compat.native()
+        self = cls._new(_core.graph_of(jaxpr), in_tree, out_tree)
+        self.jaxpr = jaxpr
+        return self
+
+    @classmethod
+    def _of_jaxpr(cls, jaxpr: Any) -> Program:
+        if not _compat.is_jaxpr(jaxpr):
+            raise TypeError(
+                "jaxide.from_jaxpr expects a jaxpr, got an object of type "
+                f"{type(jaxpr).__module__}.{type(jaxpr).__qualname__}"
+            )
+        _compat.native()
+        return cls._new(_core.graph_of(jaxpr), None, None)
+
+    @cached_property
+    def jaxpr(self) -> Any:
+        """The program as a ``ClosedJaxpr`` of the installed jax."""
+        return _compat.close(*self._graph.to_jaxpr())
+
+    @property
+    def in_avals(self) -> list[Any]:
+        """The types of the inputs."""
+        return self.jaxpr.in_avals
+
+    @property
+    def out_avals(self) -> list[Any]:
+        """The types of the outputs."""
+        return self.jaxpr.out_avals
+
+    def __len__(self) -> int:
+        """The number of equations, those of nested programs not counted."""
+        return len(self._graph)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return str(self.jaxpr)
+
+    def __repr__(self) -> str:
+        return f"<jaxide.Program: {len(self.in_avals)} inputs, {len(self)} equations>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Executes the program.
+
+        A program made by :func:`jaxide.trace` takes the arguments it was traced with, static ones
+        left out, and returns what the function returned; one made by :func:`jaxide.from_jaxpr`
+        takes its inputs one by one and returns a list.
+
+        Raises:
+          TypeError: the arguments do not have the structure or the number of the inputs.
+        """
+        flat = self._flatten(args, kwargs)
+        out = jax.extend.core.jaxpr_as_fun(self.jaxpr)(*flat)
+        return out if self._out_tree is None else jax.tree.unflatten(self._out_tree, out)
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if self._in_tree is None:
+            if kwargs:
+                raise TypeError(
+                    "this program takes no keyword arguments, got " + ", ".join(sorted(kwargs))
+                )
+            flat, expected = list(args), len(self.in_avals)
+            if len(flat) != expected:
+                raise TypeError(f"this program takes {expected} arguments, got {len(flat)}")
+            return flat
+        flat, tree = jax.tree.flatten((args, kwargs))
+        if tree != self._in_tree:
+            raise TypeError(
+                f"this program was traced with arguments of structure {self._in_tree}, "
+                f"got {tree}"
+            )
+        return flat

@@ -1,0 +1,598 @@
+//! The builder: the only way to append to a program.
+
+use std::{fmt, mem, sync::Arc};
+
+use cranelift_entity::{EntityList, EntityRef, EntitySet, PrimaryMap};
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+use thiserror::Error;
+
+use super::{
+    effects::Effect,
+    ids::{
+        Atom, AtomKind, ConstId, ContextId, EffectsId, Eqn, ForeignId, LiteralId, ParamsId,
+        PrimitiveId, SourceId, SubprogramId, TypeId, Var,
+    },
+    params::Params,
+    program::{
+        DebugInfo, Def, EqnData, LiteralData, PackedVar, PrimitiveData, Program, Subprogram,
+        VarData,
+    },
+    source::{RecentSources, Source},
+    types::Type,
+};
+
+/// Why the builder refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BuildError {
+    /// A variable that the program does not have (yet).
+    #[error("{0} is not defined")]
+    UnknownVar(Var),
+    /// A variable whose definition was removed because nothing referred to it.
+    #[error("{0} was removed")]
+    RemovedVar(Var),
+    /// Any other id that is out of the range of its table.
+    #[error("{id} is not in the table of {len} {table}")]
+    UnknownId {
+        /// What the table holds.
+        table: &'static str,
+        /// The id, as printed.
+        id: String,
+        /// How many rows the table has.
+        len: usize,
+    },
+    /// An equation with other than one output, of a primitive with a single result.
+    #[error("{primitive} has a single result, but its equation has {found} outputs")]
+    OutputCount {
+        /// The primitive.
+        primitive: PrimitiveId,
+        /// How many outputs the equation was to have.
+        found: usize,
+    },
+    /// The ids of a table are used up.
+    #[error("a program cannot have more {what} than {limit}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many fit.
+        limit: usize,
+    },
+}
+
+/// What becomes of an equation without effects that nothing refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadCode {
+    /// It stays.
+    Keep,
+    /// It is removed, as under jax's `auto_dce`.
+    RemoveUnreferenced,
+}
+
+/// How many handles and operands of live equations refer to a variable.
+#[derive(Clone, Debug)]
+enum Uses {
+    /// Only constants are ever removed.
+    OfConstvars(FxHashMap<Var, u32>),
+    /// Any variable may be removed.
+    OfAll(PrimaryMap<Var, u32>),
+}
+
+impl Uses {
+    #[inline]
+    fn get_mut(&mut self, var: Var, def: Def) -> Option<&mut u32> {
+        match self {
+            Self::OfAll(uses) => uses.get_mut(var),
+            Self::OfConstvars(uses) => match def {
+                Def::Constvar(_) => uses.get_mut(&var),
+                Def::Invar | Def::Eqn(_) | Def::Removed => None,
+            },
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, var: Var, def: Def) {
+        if let Some(uses) = self.get_mut(var, def) {
+            *uses = uses.saturating_add(1);
+        }
+    }
+}
+
+/// A program under construction.
+///
+/// Methods that take an id and do not return a `Result` panic where the id is out of the range of
+/// its table; an id that came from the same builder never is.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    program: Program,
+    recent_sources: RecentSources,
+    uses: Uses,
+    removed: EntitySet<Eqn>,
+    num_removed: usize,
+}
+
+impl Builder {
+    /// Starts an empty program.
+    pub fn new(dce: DeadCode) -> Self {
+        Self::from_program(Program::empty(), dce)
+    }
+
+    fn from_program(program: Program, dce: DeadCode) -> Self {
+        let mut uses = match dce {
+            DeadCode::Keep => {
+                Uses::OfConstvars(program.constvars.iter().map(|&(var, _)| (var, 0)).collect())
+            }
+            DeadCode::RemoveUnreferenced => Uses::OfAll(program.vars.values().map(|_| 0).collect()),
+        };
+        for eqn in program.eqns() {
+            for var in program.eqn_invars(eqn).iter().filter_map(|atom| atom.as_var()) {
+                uses.add(var, program.vars[var].def());
+            }
+        }
+        Self {
+            program,
+            recent_sources: RecentSources::new(),
+            uses,
+            removed: EntitySet::new(),
+            num_removed: 0,
+        }
+    }
+
+    /// Interns a type.
+    pub fn ty(&mut self, ty: Type) -> TypeId {
+        self.program.types.intern(ty)
+    }
+
+    /// The type of a variable.
+    #[inline]
+    pub fn type_of(&self, var: Var) -> TypeId {
+        self.program.var_type(var)
+    }
+
+    /// A type.
+    pub fn ty_data(&self, id: TypeId) -> &Type {
+        self.program.ty(id)
+    }
+
+    /// Interns a primitive by the embedding's object; the name and kind first given stay.
+    pub fn primitive(
+        &mut self,
+        name: &str,
+        multiple_results: bool,
+        object: ForeignId,
+    ) -> PrimitiveId {
+        let entry = self.program.primitives.entry(object);
+        let id = PrimitiveId::new(entry.index());
+        entry.or_insert_with(|| PrimitiveData { name: name.into(), multiple_results, object });
+        id
+    }
+
+    /// Interns parameters.
+    pub fn params(&mut self, params: Params) -> ParamsId {
+        self.program.params.intern(params)
+    }
+
+    /// Interns a list of effects, in the order given.
+    pub fn effects(&mut self, effects: &[Effect]) -> EffectsId {
+        self.program.effect_lists.intern_ref(effects)
+    }
+
+    /// Adds source information, unless it is equal to a recent one.
+    #[inline]
+    pub fn source(&mut self, source: Source) -> SourceId {
+        self.recent_sources.intern(source.into(), &mut self.program.sources)
+    }
+
+    /// Interns an equation context by the embedding's object.
+    pub fn context(&mut self, object: ForeignId) -> ContextId {
+        self.program.contexts.intern(object)
+    }
+
+    /// Interns a nested program by the embedding's object, yet to be resolved.
+    pub fn subprogram(&mut self, object: ForeignId) -> SubprogramId {
+        let entry = self.program.subprograms.entry(object);
+        let id = SubprogramId::new(entry.index());
+        entry.or_insert(Subprogram { object, program: None });
+        id
+    }
+
+    /// Says what a nested program is.
+    pub fn resolve_subprogram(&mut self, id: SubprogramId, program: Arc<Program>) {
+        self.program.subprograms[id.index()].program = Some(program);
+    }
+
+    /// Appends a literal.
+    ///
+    /// # Errors
+    /// When the type is unknown or the ids are used up.
+    pub fn literal(&mut self, ty: TypeId, object: ForeignId) -> Result<LiteralId, BuildError> {
+        self.check_type(ty)?;
+        check_room("literals", self.program.literals.len(), 1, Atom::MAX_LITERALS)?;
+        Ok(self.program.literals.push(LiteralData { ty, object }))
+    }
+
+    /// Appends an input; equations may come before it.
+    ///
+    /// # Errors
+    /// When the type is unknown or the ids are used up.
+    pub fn invar(&mut self, ty: TypeId) -> Result<Var, BuildError> {
+        self.check_type(ty)?;
+        check_room("variables", self.program.vars.len(), 1, Atom::MAX_VARS)?;
+        let var = self.push_var(ty, Def::Invar);
+        self.program.invars.push(var);
+        Ok(var)
+    }
+
+    /// Appends a constant. It lives while it has a handle or is an operand of a live equation.
+    ///
+    /// # Errors
+    /// When the type is unknown or the ids are used up.
+    pub fn constvar(&mut self, ty: TypeId, value: ConstId) -> Result<Var, BuildError> {
+        self.check_type(ty)?;
+        check_room("variables", self.program.vars.len(), 1, Atom::MAX_VARS)?;
+        check_room("constants", value.index(), 1, PackedVar::MAX_DEFS)?;
+        let var = self.push_var(ty, Def::Constvar(value));
+        if let Uses::OfConstvars(uses) = &mut self.uses {
+            uses.insert(var, 0);
+        }
+        self.program.constvars.push((var, value));
+        Ok(var)
+    }
+
+    /// Appends an equation. Its outputs are the next variables. It is not checked for handles:
+    /// [`Builder::retain`] follows for each output, and only [`Builder::release`] removes. But
+    /// where dead code is removed, an equation without outputs and effects is dead on arrival.
+    ///
+    /// # Errors
+    /// When an id is unknown, an operand was removed, the number of outputs is not the primitive's,
+    /// or the ids are used up. The builder is then as it was before.
+    #[expect(clippy::too_many_arguments, reason = "the fields of an equation")]
+    pub fn eqn(
+        &mut self,
+        primitive: PrimitiveId,
+        params: ParamsId,
+        invars: &[Atom],
+        out_types: &[TypeId],
+        effects: EffectsId,
+        source: SourceId,
+        context: ContextId,
+    ) -> Result<Eqn, BuildError> {
+        let program = &self.program;
+        check_id("primitives", primitive, program.primitives.len())?;
+        check_id("parameter lists", params, program.params.len())?;
+        check_id("sources", source, program.sources.len())?;
+        check_id("contexts", context, program.contexts.len())?;
+        self.check_effects(effects)?;
+        for &atom in invars {
+            self.check_atom(atom)?;
+        }
+        for &ty in out_types {
+            self.check_type(ty)?;
+        }
+        if out_types.len() != 1 && !program.primitive(primitive).multiple_results {
+            return Err(BuildError::OutputCount { primitive, found: out_types.len() });
+        }
+        check_room("equations", program.eqns.len(), 1, PackedVar::MAX_DEFS)?;
+        check_room("variables", program.vars.len(), out_types.len(), Atom::MAX_VARS)?;
+        // The pool addresses its slots by `u32`; a list takes at most twice its length and 4 more.
+        let slots = invars.len().saturating_mul(2).saturating_add(4);
+        check_room("operands", program.operands.capacity(), slots, u32::MAX as usize)?;
+
+        let num_outvars = u32::try_from(out_types.len())
+            .map_err(|_| BuildError::TooMany { what: "outputs", limit: u32::MAX as usize })?;
+
+        let eqn = program.eqns.next_key();
+        let first_outvar = program.vars.next_key();
+        for &ty in out_types {
+            self.push_var(ty, Def::Eqn(eqn));
+        }
+        let invars = EntityList::from_slice(invars, &mut self.program.operands);
+        self.program.eqns.push(EqnData {
+            primitive,
+            params,
+            effects,
+            source,
+            context,
+            invars,
+            first_outvar,
+            num_outvars,
+        });
+        let dead_on_arrival = out_types.is_empty()
+            && effects == EffectsId::NONE
+            && matches!(self.uses, Uses::OfAll(_));
+        if dead_on_arrival {
+            // Its operands were never counted as used by it.
+            self.mark_removed(eqn);
+        } else {
+            for &atom in invars.as_slice(&self.program.operands) {
+                if let AtomKind::Var(var) = atom.kind() {
+                    self.uses.add(var, self.program.vars[var].def());
+                }
+            }
+        }
+        Ok(eqn)
+    }
+
+    /// The first output of an equation and how many there are.
+    #[inline]
+    pub fn outvars_of(&self, eqn: Eqn) -> (Var, u32) {
+        let data = self.program.eqn(eqn);
+        (data.first_outvar, data.num_outvars)
+    }
+
+    /// How many equations live.
+    pub fn num_eqns(&self) -> usize {
+        self.program.num_eqns() - self.num_removed
+    }
+
+    /// An equation; a removed one has no operands.
+    #[inline]
+    pub fn eqn_data(&self, eqn: Eqn) -> &EqnData {
+        self.program.eqn(eqn)
+    }
+
+    /// The operands of an equation; none where it was removed.
+    #[inline]
+    pub fn eqn_invars(&self, eqn: Eqn) -> &[Atom] {
+        self.program.eqn_invars(eqn)
+    }
+
+    /// Whether an equation was not removed.
+    #[inline]
+    pub fn is_live(&self, eqn: Eqn) -> bool {
+        !self.removed.contains(eqn)
+    }
+
+    /// The live equations in order.
+    pub fn live_eqns(&self) -> impl DoubleEndedIterator<Item = Eqn> {
+        self.program.eqns().filter(|&eqn| self.is_live(eqn))
+    }
+
+    /// The type and the definition of a variable.
+    #[inline]
+    pub fn var(&self, var: Var) -> VarData {
+        self.program.var(var)
+    }
+
+    /// The inputs.
+    pub fn invars(&self) -> &[Var] {
+        self.program.invars()
+    }
+
+    /// The live constants, in the order of their creation.
+    pub fn constvars(&self) -> impl DoubleEndedIterator<Item = (Var, ConstId)> {
+        self.program.constvars.iter().copied().filter(|&(var, _)| self.is_constvar(var))
+    }
+
+    /// A primitive.
+    pub fn primitive_data(&self, id: PrimitiveId) -> &PrimitiveData {
+        self.program.primitive(id)
+    }
+
+    /// Parameters.
+    pub fn params_data(&self, id: ParamsId) -> &Params {
+        self.program.params(id)
+    }
+
+    /// A list of effects.
+    pub fn effect_list(&self, id: EffectsId) -> &[Effect] {
+        self.program.effect_list(id)
+    }
+
+    /// Source information.
+    pub fn source_data(&self, id: SourceId) -> Source {
+        self.program.source(id)
+    }
+
+    /// The embedding's object of a context.
+    pub fn context_object(&self, id: ContextId) -> ForeignId {
+        self.program.context(id)
+    }
+
+    /// A literal.
+    pub fn literal_data(&self, id: LiteralId) -> &LiteralData {
+        self.program.literal(id)
+    }
+
+    /// Nested programs whose content is not known yet.
+    pub fn unresolved_subprograms(&self) -> Vec<SubprogramId> {
+        self.program
+            .subprograms()
+            .filter(|(_, subprogram)| subprogram.program.is_none())
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// A nested program.
+    pub fn subprogram_data(&self, id: SubprogramId) -> &Subprogram {
+        self.program.subprogram(id)
+    }
+
+    /// Counts one more outside handle on a variable.
+    #[inline]
+    pub fn retain(&mut self, var: Var) {
+        if let Some(data) = self.program.vars.get(var) {
+            self.uses.add(var, data.def());
+        }
+    }
+
+    /// Counts one handle less on a variable. Each release must follow a retain of its own.
+    ///
+    /// With the last reference goes a constant, whose value is pushed to `dropped`, and, where dead
+    /// code is removed, an equation without effects once none of its outputs is referred to. Its
+    /// operands then lose a reference in turn.
+    pub fn release(&mut self, var: Var, dropped: &mut Vec<ConstId>) {
+        let mut pending: SmallVec<[Var; 16]> = smallvec![var];
+        while let Some(var) = pending.pop() {
+            let Some(def) = self.program.vars.get(var).map(|data| data.def()) else {
+                debug_assert!(false, "{var} is unknown");
+                continue;
+            };
+            let Some(uses) = self.uses.get_mut(var, def) else { continue };
+            debug_assert!(*uses > 0, "{var} is released more often than retained");
+            if *uses != 1 {
+                *uses = uses.saturating_sub(1);
+                continue;
+            }
+            *uses = 0;
+            match def {
+                Def::Constvar(value) => {
+                    self.program.vars[var].set_def(Def::Removed);
+                    if let Uses::OfConstvars(uses) = &mut self.uses {
+                        uses.remove(&var);
+                    }
+                    dropped.push(value);
+                }
+                Def::Eqn(eqn) if self.is_unreferenced(eqn) => {
+                    let operands = self.program.eqn_invars(eqn);
+                    pending.extend(operands.iter().filter_map(|atom| atom.as_var()));
+                    self.mark_removed(eqn);
+                }
+                Def::Invar | Def::Eqn(_) | Def::Removed => {}
+            }
+        }
+    }
+
+    /// Ends the program: drops the rows of removed equations and constants. Variables keep their
+    /// ids, equations do not.
+    ///
+    /// # Errors
+    /// When an output or an effect is unknown or was removed.
+    pub fn finish(
+        mut self,
+        outvars: &[Atom],
+        debug: DebugInfo,
+        effects: EffectsId,
+    ) -> Result<Program, BuildError> {
+        for &atom in outvars {
+            self.check_atom(atom)?;
+        }
+        self.check_effects(effects)?;
+        if self.num_removed > 0 {
+            self.compact();
+        }
+        let mut program = self.program;
+        let vars = &program.vars;
+        program.constvars.retain(|&(var, _)| matches!(vars[var].def(), Def::Constvar(_)));
+        program.outvars = outvars.into();
+        program.effects = effects;
+        program.debug_info = debug;
+        program.shrink_to_fit();
+        Ok(program)
+    }
+
+    fn compact(&mut self) {
+        let Self { program: Program { eqns, vars, .. }, removed, num_removed, .. } = self;
+        let mut live = PrimaryMap::with_capacity(eqns.len() - *num_removed);
+        for (eqn, data) in mem::take(eqns) {
+            if removed.contains(eqn) {
+                continue;
+            }
+            for var in data.outvars() {
+                vars[var].set_def(Def::Eqn(live.next_key()));
+            }
+            live.push(data);
+        }
+        *eqns = live;
+        removed.clear();
+        *num_removed = 0;
+    }
+
+    #[inline]
+    fn push_var(&mut self, ty: TypeId, def: Def) -> Var {
+        if let Uses::OfAll(uses) = &mut self.uses {
+            uses.push(0);
+        }
+        self.program.vars.push(PackedVar::new(ty, def))
+    }
+
+    fn is_constvar(&self, var: Var) -> bool {
+        matches!(self.program.vars[var].def(), Def::Constvar(_))
+    }
+
+    fn is_unreferenced(&self, eqn: Eqn) -> bool {
+        let Uses::OfAll(uses) = &self.uses else { return false };
+        let data = self.program.eqn(eqn);
+        data.effects == EffectsId::NONE && data.outvars().all(|var| uses[var] == 0)
+    }
+
+    /// Removes an equation; its row stays until the end, its operand list is free for reuse.
+    fn mark_removed(&mut self, eqn: Eqn) {
+        let Program { eqns, vars, operands, .. } = &mut self.program;
+        eqns[eqn].invars.clear(operands);
+        for var in eqns[eqn].outvars() {
+            vars[var].set_def(Def::Removed);
+        }
+        self.removed.insert(eqn);
+        self.num_removed += 1;
+    }
+
+    #[inline]
+    fn check_type(&self, ty: TypeId) -> Result<(), BuildError> {
+        check_id("types", ty, self.program.types.len())
+    }
+
+    #[inline]
+    fn check_var(&self, var: Var) -> Result<(), BuildError> {
+        match self.program.vars.get(var).map(|data| data.def()) {
+            None => Err(BuildError::UnknownVar(var)),
+            Some(Def::Removed) => Err(BuildError::RemovedVar(var)),
+            Some(Def::Invar | Def::Constvar(_) | Def::Eqn(_)) => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn check_atom(&self, atom: Atom) -> Result<(), BuildError> {
+        match atom.kind() {
+            AtomKind::Var(var) => self.check_var(var),
+            AtomKind::Literal(literal) => {
+                check_id("literals", literal, self.program.literals.len())
+            }
+        }
+    }
+
+    #[inline]
+    fn check_effects(&self, effects: EffectsId) -> Result<(), BuildError> {
+        if effects == EffectsId::NONE {
+            return Ok(());
+        }
+        check_id("effect lists", effects, self.program.effect_lists.len())?;
+        let mut inputs = self.program.effect_list(effects).iter().filter_map(|effect| effect.input);
+        inputs.try_for_each(|input| self.check_var(input))
+    }
+}
+
+#[inline]
+fn check_id<K: EntityRef + fmt::Display>(
+    table: &'static str,
+    id: K,
+    len: usize,
+) -> Result<(), BuildError> {
+    if id.index() < len {
+        return Ok(());
+    }
+    Err(BuildError::UnknownId { table, id: id.to_string(), len })
+}
+
+#[inline]
+fn check_room(
+    what: &'static str,
+    len: usize,
+    additional: usize,
+    limit: usize,
+) -> Result<(), BuildError> {
+    if additional <= limit.saturating_sub(len) {
+        return Ok(());
+    }
+    Err(BuildError::TooMany { what, limit })
+}
+
+impl Program {
+    /// Goes on appending. The outputs, effects and names are forgotten, and no handle is counted:
+    /// the embedding retains what it refers to before it releases anything.
+    pub fn into_builder(mut self, dce: DeadCode) -> Builder {
+        self.outvars = Box::default();
+        self.effects = EffectsId::NONE;
+        self.debug_info = DebugInfo::default();
+        Builder::from_program(self, dce)
+    }
+}

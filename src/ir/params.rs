@@ -1,0 +1,255 @@
+//! Parameters of equations: canonical, comparable values.
+
+use std::{fmt, mem::size_of_val};
+
+use thiserror::Error;
+
+use super::{
+    ids::{ForeignId, SubprogramId},
+    types::DType,
+};
+
+/// The value of one parameter. Two values are equal where they are the same bits: floats compare by
+/// representation, so that a NaN is equal to itself and `-0.0` differs from `0.0`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ParamValue {
+    /// `None`.
+    None,
+    /// A truth value.
+    Bool(bool),
+    /// An integer of 64 bits.
+    Int(i64),
+    /// A larger integer, in decimal.
+    BigInt(Box<str>),
+    /// The bits of a float.
+    Float(u64),
+    /// The bits of the real and the imaginary part.
+    Complex(u64, u64),
+    /// A text.
+    Str(Box<str>),
+    /// Bytes.
+    Bytes(Box<[u8]>),
+    /// An element type.
+    DType(DType),
+    /// A symbolic dimension, in its printed form.
+    Dim(Box<str>),
+    /// A member of an enumeration.
+    Enum {
+        /// The name of the enumeration.
+        type_name: Box<str>,
+        /// The name of the member.
+        member: Box<str>,
+    },
+    /// A tuple.
+    Tuple(Box<[ParamValue]>),
+    /// A list.
+    List(Box<[ParamValue]>),
+    /// A mapping, in the order of its entries.
+    Dict(Box<[(ParamValue, ParamValue)]>),
+    /// A record with named fields, in the order of its declaration.
+    Named {
+        /// The name of its type.
+        type_name: Box<str>,
+        /// Its fields.
+        fields: Box<[(Box<str>, ParamValue)]>,
+    },
+    /// A nested program.
+    Program(SubprogramId),
+    /// Any other object of the embedding.
+    Opaque(ForeignId),
+}
+
+impl ParamValue {
+    /// A float, by its bits.
+    pub fn float(value: f64) -> Self {
+        Self::Float(value.to_bits())
+    }
+
+    /// A complex number, by its bits.
+    pub fn complex(real: f64, imaginary: f64) -> Self {
+        Self::Complex(real.to_bits(), imaginary.to_bits())
+    }
+
+    /// Calls `visit` for this value and every value inside it.
+    pub fn walk<'a>(&'a self, visit: &mut impl FnMut(&'a Self)) {
+        let mut pending = vec![self];
+        while let Some(value) = pending.pop() {
+            visit(value);
+            match value {
+                Self::Tuple(items) | Self::List(items) => pending.extend(items),
+                Self::Dict(entries) => {
+                    pending.extend(entries.iter().flat_map(|(key, value)| [key, value]));
+                }
+                Self::Named { type_name: _, fields } => {
+                    pending.extend(fields.iter().map(|(_, value)| value));
+                }
+                Self::None
+                | Self::Bool(_)
+                | Self::Int(_)
+                | Self::BigInt(_)
+                | Self::Float(_)
+                | Self::Complex(..)
+                | Self::Str(_)
+                | Self::Bytes(_)
+                | Self::DType(_)
+                | Self::Dim(_)
+                | Self::Enum { .. }
+                | Self::Program(_)
+                | Self::Opaque(_) => {}
+            }
+        }
+    }
+
+    /// Bytes owned outside the value itself.
+    fn heap_bytes(&self) -> usize {
+        let mut total = 0;
+        self.walk(&mut |value| {
+            total += match value {
+                Self::BigInt(text) | Self::Str(text) | Self::Dim(text) => text.len(),
+                Self::DType(DType::Extended(name)) => name.len(),
+                Self::Bytes(bytes) => bytes.len(),
+                Self::Enum { type_name, member } => type_name.len() + member.len(),
+                Self::Tuple(items) | Self::List(items) => size_of_val::<[_]>(items),
+                Self::Dict(entries) => size_of_val::<[_]>(entries),
+                Self::Named { type_name, fields } => {
+                    let names: usize = fields.iter().map(|(name, _)| name.len()).sum();
+                    type_name.len() + size_of_val::<[_]>(fields) + names
+                }
+                _ => 0,
+            };
+        });
+        total
+    }
+}
+
+/// In the notation of Python.
+impl fmt::Display for ParamValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn items(f: &mut fmt::Formatter<'_>, items: &[ParamValue]) -> fmt::Result {
+            separated(f, items, |f, item| item.fmt(f))
+        }
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Bool(true) => f.write_str("True"),
+            Self::Bool(false) => f.write_str("False"),
+            Self::Int(value) => value.fmt(f),
+            Self::BigInt(digits) => digits.fmt(f),
+            Self::Float(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
+            Self::Complex(real, imaginary) => {
+                write!(f, "({:?}{:+?}j)", f64::from_bits(*real), f64::from_bits(*imaginary))
+            }
+            Self::Str(text) => write!(f, "{text:?}"),
+            Self::Bytes(bytes) => write!(f, "b\"{}\"", bytes.escape_ascii()),
+            Self::DType(dtype) => f.write_str(dtype.name()),
+            Self::Dim(expression) => expression.fmt(f),
+            Self::Enum { type_name, member } => write!(f, "{type_name}.{member}"),
+            Self::Tuple(values) => {
+                f.write_str("(")?;
+                items(f, values)?;
+                f.write_str(if values.len() == 1 { ",)" } else { ")" })
+            }
+            Self::List(values) => {
+                f.write_str("[")?;
+                items(f, values)?;
+                f.write_str("]")
+            }
+            Self::Dict(entries) => {
+                f.write_str("{")?;
+                separated(f, entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
+                f.write_str("}")
+            }
+            Self::Named { type_name, fields } => {
+                write!(f, "{type_name}(")?;
+                separated(f, fields, |f, (name, value)| write!(f, "{name}={value}"))?;
+                f.write_str(")")
+            }
+            Self::Program(program) => program.fmt(f),
+            Self::Opaque(object) => object.fmt(f),
+        }
+    }
+}
+
+/// Writes `items` with `, ` between them.
+fn separated<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    mut write_item: impl FnMut(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            f.write_str(", ")?;
+        }
+        write_item(f, item)?;
+    }
+    Ok(())
+}
+
+/// A parameter was named twice.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("parameter `{0}` is given twice")]
+pub struct DuplicateParam(pub Box<str>);
+
+/// The parameters of an equation, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Params(Box<[(Box<str>, ParamValue)]>);
+
+impl Params {
+    /// Sorts the parameters by name.
+    ///
+    /// # Errors
+    /// When two have the same name.
+    pub fn new(mut entries: Vec<(Box<str>, ParamValue)>) -> Result<Self, DuplicateParam> {
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(DuplicateParam(pair[0].0.clone())),
+            None => Ok(Self(entries.into())),
+        }
+    }
+
+    /// Takes the parameters as they are, for tests of what a verifier must find.
+    pub(super) fn new_unchecked(entries: Vec<(Box<str>, ParamValue)>) -> Self {
+        Self(entries.into())
+    }
+
+    /// The value of a parameter.
+    pub fn get(&self, name: &str) -> Option<&ParamValue> {
+        let index = self.0.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
+        Some(&self.0[index].1)
+    }
+
+    /// The parameters by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &ParamValue)> {
+        self.0.iter().map(|(name, value)| (&**name, value))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes owned outside the value itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let entries = self.0.iter().map(|(name, value)| name.len() + value.heap_bytes());
+        size_of_val::<[_]>(&self.0) + entries.sum::<usize>()
+    }
+}
+
+/// As in a jaxpr: `[a=1 b=f32]`, and nothing where there are none.
+impl fmt::Display for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return Ok(());
+        }
+        f.write_str("[")?;
+        for (index, (name, value)) in self.iter().enumerate() {
+            let space = if index > 0 { " " } else { "" };
+            write!(f, "{space}{name}={value}")?;
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,316 @@
+//! Avals, effects and whole jaxprs of jax, read into the IR.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+
+use crate::ir::{
+    ArrayType, Atom, BuildError, Builder, DType, DeadCode, DebugInfo, Dim, Effect, EffectsId, Type,
+};
+
+use super::graph::{Graph, JaxprFields};
+use super::jax::Jax;
+use super::side::Side;
+use super::source::SourceRef;
+
+/// What the trace reads off an aval, once.
+pub struct AvalInfo {
+    /// None where the IR has no description: such a type is opaque.
+    pub ty: Option<Type>,
+    pub is_high: bool,
+    /// Has quasi-dynamic data (jax before 0.11).
+    pub has_qdd: bool,
+    /// Its mesh is empty, so `Primitive.bind` has nothing to check.
+    pub empty_mesh: bool,
+    /// Exactly a `ShapedArray`: interned by jax, its address is its identity.
+    pub interned: bool,
+}
+
+const MAX_AVALS: usize = 1 << 16;
+
+type AvalCache = FxHashMap<usize, (Py<PyAny>, Arc<AvalInfo>)>;
+static AVALS: Mutex<Option<AvalCache>> = Mutex::new(None);
+
+/// The description of `aval`.
+///
+/// # Errors
+/// Reading an attribute of the aval failed.
+pub fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> {
+    if !aval.get_type().is(&jax.shaped_array_type) {
+        return read_aval(jax, aval).map(Arc::new);
+    }
+    let address = aval.as_ptr() as usize;
+    let known = AVALS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert_default()
+        .get(&address)
+        .map(|(_, info)| info.clone());
+    if let Some(info) = known {
+        return Ok(info);
+    }
+    let info = Arc::new(read_aval(jax, aval)?);
+    let old = {
+        let mut avals = AVALS.lock().unwrap_or_else(PoisonError::into_inner);
+        let avals = avals.get_or_insert_default();
+        let old = (avals.len() >= MAX_AVALS).then(|| std::mem::take(avals));
+        avals.insert(address, (aval.clone().unbind(), info.clone()));
+        old
+    };
+    drop(old);
+    Ok(info)
+}
+
+fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
+    let py = aval.py();
+    let flag = |name: &str| -> PyResult<bool> {
+        match aval.getattr_opt(name)? {
+            Some(value) => value.is_truthy(),
+            None => Ok(false),
+        }
+    };
+    let interned = aval.get_type().is(&jax.shaped_array_type);
+    let (ty, empty_mesh) = if interned {
+        let mesh_is_empty =
+            aval.getattr("sharding")?.getattr("mesh")?.getattr("empty")?.is_truthy()?;
+        (Some(Type::Array(array_type(aval, mesh_is_empty)?)), mesh_is_empty)
+    } else {
+        // Only ShapedArrays are checked against the mesh, but subclasses count as such.
+        let shaped = aval.is_instance(jax.shaped_array_type.bind(py))?;
+        (structured_type(jax, aval)?, !shaped)
+    };
+    Ok(AvalInfo { ty, is_high: flag("is_high")?, has_qdd: flag("has_qdd")?, empty_mesh, interned })
+}
+
+fn array_type(aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> {
+    let dtype = aval.getattr("dtype")?.getattr("name")?.str()?.to_string();
+    // numpy spells the dtype of float0 `void`.
+    let dtype = if dtype.starts_with("void") { DType::Float0 } else { DType::from_name(&dtype) };
+    let mut dims = Vec::new();
+    for dim in aval.getattr("shape")?.try_iter()? {
+        let dim = dim?;
+        dims.push(match dim.extract::<u64>() {
+            Ok(size) => Dim::Static(size),
+            Err(_) => Dim::Symbolic(dim.str()?.to_str()?.into()),
+        });
+    }
+    let mut ty = ArrayType::new(dtype, dims);
+    ty.weak_type = aval.getattr("weak_type")?.is_truthy()?;
+    let text = |value: Bound<'_, PyAny>| -> PyResult<Box<str>> { Ok(value.repr()?.to_str()?.into()) };
+    if !empty_mesh {
+        ty.sharding = Some(text(aval.getattr("sharding")?)?);
+        ty.manual_axis_type =
+            aval.getattr_opt("manual_axis_type")?.map(text).transpose()?;
+    }
+    let memory_space = aval.getattr("memory_space")?;
+    let memory_space = memory_space.getattr_opt("name")?.unwrap_or(memory_space).str()?.to_string();
+    ty.memory_space = (memory_space != "Device").then(|| memory_space.into());
+    ty.layout = match aval.getattr_opt("layout")? {
+        Some(layout) if !layout.is_none() => Some(text(layout)?),
+        _ => None,
+    };
+    Ok(ty)
+}
+
+/// The types other than arrays that the IR describes: Refs and tokens.
+fn structured_type(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Option<Type>> {
+    let class = aval.get_type().name()?.to_string();
+    if class == "AbstractToken" {
+        return Ok(Some(Type::Token));
+    }
+    if class == "AbstractRef" {
+        let inner = aval.getattr("inner_aval")?;
+        let Some(inner) = aval_info(jax, &inner)?.ty.clone() else { return Ok(None) };
+        let text = |name: &str| -> PyResult<Option<Box<str>>> {
+            Ok(match aval.getattr_opt(name)? {
+                Some(value) if !value.is_none() => Some(value.str()?.to_str()?.into()),
+                _ => None,
+            })
+        };
+        return Ok(Some(Type::Ref {
+            inner: Box::new(inner),
+            memory_space: text("memory_space")?,
+            kind: text("kind")?,
+        }));
+    }
+    Ok(None)
+}
+
+/// The effects of an equation, in a fixed order.
+pub fn canonical_effects(
+    jax: &Jax,
+    side: &mut Side,
+    effects: &Bound<'_, PyAny>,
+) -> PyResult<Vec<Effect>> {
+    let py = effects.py();
+    let mut canonical = Vec::new();
+    for effect in effects.try_iter()? {
+        let effect = effect?;
+        let input = if effect.is_instance(jax.input_effect_type.bind(py))? {
+            side.var_of(&effect.getattr("input")?)
+        } else {
+            None
+        };
+        let name: Box<str> = effect.get_type().name()?.to_str()?.into();
+        canonical.push(Effect { name, input, object: side.handle(&effect) });
+    }
+    canonical.sort_by(|a, b| (&a.name, a.input, a.object).cmp(&(&b.name, b.input, b.object)));
+    Ok(canonical)
+}
+
+/// jax's `DebugInfo` in the IR's words.
+pub fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
+    if debug_info.is_none() {
+        return Ok(DebugInfo::default());
+    }
+    let names = |attribute: &str| -> PyResult<Option<Vec<Box<str>>>> {
+        let names = debug_info.getattr(attribute)?;
+        match names.cast::<PyTuple>() {
+            Ok(names) => names
+                .iter()
+                .map(|name| Ok(name.str()?.to_str()?.into()))
+                .collect::<PyResult<_>>()
+                .map(Some),
+            Err(_) => Ok(None),
+        }
+    };
+    let text = |attribute: &str| -> PyResult<Box<str>> {
+        Ok(debug_info.getattr(attribute)?.str()?.to_str()?.into())
+    };
+    Ok(DebugInfo {
+        traced_for: text("traced_for")?,
+        func_src_info: text("func_src_info")?,
+        arg_names: names("arg_names")?,
+        result_paths: names("result_paths")?,
+    })
+}
+
+/// What a refusal of the builder is to Python.
+pub fn build_error(error: BuildError) -> PyErr {
+    match error {
+        BuildError::TooMany { .. } => PyOverflowError::new_err(error.to_string()),
+        other => PyRuntimeError::new_err(format!("jaxide: {other}")),
+    }
+}
+
+/// Reads a jaxpr, equation by equation, into a graph; nested jaxprs become nested programs.
+///
+/// `num_consts` leading inputs are constants with values attached.
+///
+/// # Errors
+/// The object is no jaxpr, or not a well-formed one.
+pub fn read_jaxpr<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+    consts: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, Graph>> {
+    let py = jaxpr.py();
+    let mut builder = Builder::new(DeadCode::Keep);
+    let mut side = Side::default();
+    let (builder_, side_) = (&mut builder, &mut side);
+
+    let consts: Vec<Bound<'_, PyAny>> = consts.try_iter()?.collect::<PyResult<_>>()?;
+    let mut values = consts.iter();
+    for var in jaxpr.getattr("constvars")?.try_iter()? {
+        let var = var?;
+        let none = py.None().into_bound(py);
+        let value = side_.new_const(values.next().unwrap_or(&none));
+        let ty = side_.ty(jax, builder_, &var.getattr("aval")?)?;
+        let id = builder_.constvar(ty, value).map_err(build_error)?;
+        // The program's own handle: constants of a finished program stay.
+        builder_.retain(id);
+        side_.set_var_object(id, &var);
+    }
+    for var in jaxpr.getattr("invars")?.try_iter()? {
+        let var = var?;
+        let ty = side_.ty(jax, builder_, &var.getattr("aval")?)?;
+        let id = builder_.invar(ty).map_err(build_error)?;
+        side_.set_var_object(id, &var);
+    }
+    let mut atoms = Vec::new();
+    let mut types = Vec::new();
+    for (position, eqn) in jaxpr.getattr("eqns")?.try_iter()?.enumerate() {
+        let eqn = eqn?;
+        let primitive = side_.primitive(builder_, &eqn.getattr("primitive")?)?;
+        let params = eqn.getattr("params")?.cast_into::<PyDict>()?;
+        let params = side_.params_id(jax, builder_, &params)?;
+        atoms.clear();
+        for atom in eqn.getattr("invars")?.try_iter()? {
+            atoms.push(read_atom(jax, builder_, side_, &atom?, || format!("equation {position}"))?);
+        }
+        let outvars: Vec<_> = eqn.getattr("outvars")?.try_iter()?.collect::<PyResult<_>>()?;
+        types.clear();
+        for var in &outvars {
+            types.push(side_.ty(jax, builder_, &var.getattr("aval")?)?);
+        }
+        let effects = eqn.getattr("effects")?;
+        let effects = if effects.len()? == 0 {
+            EffectsId::NONE
+        } else {
+            side_.effects_id(jax, builder_, &effects)?
+        };
+        let source = SourceRef::of(jax, &eqn.getattr("source_info")?)?;
+        let source = side_.source(builder_, &source)?;
+        let context = side_.handle(&eqn.getattr("ctx")?);
+        let context = builder_.context(context);
+        let id = builder_
+            .eqn(primitive, params, &atoms, &types, effects, source, context)
+            .map_err(build_error)?;
+        for (var, object) in builder_.eqn_data(id).outvars().zip(&outvars) {
+            side_.set_var_object(var, object);
+        }
+    }
+    let mut outvars = Vec::new();
+    for atom in jaxpr.getattr("outvars")?.try_iter()? {
+        outvars.push(read_atom(jax, builder_, side_, &atom?, || "the outputs".to_owned())?);
+    }
+    resolve_subprograms(jax, py, builder_, side_)?;
+    Graph::finish(builder, side, &outvars, &JaxprFields::of(jaxpr)?, true)
+}
+
+fn read_atom(
+    jax: &Jax,
+    builder: &mut Builder,
+    side: &mut Side,
+    atom: &Bound<'_, PyAny>,
+    place: impl FnOnce() -> String,
+) -> PyResult<Atom> {
+    if atom.get_type().is(&jax.literal_type) {
+        return Ok(Atom::literal(side.literal(jax, builder, atom)?));
+    }
+    side.var_of(atom).map(Atom::var).ok_or_else(|| {
+        PyRuntimeError::new_err(format!("{} use a variable that is not defined", place()))
+    })
+}
+
+/// Reads the nested jaxprs that params refer to.
+pub fn resolve_subprograms(
+    jax: &Jax,
+    py: Python<'_>,
+    builder: &mut Builder,
+    side: &Side,
+) -> PyResult<()> {
+    for id in builder.unresolved_subprograms() {
+        let object = side.object(py, builder.subprogram_data(id).object);
+        let graph = graph_of(jax, &object)?;
+        builder.resolve_subprogram(id, Graph::resolved_program(&graph, jax)?);
+    }
+    Ok(())
+}
+
+/// The graph of any jaxpr, closed or not: its own where it was traced here and not yet filled.
+pub fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
+    let py = jaxpr.py();
+    let (open, consts) = jax
+        .open_jaxpr
+        .bind(py)
+        .call1((jaxpr,))?
+        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    if let Some(graph) = super::graph::unfilled(jax, &open) {
+        return Ok(graph);
+    }
+    read_jaxpr(jax, &open, &consts)
+}

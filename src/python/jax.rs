@@ -1,0 +1,285 @@
+//! The objects of the installed jax that the trace talks to.
+//!
+//! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
+//! imports a private jax module by name.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PySet, PyType};
+
+use super::native::{Slot, allocate};
+
+/// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
+macro_rules! jax_objects {
+    ($( $(#[$doc:meta])* $name:ident : $ty:ty ),* $(,)?) => {
+        /// Objects of the installed jax, resolved once at import.
+        pub struct Jax {
+            $( $(#[$doc])* pub $name: Py<$ty>, )*
+            /// Offsets of the `__slots__` members that are read and written natively.
+            pub slots: Slots,
+        }
+
+        impl Jax {
+            /// Reads every object from `namespace`.
+            ///
+            /// # Errors
+            /// An attribute is missing or has an unexpected type.
+            pub fn from_namespace(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
+                $( let $name: Py<$ty> = namespace
+                    .getattr(stringify!($name))?
+                    .cast_into::<$ty>()
+                    .map_err(PyErr::from)?
+                    .unbind(); )*
+                let slots = Slots::of(namespace)?;
+                Ok(Self { $( $name, )* slots })
+            }
+        }
+    };
+}
+
+jax_objects! {
+    /// `partial_eval.DynamicJaxprTracer`.
+    tracer_type: PyType,
+    /// `partial_eval.DynamicJaxprTrace`.
+    trace_type: PyType,
+    /// `core.Tracer`.
+    any_tracer_type: PyType,
+    jaxpr_type: PyType,
+    closed_jaxpr_type: PyType,
+    var_type: PyType,
+    literal_type: PyType,
+    eqn_type: PyType,
+    tracing_eqn_type: PyType,
+    shaped_array_type: PyType,
+    source_info_type: PyType,
+    input_effect_type: PyType,
+    /// `core.Primitive`.
+    primitive_type: PyType,
+    /// `core.AvalQDD` where jax still has quasi-dynamic data, else `None`.
+    aval_qdd_type: PyAny,
+    mutable_qdd_type: PyAny,
+
+    /// The tracing trace of this thread, as `.value`.
+    trace_state: PyAny,
+    /// `core.trace_ctx.set_trace`.
+    set_trace: PyAny,
+    /// What `Primitive.bind` makes current while a rule runs (`core.eval_trace` or `None`).
+    binding_trace: PyAny,
+    /// `core.eval_trace`.
+    eval_trace: PyAny,
+    /// `source_info_util._source_info_context`, a thread-local.
+    source_info_context: PyAny,
+    get_traceback: PyAny,
+    empty_name_stack: PyAny,
+    /// `config.trace_context`.
+    trace_context: PyAny,
+    /// `config.eager_constant_folding`.
+    eager_constant_folding: PyAny,
+    current_eqn_context: PyAny,
+
+    canonicalize_value: PyAny,
+    typeof_fn: PyAny,
+    is_literalable: PyAny,
+    /// The scalar types that are always literals.
+    literalable_scalar_types: PySet,
+    /// Types of concrete values that are constants and need no further look (`ArrayImpl`, ...).
+    plain_const_types: PySet,
+    cur_qdd: PyAny,
+    full_lower: PyAny,
+    get_referent: PyAny,
+
+    abstract_eval_cached: PyAny,
+    verify_params_are_hashable: PyAny,
+    resolve_input_effects: PyAny,
+    make_jaxpr_effects: PyAny,
+    no_effects: PyAny,
+    custom_staging_rules: PyDict,
+    const_fold_rules: PyDict,
+    forwarding_rules: PyDict,
+    /// Staging rules that do nothing but rebuild the params dict in a fixed order: rule -> names.
+    param_order_rules: PyDict,
+    /// Forwarding rules that read only avals and params.
+    pure_forwarding_rules: PySet,
+    /// Forwarding rules that never forward.
+    no_forwarding_rules: PySet,
+    /// `bind_with_trace` overrides that equal the base class's while `sharding` is None.
+    sharding_bind_rules: PySet,
+    /// Names of primitives whose abstract evaluation jax never caches.
+    uncached_primitives: PySet,
+    /// `Primitive.bind`, as a function object of its own.
+    stock_bind: PyAny,
+    primitive_bind_with_trace: PyAny,
+    primitive_is_high: PyAny,
+    /// Callable `(closed_jaxpr) -> (jaxpr, consts)`.
+    open_jaxpr: PyAny,
+}
+
+/// Offsets of members of jax's slotted classes.
+pub struct Slots {
+    pub tracer_trace: Slot,
+    pub tracer_aval: Slot,
+    pub tracer_line_info: Slot,
+    pub tracer_val: Slot,
+    pub tracer_parent: Slot,
+    pub tracer_debug_info: Slot,
+    /// Absent from jax 0.11 on.
+    pub tracer_mutable_qdd: Option<Slot>,
+    pub trace_frame: Slot,
+    pub trace_parent_trace: Slot,
+    pub trace_invalidated: Slot,
+    pub trace_weakref: Slot,
+    pub trace_requires_low: Slot,
+    pub jaxpr_eqns: Slot,
+    pub source_traceback: Slot,
+    pub source_name_stack: Slot,
+    pub var_aval: Slot,
+    /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
+    pub var_qdds: Option<[Slot; 2]>,
+    pub literal_val: Slot,
+    pub literal_aval: Slot,
+    pub eqn_invars: Slot,
+    pub eqn_outvars: Slot,
+    pub eqn_primitive: Slot,
+    pub eqn_params: Slot,
+    pub eqn_effects: Slot,
+    pub eqn_source_info: Slot,
+    pub eqn_ctx: Slot,
+}
+
+impl Slots {
+    fn of(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let class = |name: &str| -> PyResult<Bound<'_, PyType>> {
+            namespace.getattr(name)?.cast_into::<PyType>().map_err(PyErr::from)
+        };
+        let (tracer, trace) = (&class("tracer_type")?, &class("trace_type")?);
+        let (jaxpr, eqn) = (&class("jaxpr_type")?, &class("eqn_type")?);
+        let (var, literal) = (&class("var_type")?, &class("literal_type")?);
+        let source_info = &class("source_info_type")?;
+        let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
+        Ok(Self {
+            var_aval: Slot::of(var, "aval")?,
+            var_qdds: match qdds {
+                (Ok(initial), Ok(last)) => Some([initial, last]),
+                _ => None,
+            },
+            literal_val: Slot::of(literal, "val")?,
+            literal_aval: Slot::of(literal, "aval")?,
+            eqn_invars: Slot::of(eqn, "invars")?,
+            eqn_outvars: Slot::of(eqn, "outvars")?,
+            eqn_primitive: Slot::of(eqn, "primitive")?,
+            eqn_params: Slot::of(eqn, "params")?,
+            eqn_effects: Slot::of(eqn, "effects")?,
+            eqn_source_info: Slot::of(eqn, "source_info")?,
+            eqn_ctx: Slot::of(eqn, "ctx")?,
+            tracer_trace: Slot::of(tracer, "_trace")?,
+            tracer_aval: Slot::of(tracer, "aval")?,
+            tracer_line_info: Slot::of(tracer, "_line_info")?,
+            tracer_val: Slot::of(tracer, "val")?,
+            tracer_parent: Slot::of(tracer, "parent")?,
+            tracer_debug_info: Slot::of(tracer, "_debug_info")?,
+            tracer_mutable_qdd: Slot::of(tracer, "mutable_qdd").ok(),
+            trace_frame: Slot::of(trace, "frame")?,
+            trace_parent_trace: Slot::of(trace, "parent_trace")?,
+            trace_invalidated: Slot::of(trace, "_invalidated")?,
+            trace_weakref: Slot::of(trace, "_weakref")?,
+            trace_requires_low: Slot::of(trace, "requires_low")?,
+            jaxpr_eqns: Slot::of(jaxpr, "_eqns")?,
+            source_traceback: Slot::of(source_info, "traceback")?,
+            source_name_stack: Slot::of(source_info, "name_stack")?,
+        })
+    }
+}
+
+impl Jax {
+    /// `core.Var(aval)`.
+    pub fn new_var<'py>(&self, aval: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = aval.py();
+        let var = allocate(self.var_type.bind(py))?;
+        // SAFETY: the slots are of this very class.
+        unsafe {
+            self.slots.var_aval.set(var.as_ptr(), aval);
+            for qdd in self.slots.var_qdds.into_iter().flatten() {
+                qdd.set(var.as_ptr(), py.None().into_bound(py));
+            }
+        }
+        Ok(var)
+    }
+
+    /// `core.Literal(val, aval)`.
+    pub fn new_literal<'py>(
+        &self,
+        val: &Bound<'py, PyAny>,
+        aval: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let literal = allocate(self.literal_type.bind(val.py()))?;
+        // SAFETY: the slots are of this very class.
+        unsafe {
+            self.slots.literal_val.set(literal.as_ptr(), val.clone());
+            self.slots.literal_aval.set(literal.as_ptr(), aval.clone());
+        }
+        Ok(literal)
+    }
+
+    /// `SourceInfo(traceback, name_stack)`.
+    pub fn new_source_info<'py>(
+        &self,
+        traceback: Option<Bound<'py, PyAny>>,
+        name_stack: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = name_stack.py();
+        let source_info = allocate(self.source_info_type.bind(py))?;
+        // SAFETY: the slots are of this very class.
+        unsafe {
+            let traceback = traceback.unwrap_or_else(|| py.None().into_bound(py));
+            self.slots.source_traceback.set(source_info.as_ptr(), traceback);
+            self.slots.source_name_stack.set(source_info.as_ptr(), name_stack);
+        }
+        Ok(source_info)
+    }
+
+    /// `JaxprEqn(...)`.
+    pub fn new_eqn<'py>(&self, py: Python<'py>, eqn: EqnParts<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let object = allocate(self.eqn_type.bind(py))?;
+        let slots = &self.slots;
+        // SAFETY: the slots are of this very class.
+        unsafe {
+            let raw = object.as_ptr();
+            slots.eqn_invars.set(raw, eqn.invars.into_any());
+            slots.eqn_outvars.set(raw, eqn.outvars.into_any());
+            slots.eqn_primitive.set(raw, eqn.primitive);
+            slots.eqn_params.set(raw, eqn.params.into_any());
+            slots.eqn_effects.set(raw, eqn.effects);
+            slots.eqn_source_info.set(raw, eqn.source_info);
+            slots.eqn_ctx.set(raw, eqn.ctx);
+        }
+        Ok(object)
+    }
+}
+
+/// The fields of a `JaxprEqn`.
+pub struct EqnParts<'py> {
+    pub invars: Bound<'py, PyList>,
+    pub outvars: Bound<'py, PyList>,
+    pub primitive: Bound<'py, PyAny>,
+    pub params: Bound<'py, PyDict>,
+    pub effects: Bound<'py, PyAny>,
+    pub source_info: Bound<'py, PyAny>,
+    pub ctx: Bound<'py, PyAny>,
+}
+
+static JAX: PyOnceLock<Jax> = PyOnceLock::new();
+
+/// Stores the resolved objects; a second call is ignored, as modules are imported once.
+pub fn set_jax(py: Python<'_>, jax: Jax) {
+    let _ = JAX.set(py, jax);
+}
+
+/// The resolved objects.
+///
+/// # Errors
+/// `jaxide._core` was used without `jaxide`.
+pub fn jax(py: Python<'_>) -> PyResult<&Jax> {
+    JAX.get(py)
+        .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized: import jaxide"))
+}

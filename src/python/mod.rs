@@ -1,0 +1,45 @@
+//! The Python half of jaxide: the only folder that knows pyo3 and CPython's C API.
+//!
+//! ```text
+//! jax.rs       the objects of the installed jax that the trace talks to, resolved once
+//! native.rs    C-level helpers: slots of Python classes, heap types, method trampolines
+//! side.rs      the Python objects behind the ids of one program
+//! params.rs    equation params: canonical values, and the typed hash that keys the memo
+//! convert.rs   avals, effects and whole jaxprs into the IR
+//! frame.rs     `Frame`: one program under construction, in the role of jax's JaxprStackFrame
+//! tracer.rs    the tracer type: jax's DynamicJaxprTracer with its attributes filled on demand
+//! trace.rs     the trace type: jax's DynamicJaxprTrace
+//! stage.rs     staging one primitive: abstract evaluation, folding, forwarding, appending
+//! memo.rs      abstract evaluation remembered by (primitive, avals, params, config context)
+//! bind.rs      `Primitive.bind` while a trace of ours is current
+//! hook.rs      switching the interposition on and off
+//! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
+//! ```
+
+mod bind;
+mod convert;
+mod frame;
+mod graph;
+mod hook;
+mod jax;
+mod memo;
+mod native;
+mod params;
+mod side;
+mod source;
+mod stage;
+mod trace;
+mod tracer;
+
+use pyo3::prelude::*;
+
+/// The native core of jaxide. Private: use the `jaxide` package.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::graph::{Graph, graph_of};
+    #[pymodule_export]
+    use super::hook::{Activation, initialize};
+    #[pymodule_export]
+    use super::memo::{clear_memo, memo_len};
+}

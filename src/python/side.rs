@@ -1,0 +1,349 @@
+//! The Python objects behind the ids of one program.
+//!
+//! The IR knows a Python object only as a number. `Side` holds the objects: one aval per type, one
+//! params dict per params id, one `Var` per variable that Python has seen, and handles for all
+//! else. Everything here is append-only while the program grows.
+
+use pyo3::PyTraverseError;
+use pyo3::PyVisit;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::ir::{
+    Builder, ConstId, EffectsId, ForeignId, LiteralId, ParamsId, PrimitiveId, Source, SourceId,
+    Type, TypeId, Var,
+};
+
+use super::convert::{self, AvalInfo};
+use super::jax::Jax;
+use super::params::{self, typed_equal, typed_hash};
+use super::source::SourceRef;
+
+type Object = Py<PyAny>;
+
+/// The Python side of one program.
+#[derive(Default)]
+pub struct Side {
+    handles: Vec<Object>,
+    by_pointer: FxHashMap<usize, ForeignId>,
+    /// By `TypeId`.
+    avals: Vec<Object>,
+    type_by_pointer: FxHashMap<usize, TypeId>,
+    /// By `ParamsId`.
+    params: FxHashMap<ParamsId, Py<PyDict>>,
+    /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
+    effects: FxHashMap<EffectsId, Object>,
+    /// By `ConstId`.
+    consts: Vec<Option<Object>>,
+    /// The `Var` objects that Python has seen so far, and the way back.
+    vars: FxHashMap<Var, Object>,
+    var_by_pointer: FxHashMap<usize, Var>,
+    literal_by_pointer: FxHashMap<usize, LiteralId>,
+    /// Equal tracebacks (same code, same instruction) share one object; keyed by their hash.
+    tracebacks: FxHashMap<isize, SmallVec<[ForeignId; 1]>>,
+    /// Equal name stacks share one object; keyed by typed hash.
+    name_stacks: FxHashMap<u64, SmallVec<[ForeignId; 1]>>,
+}
+
+fn address(object: &Bound<'_, PyAny>) -> usize {
+    object.as_ptr() as usize
+}
+
+fn index(id: ForeignId) -> usize {
+    id.as_u32() as usize
+}
+
+impl Side {
+    /// A handle on `object`, the same for the same object.
+    pub fn handle(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
+        if let Some(&id) = self.by_pointer.get(&address(object)) {
+            return id;
+        }
+        let id = self.push(object);
+        self.by_pointer.insert(address(object), id);
+        id
+    }
+
+    /// A handle that is not looked up again.
+    fn push(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
+        let id = ForeignId::from_u32(u32::try_from(self.handles.len()).unwrap_or(u32::MAX - 1));
+        self.handles.push(object.clone().unbind());
+        id
+    }
+
+    /// The object behind a handle.
+    pub fn object<'py>(&self, py: Python<'py>, id: ForeignId) -> Bound<'py, PyAny> {
+        self.handles[index(id)].bind(py).clone()
+    }
+
+    /// The type of `aval`; each aval object keeps a type of its own, so that the way back is exact.
+    pub fn ty(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        aval: &Bound<'_, PyAny>,
+    ) -> PyResult<TypeId> {
+        if let Some(&ty) = self.type_by_pointer.get(&address(aval)) {
+            return Ok(ty);
+        }
+        let info = convert::aval_info(jax, aval)?;
+        self.new_type(builder, aval, &info)
+    }
+
+    fn new_type(
+        &mut self,
+        builder: &mut Builder,
+        aval: &Bound<'_, PyAny>,
+        info: &AvalInfo,
+    ) -> PyResult<TypeId> {
+        let described = match &info.ty {
+            Some(ty) => ty.clone(),
+            None => self.opaque_type(aval)?,
+        };
+        let mut ty = builder.ty(described);
+        if (ty.as_u32() as usize) < self.avals.len() {
+            // Another aval object reads the same: keep both apart.
+            let opaque = self.opaque_type(aval)?;
+            ty = builder.ty(opaque);
+        }
+        debug_assert_eq!(ty.as_u32() as usize, self.avals.len());
+        self.avals.push(aval.clone().unbind());
+        self.type_by_pointer.insert(address(aval), ty);
+        Ok(ty)
+    }
+
+    fn opaque_type(&mut self, aval: &Bound<'_, PyAny>) -> PyResult<Type> {
+        let name = aval.get_type().name()?.to_string();
+        Ok(Type::Opaque { name: name.into(), object: self.handle(aval) })
+    }
+
+    /// The aval of a type.
+    pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
+        self.avals[ty.as_u32() as usize].bind(py).clone()
+    }
+
+    pub fn primitive(
+        &mut self,
+        builder: &mut Builder,
+        primitive: &Bound<'_, PyAny>,
+    ) -> PyResult<PrimitiveId> {
+        let py = primitive.py();
+        let name: String = primitive.getattr(pyo3::intern!(py, "name"))?.str()?.to_string();
+        let multiple: bool = primitive.getattr(pyo3::intern!(py, "multiple_results"))?.is_truthy()?;
+        let object = self.handle(primitive);
+        Ok(builder.primitive(&name, multiple, object))
+    }
+
+    pub fn params_id(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        params: &Bound<'_, PyDict>,
+    ) -> PyResult<ParamsId> {
+        let canonical = params::canonical_params(jax, builder, self, params)?;
+        let id = builder.params(canonical);
+        self.params.entry(id).or_insert_with(|| params.clone().unbind());
+        Ok(id)
+    }
+
+    /// A dict of its own for one equation.
+    pub fn params_copy<'py>(&self, py: Python<'py>, id: ParamsId) -> PyResult<Bound<'py, PyDict>> {
+        match self.params.get(&id) {
+            Some(params) => params.bind(py).copy(),
+            None => Ok(PyDict::new(py)),
+        }
+    }
+
+    /// Interns a non-empty set of resolved effects.
+    pub fn effects_id(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        effects: &Bound<'_, PyAny>,
+    ) -> PyResult<EffectsId> {
+        let canonical = convert::canonical_effects(jax, self, effects)?;
+        let id = builder.effects(&canonical);
+        if id != EffectsId::NONE {
+            self.effects.entry(id).or_insert_with(|| effects.clone().unbind());
+        }
+        Ok(id)
+    }
+
+    pub fn effects<'py>(&self, py: Python<'py>, jax: &Jax, id: EffectsId) -> Bound<'py, PyAny> {
+        match self.effects.get(&id) {
+            Some(effects) => effects.bind(py).clone(),
+            None => jax.no_effects.bind(py).clone(),
+        }
+    }
+
+    pub fn source(&mut self, builder: &mut Builder, source: &SourceRef<'_>) -> PyResult<SourceId> {
+        let traceback = match &source.traceback {
+            Some(traceback) => Some(self.traceback(traceback)?),
+            None => None,
+        };
+        let name_stack = self.name_stack(&source.name_stack)?;
+        Ok(builder.source(Source { traceback, name_stack }))
+    }
+
+    fn traceback(&mut self, traceback: &Bound<'_, PyAny>) -> PyResult<ForeignId> {
+        let hash = traceback.hash()?;
+        let py = traceback.py();
+        if let Some(same) = self.tracebacks.get(&hash) {
+            for &id in same {
+                if self.handles[index(id)].bind(py).eq(traceback)? {
+                    return Ok(id);
+                }
+            }
+        }
+        let id = self.push(traceback);
+        self.tracebacks.entry(hash).or_default().push(id);
+        Ok(id)
+    }
+
+    /// None for the empty stack.
+    fn name_stack(&mut self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<ForeignId>> {
+        if let Some(&id) = self.by_pointer.get(&address(name_stack)) {
+            return Ok(Some(id));
+        }
+        let py = name_stack.py();
+        let scopes = name_stack.getattr(pyo3::intern!(py, "stack"))?;
+        if scopes.len()? == 0 {
+            return Ok(None);
+        }
+        let Some(hash) = typed_hash(&scopes) else {
+            return Ok(Some(self.handle(name_stack)));
+        };
+        if let Some(same) = self.name_stacks.get(&hash) {
+            for &id in same {
+                let other = self.handles[index(id)].bind(py).getattr(pyo3::intern!(py, "stack"))?;
+                if typed_equal(&other, &scopes) {
+                    return Ok(Some(id));
+                }
+            }
+        }
+        let id = self.push(name_stack);
+        self.name_stacks.entry(hash).or_default().push(id);
+        Ok(Some(id))
+    }
+
+    /// A new `SourceInfo` of a recorded source.
+    pub fn source_info<'py>(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        source: Source,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let traceback = source.traceback.map(|id| self.object(py, id));
+        let name_stack = match source.name_stack {
+            Some(id) => self.object(py, id),
+            None => jax.empty_name_stack.bind(py).clone(),
+        };
+        jax.new_source_info(traceback, name_stack)
+    }
+
+    pub fn new_const(&mut self, value: &Bound<'_, PyAny>) -> ConstId {
+        let id = ConstId::from_u32(u32::try_from(self.consts.len()).unwrap_or(u32::MAX - 1));
+        self.consts.push(Some(value.clone().unbind()));
+        id
+    }
+
+    pub fn constant<'py>(&self, py: Python<'py>, id: ConstId) -> Option<Bound<'py, PyAny>> {
+        self.consts.get(id.as_u32() as usize)?.as_ref().map(|value| value.bind(py).clone())
+    }
+
+    /// Gives up a constant; the caller drops it once no borrow is held.
+    pub fn take_const(&mut self, id: ConstId) -> Option<Object> {
+        self.consts.get_mut(id.as_u32() as usize)?.take()
+    }
+
+    /// The literal for a jax `Literal` object.
+    pub fn literal(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        literal: &Bound<'_, PyAny>,
+    ) -> PyResult<LiteralId> {
+        if let Some(&id) = self.literal_by_pointer.get(&address(literal)) {
+            return Ok(id);
+        }
+        let id = self.fresh_literal(jax, builder, literal)?;
+        self.literal_by_pointer.insert(address(literal), id);
+        Ok(id)
+    }
+
+    /// As `literal`, for an object that nobody else holds.
+    pub fn fresh_literal(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        literal: &Bound<'_, PyAny>,
+    ) -> PyResult<LiteralId> {
+        let aval = literal.getattr(pyo3::intern!(literal.py(), "aval"))?;
+        let ty = self.ty(jax, builder, &aval)?;
+        let object = self.push(literal);
+        builder.literal(ty, object).map_err(convert::build_error)
+    }
+
+    /// The `Var` object of a variable, made where it does not exist yet.
+    pub fn var_object<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        ty: TypeId,
+        var: Var,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(object) = self.vars.get(&var) {
+            return Ok(object.bind(py).clone());
+        }
+        let object = jax.new_var(self.aval(py, ty))?;
+        self.set_var_object(var, &object);
+        Ok(object)
+    }
+
+    /// Makes `object` stand for `var` from now on.
+    pub fn set_var_object(&mut self, var: Var, object: &Bound<'_, PyAny>) {
+        self.var_by_pointer.insert(address(object), var);
+        self.vars.insert(var, object.clone().unbind());
+    }
+
+    /// The variable that a `Var` object stands for.
+    pub fn var_of(&self, object: &Bound<'_, PyAny>) -> Option<Var> {
+        self.var_by_pointer.get(&address(object)).copied()
+    }
+
+    /// The `Var` objects that exist, for filling a jaxpr.
+    pub fn known_var<'py>(&self, py: Python<'py>, var: Var) -> Option<Bound<'py, PyAny>> {
+        self.vars.get(&var).map(|object| object.bind(py).clone())
+    }
+
+    /// Frees what only growth needs.
+    pub fn shrink(&mut self) {
+        self.tracebacks = FxHashMap::default();
+        self.name_stacks = FxHashMap::default();
+        self.handles.shrink_to_fit();
+    }
+
+    /// Shows every object to the garbage collector.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for object in self.handles.iter().chain(&self.avals).chain(self.effects.values()) {
+            visit.call(object)?;
+        }
+        for params in self.params.values() {
+            visit.call(params)?;
+        }
+        for object in self.consts.iter().flatten().chain(self.vars.values()) {
+            visit.call(object)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether `object` is exactly of the type at `class`.
+#[inline]
+pub fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: `object` is a live object wherever this is called.
+    unsafe { ffi::Py_TYPE(object) == class }
+}

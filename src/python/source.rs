@@ -1,0 +1,71 @@
+//! Source info: the traceback and the name stack an equation is recorded with.
+
+use pyo3::prelude::*;
+
+use super::jax::Jax;
+
+/// Where an operation came from, as jax's `SourceInfo`.
+pub struct SourceRef<'py> {
+    pub traceback: Option<Bound<'py, PyAny>>,
+    pub name_stack: Bound<'py, PyAny>,
+}
+
+impl<'py> SourceRef<'py> {
+    /// `source_info_util.current()`: the user's context, else the Python stack of this moment.
+    pub fn current(py: Python<'py>, jax: &Jax) -> PyResult<Self> {
+        let context = jax.source_info_context.bind(py).getattr(pyo3::intern!(py, "context"))?;
+        let mut source = Self::of(jax, &context)?;
+        if source.traceback.is_none() {
+            let traceback = jax.get_traceback.bind(py).call0()?;
+            source.traceback = (!traceback.is_none()).then_some(traceback);
+        }
+        Ok(source)
+    }
+
+    /// The parts of a `SourceInfo`.
+    pub fn of(jax: &Jax, source_info: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let py = source_info.py();
+        let (traceback, name_stack) = if source_info.get_type().is(&jax.source_info_type) {
+            // SAFETY: the exact type was checked.
+            unsafe {
+                (
+                    jax.slots.source_traceback.get(source_info),
+                    jax.slots.source_name_stack.get(source_info),
+                )
+            }
+        } else {
+            (
+                Some(source_info.getattr(pyo3::intern!(py, "traceback"))?),
+                Some(source_info.getattr(pyo3::intern!(py, "name_stack"))?),
+            )
+        };
+        Ok(Self {
+            traceback: traceback.filter(|t| !t.is_none()),
+            name_stack: match name_stack {
+                Some(stack) => stack,
+                None => jax.empty_name_stack.bind(py).clone(),
+            },
+        })
+    }
+
+    /// As jax's `source_info or source_info_util.new_source_info()`.
+    pub fn or_empty(jax: &Jax, py: Python<'py>, given: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+        match given {
+            Some(source_info) => Self::of(jax, source_info),
+            None => Ok(Self { traceback: None, name_stack: jax.empty_name_stack.bind(py).clone() }),
+        }
+    }
+
+    /// As jax's `source_info or source_info_util.current()`.
+    pub fn or_current(jax: &Jax, py: Python<'py>, given: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+        match given {
+            Some(source_info) => Self::of(jax, source_info),
+            None => Self::current(py, jax),
+        }
+    }
+
+    /// A new `SourceInfo`.
+    pub fn to_object(&self, jax: &Jax) -> PyResult<Bound<'py, PyAny>> {
+        jax.new_source_info(self.traceback.clone(), self.name_stack.clone())
+    }
+}

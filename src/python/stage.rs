@@ -1,0 +1,408 @@
+//! Staging one primitive: abstract evaluation, constant folding, forwarding, appending.
+//!
+//! The order of steps is that of jax's `default_process_primitive`. What abstract evaluation and the
+//! forwarding rule answered is remembered (see `memo`); then no Python runs at all.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use smallvec::SmallVec;
+
+use super::convert::aval_info;
+use super::frame::{Frame, Operand};
+use super::graph::borrow_mut;
+use super::jax::Jax;
+use super::memo::{Context, Entry, Key, PrimitiveInfo};
+use super::source::SourceRef;
+use super::trace::{const_operand, constant_value, tracer_of};
+use super::tracer::new_tracer;
+
+type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
+
+/// One primitive application about to be staged.
+pub struct Staging<'a, 'py> {
+    pub trace: &'a Bound<'py, PyAny>,
+    pub frame: &'a Bound<'py, Frame>,
+    pub primitive: &'a Bound<'py, PyAny>,
+    pub info: PrimitiveInfo,
+    pub context: &'a Context,
+    pub source: &'a SourceRef<'py>,
+}
+
+/// Appends what the primitive does to the operands; the tracers of its results.
+///
+/// # Errors
+/// Whatever jax's rules raise.
+pub fn stage<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+) -> PyResult<Objects<'py>> {
+    let py = params.py();
+    let forwarding = jax.forwarding_rules.bind(py).get_item(at.primitive)?;
+    let Some(key) = at.key(jax, operands, params) else {
+        return stage_anew(jax, at, operands, params, forwarding.as_ref(), None);
+    };
+    match key.find() {
+        Some(entry) if same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref()) => {
+            stage_remembered(jax, at, operands, params, &entry)
+        }
+        _ => stage_anew(jax, at, operands, params, forwarding.as_ref(), Some(&key)),
+    }
+}
+
+fn same_rule(remembered: Option<&Py<PyAny>>, now: Option<&Bound<'_, PyAny>>) -> bool {
+    match (remembered, now) {
+        (None, None) => true,
+        (Some(remembered), Some(now)) => remembered.is(now),
+        _ => false,
+    }
+}
+
+impl<'py> Staging<'_, 'py> {
+    /// The memo key, where this application can have one.
+    fn key<'a>(
+        &'a self,
+        jax: &Jax,
+        operands: &[Operand<'py>],
+        params: &'a Bound<'py, PyDict>,
+    ) -> Option<Key<'a, 'py>> {
+        let interned = |operand: &Operand<'py>| {
+            operand.aval().get_type_ptr() == jax.shaped_array_type.as_ptr().cast()
+        };
+        if self.info.uncached || !operands.iter().all(interned) {
+            return None;
+        }
+        let avals = operands.iter().map(|operand| operand.aval().as_ptr());
+        Key::new(self.primitive, self.context, avals, params)
+    }
+}
+
+fn stage_remembered<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+    entry: &Entry,
+) -> PyResult<Objects<'py>> {
+    let py = params.py();
+    if let Some(folded) = fold(jax, at, operands, params, || {
+        entry.out_avals.iter().map(|aval| aval.bind(py).clone()).collect()
+    })? {
+        return Ok(folded);
+    }
+    if let Some(index) = entry.forwarded {
+        return Ok(SmallVec::from_iter([tracer_of(
+            jax,
+            at.trace,
+            at.frame,
+            &operands[index],
+            at.source,
+        )?]));
+    }
+    let effects = match &entry.effects {
+        Some(effects) => resolve_effects(jax, at, operands, effects.bind(py))?,
+        None => None,
+    };
+    let (vars, source) = {
+        let mut frame = borrow_mut(at.frame);
+        let local = frame.local_entry(py, jax, at.primitive, entry)?;
+        let source = frame.source(at.source)?;
+        let context = frame.context(at.context.eqn_context.bind(py))?;
+        (frame.append(jax, &local, operands, effects.as_ref(), source, context)?, source)
+    };
+    vars.into_iter()
+        .zip(&entry.out_avals)
+        .map(|(new, aval)| {
+            new_tracer(jax, at.trace, new.var, aval.bind(py).clone(), source, new.counted)
+        })
+        .collect()
+}
+
+#[cold]
+fn stage_anew<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+    forwarding: Option<&Bound<'py, PyAny>>,
+    key: Option<&Key<'_, 'py>>,
+) -> PyResult<Objects<'py>> {
+    let py = params.py();
+    let (out_avals, effects) = abstract_eval(jax, at, operands, params)?;
+    let out_avals: Vec<Bound<'py, PyAny>> = if at.info.multiple_results {
+        out_avals.try_iter()?.collect::<PyResult<_>>()?
+    } else {
+        vec![out_avals]
+    };
+    if let Some(folded) = fold(jax, at, operands, params, || out_avals.clone())? {
+        return Ok(folded);
+    }
+    let mut input_effects = false;
+    for effect in effects.try_iter()? {
+        input_effects |= effect?.is_instance(jax.input_effect_type.bind(py))?;
+    }
+    let forwarding_applies = forwarding.filter(|_| !input_effects);
+    let forwarded = match forwarding_applies {
+        None => None,
+        Some(rule) if jax.no_forwarding_rules.bind(py).contains(rule)? => None,
+        Some(rule) if jax.pure_forwarding_rules.bind(py).contains(rule)? => {
+            ask_forwarding_rule(jax, at, rule, operands, params)?
+        }
+        Some(rule) => {
+            return stage_with_rule(jax, at, rule, operands, &out_avals, params, &effects);
+        }
+    };
+    let has_effects = effects.is_truthy()?;
+    let qdds = !jax.aval_qdd_type.bind(py).is_none();
+    if let Some(key) = key {
+        let mut plain = true;
+        for aval in &out_avals {
+            plain &= !qdds || !aval.is_instance(jax.aval_qdd_type.bind(py))?;
+        }
+        if plain {
+            let effects = has_effects.then_some(&effects);
+            let entry = key.insert(&out_avals, effects, forwarding, forwarded);
+            return stage_remembered(jax, at, operands, params, &entry);
+        }
+    }
+    if let Some(index) = forwarded {
+        return Ok(SmallVec::from_iter([tracer_of(jax, at.trace, at.frame, &operands[index], at.source)?]));
+    }
+    emit(
+        jax,
+        at.trace,
+        at.frame,
+        at.primitive,
+        operands,
+        &out_avals,
+        params,
+        has_effects.then_some(&effects),
+        at.source,
+        at.context.eqn_context.bind(py),
+    )
+}
+
+/// `primitive.abstract_eval`, through jax's own cache where jax uses it.
+fn abstract_eval<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let py = params.py();
+    let mut avals = Vec::with_capacity(operands.len() + 1);
+    let cached = !at.info.uncached;
+    if cached {
+        avals.push(at.primitive.clone());
+    }
+    for operand in operands {
+        avals.push(if aval_info(jax, operand.aval())?.has_qdd {
+            tracer_of(jax, at.trace, at.frame, operand, at.source)?
+                .getattr(intern!(py, "aval_mutable_qdd"))?
+        } else {
+            operand.aval().clone()
+        });
+    }
+    let avals = PyTuple::new(py, avals)?;
+    let answer = if cached {
+        jax.abstract_eval_cached.bind(py).call(avals, Some(params)).map_err(|error| {
+            // jax explains unhashable params where they are the reason.
+            match jax.verify_params_are_hashable.bind(py).call1((at.primitive, params)) {
+                Ok(_) => error,
+                Err(better) => better,
+            }
+        })?
+    } else {
+        at.primitive.getattr(intern!(py, "abstract_eval"))?.call(avals, Some(params))?
+    };
+    let (out_avals, effects): (Bound<'py, PyAny>, Bound<'py, PyAny>) = answer.extract()?;
+    let several = out_avals.is_instance_of::<PyTuple>() || out_avals.is_instance_of::<PyList>();
+    if several != at.info.multiple_results {
+        return Err(PyValueError::new_err(format!(
+            "{}.abstract_eval() method should return a tuple or a list iff {}.multiple_results.",
+            at.primitive.str()?,
+            at.primitive.str()?
+        )));
+    }
+    Ok((out_avals, effects))
+}
+
+/// jax's `try_constant_folding`: results that are constants, where a rule says so.
+fn fold<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+    out_avals: impl FnOnce() -> Vec<Bound<'py, PyAny>>,
+) -> PyResult<Option<Objects<'py>>> {
+    let py = params.py();
+    let Some(rule) = jax.const_fold_rules.bind(py).get_item(at.primitive)? else {
+        return Ok(None);
+    };
+    let constants: Vec<_> =
+        operands.iter().map(|operand| constant_value(at.frame, operand)).collect();
+    if constants.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let out_avals = out_avals();
+    let values = rule.call1((PyList::new(py, constants)?, params, PyList::new(py, &out_avals)?))?;
+    if values.is_none() {
+        return Ok(None);
+    }
+    let mut outs = SmallVec::new();
+    for (value, aval) in values.try_iter()?.zip(out_avals) {
+        let operand = const_operand(jax, at.frame, &value?, Some(aval))?;
+        outs.push(tracer_of(jax, at.trace, at.frame, &operand, at.source)?);
+    }
+    Ok(Some(outs))
+}
+
+/// Asks a forwarding rule that reads only avals and params: the operand that is the single output.
+fn ask_forwarding_rule<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    rule: &Bound<'py, PyAny>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+) -> PyResult<Option<usize>> {
+    let py = params.py();
+    let none = py.None().into_bound(py);
+    let atoms: Vec<_> = operands
+        .iter()
+        .map(|operand| jax.new_literal(&none, operand.aval()))
+        .collect::<PyResult<_>>()?;
+    let eqn = jax.eqn_type.bind(py).call1((
+        PyList::new(py, atoms)?,
+        PyList::empty(py),
+        at.primitive,
+        params,
+        jax.no_effects.bind(py),
+        &none,
+        &none,
+    ))?;
+    let (forwards, _): (Vec<Option<usize>>, Bound<'py, PyAny>) = rule.call1((eqn,))?.extract()?;
+    Ok(forwards.into_iter().flatten().next())
+}
+
+/// The general case of a forwarding rule, with jax's own equation object.
+fn stage_with_rule<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    rule: &Bound<'py, PyAny>,
+    operands: &[Operand<'py>],
+    out_avals: &[Bound<'py, PyAny>],
+    params: &Bound<'py, PyDict>,
+    effects: &Bound<'py, PyAny>,
+) -> PyResult<Objects<'py>> {
+    let py = params.py();
+    let tracers: Vec<_> = operands
+        .iter()
+        .map(|operand| tracer_of(jax, at.trace, at.frame, operand, at.source))
+        .collect::<PyResult<_>>()?;
+    let made = at.trace.call_method1(
+        intern!(py, "make_eqn"),
+        (
+            PyList::new(py, &tracers)?,
+            PyList::new(py, out_avals)?,
+            at.primitive,
+            params,
+            effects,
+            at.source.to_object(jax)?,
+        ),
+    )?;
+    let (eqn, outs): (Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>) = made.extract()?;
+    let (forwards, eqn): (Vec<Option<usize>>, Bound<'py, PyAny>) = rule.call1((eqn,))?.extract()?;
+    let mut outs: Objects<'py> = outs.into_iter().collect();
+    for (out, forwarded) in outs.iter_mut().zip(forwards) {
+        if let Some(tracer) = forwarded.and_then(|index| tracers.get(index)) {
+            *out = tracer.clone();
+        }
+    }
+    if !eqn.is_none() {
+        at.frame.call_method1(intern!(py, "add_eqn"), (eqn,))?;
+    }
+    Ok(outs)
+}
+
+/// jax's `resolve_input_effects`; None where nothing is left.
+fn resolve_effects<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    effects: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    resolved_effects(jax, at.trace, at.frame, operands, effects, at.source)
+}
+
+fn resolved_effects<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    frame: &Bound<'py, Frame>,
+    operands: &[Operand<'py>],
+    effects: &Bound<'py, PyAny>,
+    source: &SourceRef<'py>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = effects.py();
+    if !effects.is_truthy()? {
+        return Ok(None);
+    }
+    let atoms: Vec<_> = operands
+        .iter()
+        .map(|operand| match operand {
+            Operand::Literal { literal, .. } => Ok(literal.clone()),
+            Operand::Var { var, .. } => Frame::var_object(frame, jax, *var),
+            Operand::Const { .. } => {
+                tracer_of(jax, trace, frame, operand, source)?.getattr(intern!(py, "val"))
+            }
+        })
+        .collect::<PyResult<_>>()?;
+    let resolved =
+        jax.resolve_input_effects.bind(py).call1((effects, PyList::new(py, atoms)?))?;
+    Ok(resolved.is_truthy()?.then_some(resolved))
+}
+
+/// Appends an equation as given; jax's `emit_eqn`.
+#[allow(clippy::too_many_arguments)] // the parts of an equation
+pub fn emit<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    frame: &Bound<'py, Frame>,
+    primitive: &Bound<'py, PyAny>,
+    operands: &[Operand<'py>],
+    out_avals: &[Bound<'py, PyAny>],
+    params: &Bound<'py, PyDict>,
+    effects: Option<&Bound<'py, PyAny>>,
+    source: &SourceRef<'py>,
+    context: &Bound<'py, PyAny>,
+) -> PyResult<Objects<'py>> {
+    let py = params.py();
+    let effects = match effects {
+        Some(effects) => resolved_effects(jax, trace, frame, operands, effects, source)?,
+        None => None,
+    };
+    let qdd_type = jax.aval_qdd_type.bind(py);
+    let mut plain_avals = Vec::with_capacity(out_avals.len());
+    for aval in out_avals {
+        let has_qdd = !qdd_type.is_none() && aval.is_instance(qdd_type)?;
+        plain_avals.push(if has_qdd { aval.getattr("aval")? } else { aval.clone() });
+    }
+    let (vars, source) = {
+        let mut frame = borrow_mut(frame);
+        let local = frame.describe(jax, primitive, params, &plain_avals)?;
+        let source = frame.source(source)?;
+        let context = frame.context(context)?;
+        (frame.append(jax, &local, operands, effects.as_ref(), source, context)?, source)
+    };
+    let mut outs = SmallVec::new();
+    for ((new, aval), given) in vars.into_iter().zip(plain_avals).zip(out_avals) {
+        let tracer = new_tracer(jax, trace, new.var, aval.clone(), source, new.counted)?;
+        if !given.is(&aval) {
+            super::trace::attach_qdd(jax, frame, &tracer, &aval, &given.getattr("qdd")?)?;
+        }
+        outs.push(tracer);
+    }
+    Ok(outs)
+}

@@ -1,0 +1,380 @@
+//! The tracer type: jax's `DynamicJaxprTracer`, its attributes filled on demand.
+//!
+//! A tracer is a variable number and the source it was made at; `val`, `parent` and `_line_info`
+//! become Python objects only when something reads them. The type shows itself under jax's own
+//! name, since jax's error messages spell it.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use crate::ir::{SourceId, Var};
+
+use super::frame::Frame;
+use super::jax::{Jax, jax};
+use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method};
+use super::side::is_exactly;
+
+/// What a tracer has beyond jax's slots. Zeroed by the allocator: not one of ours.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Fields {
+    state: u32,
+    var: u32,
+    source: u32,
+}
+
+/// Made through jax's own constructor: `val` is in its slot.
+const FOREIGN: u32 = 0;
+/// A variable.
+const VARIABLE: u32 = 1;
+/// A variable whose program counts the tracers on it.
+const COUNTED: u32 = 2;
+
+static TRACER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+/// `tp_basicsize` of jax's tracer, where our fields start.
+static FIELDS_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Variables whose tracer died while their frame was in use, with the frame.
+static PENDING: Mutex<Vec<(Py<Frame>, Var)>> = Mutex::new(Vec::new());
+static NUM_PENDING: AtomicUsize = AtomicUsize::new(0);
+
+/// The tracer type.
+pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+    let class = TRACER.get_or_try_init(py, || {
+        let base = jax.tracer_type.bind(py);
+        // SAFETY: `base` is a type.
+        let size = unsafe { (*base.as_type_ptr()).tp_basicsize.unsigned_abs() };
+        FIELDS_AT.store(size, Ordering::Relaxed);
+        let mut attributes = vec![
+            attribute!("val", val, set_val),
+            attribute!("parent", parent, set_parent),
+            attribute!("_line_info", line_info, set_line_info),
+            attribute!("_debug_info", debug_info, set_debug_info),
+            attribute!("sharding", unavailable),
+            attribute!("device", unavailable),
+        ];
+        if jax.slots.tracer_mutable_qdd.is_some() {
+            attributes.push(attribute!("mutable_qdd", mutable_qdd, set_mutable_qdd));
+        }
+        heap_type(
+            base,
+            TypeSpec {
+                name: "jax._src.interpreters.partial_eval.DynamicJaxprTracer",
+                extra_size: size_of::<Fields>().next_multiple_of(align_of::<usize>()),
+                methods: vec![
+                    method!("full_lower", full_lower),
+                    method!("get_referent", get_referent),
+                ],
+                attributes,
+                slots: vec![(ffi::Py_tp_finalize, finalize as *mut c_void)],
+            },
+        )
+        .map(Bound::unbind)
+    })?;
+    Ok(class.bind(py))
+}
+
+fn class_pointer(py: Python<'_>) -> *mut ffi::PyTypeObject {
+    TRACER.get(py).map_or(std::ptr::null_mut(), |class| class.as_ptr().cast())
+}
+
+/// # Safety
+/// `tracer` is exactly of our type.
+unsafe fn fields(tracer: *mut ffi::PyObject) -> *mut Fields {
+    // SAFETY: our type's layout is jax's followed by `Fields`.
+    unsafe { tracer.cast::<u8>().add(FIELDS_AT.load(Ordering::Relaxed)).cast() }
+}
+
+/// A tracer of `trace` for a variable. A counted variable has to be retained by the caller.
+pub fn new_tracer<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    var: Var,
+    aval: Bound<'py, PyAny>,
+    source: SourceId,
+    counted: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tracer = allocate(tracer_type(trace.py(), jax)?)?;
+    // SAFETY: a fresh instance of our type.
+    unsafe {
+        jax.slots.tracer_trace.set(tracer.as_ptr(), trace.clone());
+        jax.slots.tracer_aval.set(tracer.as_ptr(), aval);
+        *fields(tracer.as_ptr()) = Fields {
+            state: if counted { COUNTED } else { VARIABLE },
+            var: var.as_u32(),
+            source: source.as_u32(),
+        };
+    }
+    Ok(tracer)
+}
+
+/// A tracer of `trace` for a jax `Literal`.
+pub fn new_literal_tracer<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    literal: Bound<'py, PyAny>,
+    aval: Bound<'py, PyAny>,
+    source_info: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tracer = allocate(tracer_type(trace.py(), jax)?)?;
+    // SAFETY: a fresh instance of our type; zeroed fields mean that `val` is in its slot.
+    unsafe {
+        jax.slots.tracer_trace.set(tracer.as_ptr(), trace.clone());
+        jax.slots.tracer_aval.set(tracer.as_ptr(), aval);
+        jax.slots.tracer_line_info.set(tracer.as_ptr(), source_info);
+        jax.slots.tracer_val.set(tracer.as_ptr(), literal);
+    }
+    Ok(tracer)
+}
+
+/// The variable behind a tracer of ours, whatever its trace.
+#[inline]
+pub fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
+    if !is_exactly(object, class_pointer(py)) {
+        return None;
+    }
+    // SAFETY: the exact type was checked.
+    let fields = unsafe { *fields(object) };
+    (fields.state != FOREIGN).then(|| Var::from_u32(fields.var))
+}
+
+/// The variable behind a tracer of ours that belongs to `trace`.
+#[inline]
+pub fn variable_of_trace(
+    py: Python<'_>,
+    jax: &Jax,
+    object: *mut ffi::PyObject,
+    trace: *mut ffi::PyObject,
+) -> Option<Var> {
+    let var = variable(py, object)?;
+    // SAFETY: `variable` found our type, which has jax's slots.
+    (unsafe { jax.slots.tracer_trace.peek(object) } == trace).then_some(var)
+}
+
+/// The aval of a tracer of ours, borrowed.
+///
+/// # Safety
+/// `variable` found the tracer to be ours.
+#[inline]
+pub unsafe fn peek_aval(jax: &Jax, tracer: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: as promised by the caller.
+    unsafe { jax.slots.tracer_aval.peek(tracer) }
+}
+
+/// The frame a tracer belongs to, where it is ours.
+fn frame_of<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> Option<Bound<'py, Frame>> {
+    // SAFETY: called for tracers of our type only.
+    let trace = unsafe { jax.slots.tracer_trace.get(tracer) }?;
+    super::trace::frame_of(jax, &trace)
+}
+
+/// Runs when a tracer dies: its program may forget what only the tracer kept alive.
+unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
+    // SAFETY: CPython calls this for instances of our type, with the interpreter attached.
+    let Fields { state, var, .. } = unsafe { *fields(tracer) };
+    if state != COUNTED {
+        return;
+    }
+    Python::attach(|py| {
+        // Objects also die while an exception is on its way: it has to survive this.
+        let error = PyErr::take(py);
+        // SAFETY: alive until this returns.
+        let tracer = unsafe { Bound::from_borrowed_ptr(py, tracer) };
+        if let Ok(jax) = jax(py) {
+            if let Some(frame) = frame_of(jax, &tracer) {
+                release(&frame, Var::from_u32(var), tracer.as_ptr());
+            }
+        }
+        if let Some(error) = error {
+            error.restore(py);
+        }
+    });
+}
+
+fn release(frame: &Bound<'_, Frame>, var: Var, tracer: *mut ffi::PyObject) {
+    let dropped = match frame.try_borrow_mut() {
+        Ok(mut borrowed) => borrowed.release(var, Some(tracer as usize)),
+        Err(_) => {
+            PENDING
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((frame.clone().unbind(), var));
+            NUM_PENDING.fetch_add(1, Ordering::Relaxed);
+            Vec::new()
+        }
+    };
+    // Outside the borrow: dropping a constant can run arbitrary code.
+    drop(dropped);
+}
+
+/// Releases the variables of `frame` whose tracers died while the frame was in use.
+pub fn release_pending(frame: &Bound<'_, Frame>) {
+    if NUM_PENDING.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mine: Vec<_> = {
+        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.extract_if(.., |(other, _)| other.as_ptr() == frame.as_ptr()).collect()
+    };
+    NUM_PENDING.fetch_sub(mine.len(), Ordering::Relaxed);
+    for (_, var) in mine {
+        release(frame, var, std::ptr::null_mut());
+    }
+}
+
+fn own_slot<'py>(tracer: &Bound<'py, PyAny>, slot: Slot) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: getters and setters of our type are called for its instances only.
+    unsafe { slot.get(tracer) }
+}
+
+fn fill_slot(tracer: &Bound<'_, PyAny>, slot: Slot, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    let value = value.ok_or_else(|| PyAttributeError::new_err("cannot delete the attribute"))?;
+    // SAFETY: as in `own_slot`.
+    unsafe { slot.set(tracer.as_ptr(), value) };
+    Ok(())
+}
+
+fn val<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let jax = jax(py)?;
+    if let Some(val) = own_slot(tracer, jax.slots.tracer_val) {
+        return Ok(val);
+    }
+    let (Some(var), Some(frame)) = (variable(py, tracer.as_ptr()), frame_of(jax, tracer)) else {
+        return Err(PyAttributeError::new_err("val"));
+    };
+    let object = Frame::var_object(&frame, jax, var)?;
+    fill_slot(tracer, jax.slots.tracer_val, Some(object.clone()))?;
+    Ok(object)
+}
+
+fn parent<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let jax = jax(py)?;
+    if let Some(parent) = own_slot(tracer, jax.slots.tracer_parent) {
+        return Ok(parent);
+    }
+    match (variable(py, tracer.as_ptr()), frame_of(jax, tracer)) {
+        (Some(var), Some(frame)) => {
+            // SAFETY: our type has jax's slots.
+            let trace = unsafe { jax.slots.tracer_trace.get(tracer) };
+            Frame::tracing_eqn(&frame, jax, trace, var)
+        }
+        _ => Ok(py.None().into_bound(py)),
+    }
+}
+
+fn line_info<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let jax = jax(py)?;
+    if let Some(source_info) = own_slot(tracer, jax.slots.tracer_line_info) {
+        return Ok(source_info);
+    }
+    if variable(py, tracer.as_ptr()).is_none() {
+        return Ok(py.None().into_bound(py));
+    }
+    let Some(frame) = frame_of(jax, tracer) else { return Ok(py.None().into_bound(py)) };
+    // SAFETY: `variable` checked the type.
+    let source = SourceId::from_u32(unsafe { (*fields(tracer.as_ptr())).source });
+    let source_info = Frame::source_info(&frame, jax, source)?;
+    fill_slot(tracer, jax.slots.tracer_line_info, Some(source_info.clone()))?;
+    Ok(source_info)
+}
+
+fn debug_info<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let jax = jax(py)?;
+    if let Some(debug_info) = own_slot(tracer, jax.slots.tracer_debug_info) {
+        return Ok(debug_info);
+    }
+    Ok(match frame_of(jax, tracer) {
+        Some(frame) => Frame::debug_info_object(&frame),
+        None => py.None().into_bound(py),
+    })
+}
+
+fn mutable_qdd<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let slot = jax(py)?.slots.tracer_mutable_qdd;
+    Ok(slot
+        .and_then(|slot| own_slot(tracer, slot))
+        .unwrap_or_else(|| py.None().into_bound(py)))
+}
+
+fn set_val(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fill_slot(tracer, jax(tracer.py())?.slots.tracer_val, value)
+}
+
+fn set_parent(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fill_slot(tracer, jax(tracer.py())?.slots.tracer_parent, value)
+}
+
+fn set_line_info(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fill_slot(tracer, jax(tracer.py())?.slots.tracer_line_info, value)
+}
+
+fn set_debug_info(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fill_slot(tracer, jax(tracer.py())?.slots.tracer_debug_info, value)
+}
+
+/// Sets `mutable_qdd`, the handle on quasi-dynamic data.
+pub fn set_mutable_qdd(
+    tracer: &Bound<'_, PyAny>,
+    value: Option<Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    match jax(tracer.py())?.slots.tracer_mutable_qdd {
+        Some(slot) => fill_slot(tracer, slot, value),
+        None => Err(PyAttributeError::new_err("mutable_qdd")),
+    }
+}
+
+/// `sharding` and `device` of a tracer. jax writes a message here that walks every equation so far,
+/// and CPython throws it away: `Tracer.__getattr__` answers next and raises the one that shows.
+fn unavailable<'py>(_: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    Err(PyAttributeError::new_err(""))
+}
+
+fn constant<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = tracer.py();
+    match (variable(py, tracer.as_ptr()), frame_of(jax, tracer)) {
+        (Some(var), Some(frame)) => Ok(Frame::constant(&frame, var)),
+        _ => Ok(None),
+    }
+}
+
+/// The value itself where the tracer is a literal or a constant.
+fn full_lower<'py>(tracer: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let jax = jax(py)?;
+    if variable(py, tracer.as_ptr()).is_none() {
+        let stock = jax.tracer_type.bind(py).getattr(intern!(py, "full_lower"))?;
+        return stock.call1((tracer,));
+    }
+    match constant(jax, tracer)? {
+        Some(value) => jax.full_lower.bind(py).call1((value,)),
+        None => Ok(tracer.clone()),
+    }
+}
+
+/// What an identity check should compare: the captured value, or the tracer.
+fn get_referent<'py>(tracer: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<'py, PyAny>> {
+    let py = tracer.py();
+    let jax = jax(py)?;
+    if variable(py, tracer.as_ptr()).is_none() {
+        let stock = jax.tracer_type.bind(py).getattr(intern!(py, "get_referent"))?;
+        return stock.call1((tracer,));
+    }
+    match constant(jax, tracer)? {
+        Some(value) => jax.get_referent.bind(py).call1((value,)),
+        None => Ok(tracer.clone()),
+    }
+}

@@ -1,0 +1,153 @@
+"""What jax raises, jaxide raises, and afterwards nothing is left behind."""
+
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import config, core, source_info_util
+
+import jaxide
+from errors import BAD_USES, BadUse
+
+HERE = str(Path(__file__).parent)
+# Addresses in hexadecimal, and in decimal where a leak check prints `id(object)`.
+ADDRESS = re.compile(r"0x[0-9a-f]+|\b\d{12,}\b")
+
+
+@dataclass
+class Raised:
+    """All that a user can tell about an exception."""
+
+    type: type[BaseException]
+    text: str
+    notes: list[str]
+    frames: list[tuple[str, int]]
+    suppress_context: bool
+    cause: "Raised | None"
+    context: "Raised | None"
+
+
+def describe(error: BaseException | None) -> Raised | None:
+    if error is None:
+        return None
+    return Raised(
+        type=type(error),
+        text=ADDRESS.sub("0x", str(error)),
+        notes=list(getattr(error, "__notes__", ())),
+        frames=[
+            (frame.name, frame.lineno)
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename.startswith(HERE) and frame.filename != __file__
+        ],
+        suppress_context=error.__suppress_context__,
+        cause=describe(error.__cause__),
+        context=describe(error.__context__),
+    )
+
+
+def outcome(use: BadUse, make_jaxpr: Callable) -> Raised | None:
+    jax.clear_caches()
+    try:
+        use(make_jaxpr)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are among the bad uses
+        return describe(error)
+    return None
+
+
+def surroundings() -> tuple:
+    """The state of this thread that a trace changes and has to restore."""
+    return (
+        core.trace_state_clean(),
+        core.trace_ctx.trace,
+        dict(core.trace_ctx.axis_env.axis_sizes),
+        str(source_info_util.current_name_stack()),
+        config.trace_context(),
+    )
+
+
+def good_program() -> tuple[Callable, tuple]:
+    captured = jnp.arange(3.0)
+
+    def f(params, x):
+        hidden = jnp.tanh(x @ params["w"] + captured)
+        total, _ = jax.lax.scan(lambda c, h: (c + jnp.sum(h), None), 0.0, hidden)
+        return jax.lax.cond(total > 0, jnp.sin, jax.jit(jnp.cos), total)
+
+    return jax.value_and_grad(f), ({"w": np.ones((4, 3), np.float32)}, np.ones((2, 4), np.float32))
+
+
+def good_text(make_jaxpr: Callable) -> str:
+    function, args = good_program()
+    return str(make_jaxpr(function)(*args))
+
+
+@pytest.fixture(scope="module")
+def good_reference() -> Iterator[str]:
+    yield good_text(jax.make_jaxpr)
+
+
+def cases() -> list:
+    return [pytest.param(use, id=name) for name, use in BAD_USES.items()]
+
+
+@pytest.mark.parametrize("use", cases())
+def test_raises_as_stock(use: BadUse, good_reference: str) -> None:
+    before = surroundings()
+    expected = outcome(use, jax.make_jaxpr)
+    assert expected is not None, "jax allows this use"
+    assert outcome(use, jaxide.make_jaxpr) == expected
+    assert surroundings() == before
+    assert good_text(jaxide.make_jaxpr) == good_reference
+    assert good_text(jax.make_jaxpr) == good_reference
+    assert outcome(use, jax.make_jaxpr) == expected
+
+
+@pytest.mark.parametrize("use", cases())
+def test_caught_inside_a_trace(use: BadUse) -> None:
+    """The enclosing trace goes on as if nothing had happened.
+
+    Some uses are no error here: the results of a leaked tracer become constants, for example.
+    """
+
+    def trace(make_jaxpr: Callable) -> tuple[str, list[Raised | None]]:
+        raised = []
+
+        def f(x):
+            y = jnp.sin(x)
+            raised.append(outcome(use, make_jaxpr))
+            return y * 2 + jnp.cos(x)
+
+        return str(make_jaxpr(f)(1.0)), raised
+
+    expected = trace(jax.make_jaxpr)
+    assert trace(jaxide.make_jaxpr) == expected
+
+
+def test_there_are_enough_bad_uses() -> None:
+    assert len(BAD_USES) >= 300
+
+
+def test_comparison_sees_a_difference() -> None:
+    """A changed type, text, cause, note or line must not pass as equal."""
+
+    def raised(error: Exception, cause: Exception | None = None, note: str = "") -> Raised:
+        if note:
+            error.add_note(note)
+        try:
+            raise error from cause
+        except Exception as caught:
+            return describe(caught)
+
+    reference = raised(ValueError("text"))
+    assert reference == raised(ValueError("text"))
+    assert reference != raised(TypeError("text"))
+    assert reference != raised(ValueError("other text"))
+    assert reference != raised(ValueError("text"), KeyError("cause"))
+    assert reference != raised(ValueError("text"), note="note")
+    assert raised(ValueError("at 0x7f01")) == raised(ValueError("at 0x7f02"))
