@@ -181,6 +181,7 @@ def _load() -> types.SimpleNamespace:
             f"{core}:JaxprEqn", "invars outvars primitive params effects source_info ctx"
         ),
         tracing_eqn_type=_symbol(f"{pe}:TracingEqn"),
+        abstract_value_type=_symbol(f"{core}:AbstractValue"),
         shaped_array_type=_interned_aval(),
         source_info_type=_slotted("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=_symbol("effects:JaxprInputEffect"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.extend.core
+from jax.api_util import shaped_abstractify
 
 from jaxide import _compat, _core
 
@@ -90,19 +91,35 @@ class Program:
         return out if self._out_tree is None else jax.tree.unflatten(self._out_tree, out)
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        if self._in_tree is None:
-            if kwargs:
+        """The inputs, one by one, checked against the types of the program."""
+        if self._in_tree is not None:
+            flat, tree = jax.tree.flatten((args, kwargs))
+            if tree != self._in_tree:
                 raise TypeError(
-                    "this program takes no keyword arguments, got " + ", ".join(sorted(kwargs))
+                    f"this program was traced with arguments of structure {self._in_tree}, got {tree}"
                 )
-            flat, expected = list(args), len(self.in_avals)
-            if len(flat) != expected:
-                raise TypeError(f"this program takes {expected} arguments, got {len(flat)}")
-            return flat
-        flat, tree = jax.tree.flatten((args, kwargs))
-        if tree != self._in_tree:
-            raise TypeError(
-                f"this program was traced with arguments of structure {self._in_tree}, "
-                f"got {tree}"
-            )
+        elif kwargs:
+            raise TypeError(f"this program takes no keyword arguments, got {sorted(kwargs)}")
+        else:
+            flat = list(args)
+        if len(flat) != len(self.in_avals):
+            raise TypeError(f"this program takes {len(self.in_avals)} arguments, got {len(flat)}")
+        for position, (value, aval) in enumerate(zip(flat, self.in_avals, strict=True)):
+            _check_input(position, value, aval)
         return flat
+
+
+def _check_input(position: int, value: Any, aval: Any) -> None:
+    """Refuses a value that is not of the type of its input."""
+    if not isinstance(aval, jax.core.ShapedArray):
+        return
+    try:
+        given = shaped_abstractify(value)
+    except TypeError as error:
+        raise TypeError(f"argument {position} of the program must be {aval}: {error}") from None
+    static = all(isinstance(dim, int) for dim in aval.shape)
+    if given.dtype != aval.dtype or (static and given.shape != aval.shape):
+        raise TypeError(
+            f"argument {position} of the program must be {aval.str_short()}, "
+            f"got {given.str_short()}"
+        )

@@ -458,7 +458,7 @@ impl Builder {
     /// # Errors
     /// When an output or an effect is unknown or was removed.
     pub fn finish(
-        mut self,
+        self,
         outvars: &[Atom],
         debug: DebugInfo,
         effects: EffectsId,
@@ -467,10 +467,10 @@ impl Builder {
             self.check_atom(atom)?;
         }
         self.check_effects(effects)?;
-        if self.num_removed > 0 {
-            self.compact();
-        }
         let mut program = self.program;
+        if self.num_removed > 0 {
+            compact(&mut program, &self.removed, self.num_removed);
+        }
         let vars = &program.vars;
         program.constvars.retain(|&(var, _)| matches!(vars[var].def(), Def::Constvar(_)));
         program.outvars = outvars.into();
@@ -478,23 +478,6 @@ impl Builder {
         program.debug_info = debug;
         program.shrink_to_fit();
         Ok(program)
-    }
-
-    fn compact(&mut self) {
-        let Self { program: Program { eqns, vars, .. }, removed, num_removed, .. } = self;
-        let mut live = PrimaryMap::with_capacity(eqns.len() - *num_removed);
-        for (eqn, data) in mem::take(eqns) {
-            if removed.contains(eqn) {
-                continue;
-            }
-            for var in data.outvars() {
-                vars[var].set_def(Def::Eqn(live.next_key()));
-            }
-            live.push(data);
-        }
-        *eqns = live;
-        removed.clear();
-        *num_removed = 0;
     }
 
     #[inline]
@@ -559,6 +542,20 @@ impl Builder {
         let mut inputs = self.program.effect_list(effects).iter().filter_map(|effect| effect.input);
         inputs.try_for_each(|input| self.check_var(input))
     }
+}
+
+/// Drops the rows of removed equations, and says to the variables which rows the others are now.
+fn compact(program: &mut Program, removed: &EntitySet<Eqn>, num_removed: usize) {
+    let mut live = PrimaryMap::with_capacity(program.num_eqns() - num_removed);
+    for (eqn, data) in mem::take(&mut program.eqns) {
+        if !removed.contains(eqn) {
+            for var in data.outvars() {
+                program.vars[var].set_def(Def::Eqn(live.next_key()));
+            }
+            live.push(data);
+        }
+    }
+    program.eqns = live;
 }
 
 #[inline]

@@ -15,7 +15,7 @@ use super::frame::{Frame, Operand};
 use super::jax::{Jax, jax};
 use super::memo::{Context, PrimitiveInfo};
 use super::source::SourceRef;
-use super::stage::{Staging, stage};
+use super::stage::{Staging, stage, stage_known};
 use super::trace::{const_operand, frame_of, has_high_param, is_ours, keeps_params, results};
 use super::tracer::variable_of_trace;
 
@@ -61,7 +61,7 @@ fn bind_fast<'py>(
         }
     }
     let context = Context::current(py, jax)?;
-    if context.eager_folding || has_high_param(jax, params)? {
+    if context.eager_folding {
         return Ok(None);
     }
     let mut operands: SmallVec<[Operand<'_>; 4]> = SmallVec::new();
@@ -73,6 +73,19 @@ fn bind_fast<'py>(
     }
     let source = SourceRef::current(py, jax)?;
     let at = Staging { trace, frame, primitive, info, context: &context, source: &source };
+    // What is remembered was checked when it was learnt: its avals have no mesh, its params are
+    // not high.
+    if let Some(outs) = stage_known(jax, &at, &operands, params)? {
+        return results(py, info, outs).map(Some);
+    }
+    for operand in &operands {
+        if !aval_info(jax, operand.aval())?.empty_mesh {
+            return Ok(None);
+        }
+    }
+    if has_high_param(jax, params)? {
+        return Ok(None);
+    }
     let set_trace = jax.set_trace.bind(py);
     set_trace.call1((jax.binding_trace.bind(py),))?;
     let outs = stage(jax, &at, &operands, params);
@@ -100,8 +113,7 @@ fn plain_operand<'py>(
     if let Some(var) = variable_of_trace(py, jax, arg.as_ptr(), trace.as_ptr()) {
         // SAFETY: a tracer of ours.
         let Some(aval) = (unsafe { jax.slots.tracer_aval.get(arg) }) else { return Ok(None) };
-        let plain = aval_info(jax, &aval)?.empty_mesh;
-        return Ok(plain.then(|| Operand::Var { var, aval, tracer: Some(arg.clone()) }));
+        return Ok(Some(Operand::Var { var, aval, tracer: Some(arg.clone()) }));
     }
     let class: *mut ffi::PyObject = arg.get_type_ptr().cast();
     // SAFETY: sets of types; looking up a type runs no Python code.
@@ -114,8 +126,5 @@ fn plain_operand<'py>(
     }
     let value = jax.canonicalize_value.bind(py).call1((arg,))?;
     let aval = jax.typeof_fn.bind(py).call1((&value,))?;
-    if !aval_info(jax, &aval)?.empty_mesh {
-        return Ok(None);
-    }
     const_operand(jax, frame, &value, Some(aval)).map(Some)
 }

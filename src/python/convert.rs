@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError};
+use pyo3::exceptions::{PyAssertionError, PyOverflowError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
@@ -25,8 +25,6 @@ pub struct AvalInfo {
     pub has_qdd: bool,
     /// Its mesh is empty, so `Primitive.bind` has nothing to check.
     pub empty_mesh: bool,
-    /// Exactly a `ShapedArray`: interned by jax, its address is its identity.
-    pub interned: bool,
 }
 
 const MAX_AVALS: usize = 1 << 16;
@@ -64,6 +62,12 @@ pub fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> 
     Ok(info)
 }
 
+/// Forgets the descriptions of avals.
+pub fn forget_avals() {
+    let old = AVALS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(old);
+}
+
 fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
     let py = aval.py();
     let flag = |name: &str| -> PyResult<bool> {
@@ -72,6 +76,10 @@ fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
             None => Ok(false),
         }
     };
+    if !aval.is_instance(jax.abstract_value_type.bind(py))? {
+        // jax's assertion where a variable is made.
+        return Err(PyAssertionError::new_err((aval.clone().unbind(),)));
+    }
     let interned = aval.get_type().is(&jax.shaped_array_type);
     let (ty, empty_mesh) = if interned {
         let mesh_is_empty =
@@ -82,7 +90,7 @@ fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
         let shaped = aval.is_instance(jax.shaped_array_type.bind(py))?;
         (structured_type(jax, aval)?, !shaped)
     };
-    Ok(AvalInfo { ty, is_high: flag("is_high")?, has_qdd: flag("has_qdd")?, empty_mesh, interned })
+    Ok(AvalInfo { ty, is_high: flag("is_high")?, has_qdd: flag("has_qdd")?, empty_mesh })
 }
 
 fn array_type(aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> {
@@ -99,11 +107,11 @@ fn array_type(aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> 
     }
     let mut ty = ArrayType::new(dtype, dims);
     ty.weak_type = aval.getattr("weak_type")?.is_truthy()?;
-    let text = |value: Bound<'_, PyAny>| -> PyResult<Box<str>> { Ok(value.repr()?.to_str()?.into()) };
+    let text =
+        |value: Bound<'_, PyAny>| -> PyResult<Box<str>> { Ok(value.repr()?.to_str()?.into()) };
     if !empty_mesh {
         ty.sharding = Some(text(aval.getattr("sharding")?)?);
-        ty.manual_axis_type =
-            aval.getattr_opt("manual_axis_type")?.map(text).transpose()?;
+        ty.manual_axis_type = aval.getattr_opt("manual_axis_type")?.map(text).transpose()?;
     }
     let memory_space = aval.getattr("memory_space")?;
     let memory_space = memory_space.getattr_opt("name")?.unwrap_or(memory_space).str()?.to_string();

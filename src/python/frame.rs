@@ -5,7 +5,7 @@ use pyo3::PyVisit;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -407,7 +407,12 @@ impl Frame {
             let atom = atom?;
             let aval = atom.getattr(intern!(py, "aval"))?;
             let source_info = jax.new_source_info(None, empty.clone())?;
-            in_tracers.append(jax.tracer_type.bind(py).call1((&trace, aval, atom, source_info))?)?;
+            in_tracers.append(jax.tracer_type.bind(py).call1((
+                &trace,
+                aval,
+                atom,
+                source_info,
+            ))?)?;
         }
         jax.tracing_eqn_type.bind(py).call1((
             in_tracers,
@@ -493,7 +498,7 @@ impl Frame {
         let py = slf.py();
         let (effectful, all) = {
             let frame = borrow_mut(slf);
-            let Some(builder) = &frame.builder else { return Ok(pyo3::types::PySet::empty(py)?.into_any()) };
+            let Some(builder) = &frame.builder else { return Ok(PySet::empty(py)?.into_any()) };
             let all: Vec<Eqn> = builder.live_eqns().collect();
             let effectful: Vec<Eqn> = all
                 .iter()
@@ -562,6 +567,47 @@ impl Frame {
     #[setter]
     fn set_is_high(&mut self, value: bool) {
         self.is_high = value;
+    }
+
+    /// jax keeps an empty set here.
+    #[getter]
+    fn effects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PySet>> {
+        PySet::empty(py)
+    }
+
+    /// What makes jax `Var`s.
+    #[getter]
+    fn gensym<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyType>> {
+        Ok(jax(py)?.var_type.bind(py).clone())
+    }
+
+    /// The tracers of the constants that have one, by the id of the value.
+    #[getter]
+    fn constid_to_tracer<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let py = slf.py();
+        let dict = PyDict::new(py);
+        let frame = borrow_mut(slf);
+        for (address, var) in &frame.const_by_id {
+            if let Some(&alive) = frame.const_tracers.get(var) {
+                // SAFETY: the entry goes when the tracer is finalized, before its memory does.
+                let tracer = unsafe { Bound::from_borrowed_ptr(py, alive as *mut _) };
+                dict.set_item(address, tracer)?;
+            }
+        }
+        Ok(dict)
+    }
+
+    /// Variables with quasi-dynamic data (jax before 0.11).
+    #[getter]
+    fn mutable_qdds<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        let qdds: Vec<_> =
+            borrow_mut(slf).qdds.iter().map(|(var, qdd)| (*var, qdd.clone_ref(py))).collect();
+        let list = PyList::empty(py);
+        for (var, qdd) in qdds {
+            list.append((Self::var_object(slf, jax(py)?, var)?, qdd))?;
+        }
+        Ok(list)
     }
 
     /// The inputs so far, as jax `Var`s.
@@ -849,7 +895,8 @@ impl Frame {
             (None, Some(graph)) => (graph.borrow(py).program().invars().to_vec(), Vec::new()),
             (None, None) => (Vec::new(), Vec::new()),
         };
-        let positions: Vec<usize> = (0..invars.len()).filter(|&i| active.contains(&invars[i])).collect();
+        let positions: Vec<usize> =
+            (0..invars.len()).filter(|&i| active.contains(&invars[i])).collect();
         // jax's message names the inputs, and the equations only where there are none.
         let eqns = if positions.is_empty() { eqns } else { Vec::new() };
         (positions, eqns)

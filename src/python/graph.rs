@@ -225,9 +225,7 @@ impl Graph {
     }
 
     /// A new open jaxpr of the installed jax and the list of its constants.
-    fn to_jaxpr<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
+    fn to_jaxpr<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
         let py = slf.py();
         let jax = jax(py)?;
         new_jaxpr(jax, slf)

@@ -51,6 +51,8 @@ jax_objects! {
     literal_type: PyType,
     eqn_type: PyType,
     tracing_eqn_type: PyType,
+    /// `core.AbstractValue`.
+    abstract_value_type: PyType,
     shaped_array_type: PyType,
     source_info_type: PyType,
     input_effect_type: PyType,

@@ -62,6 +62,17 @@ pub struct Entry {
     /// The forwarding rule that was asked, and the operand that is the output, where one is.
     pub forwarding_rule: Option<Py<PyAny>>,
     pub forwarded: Option<usize>,
+    /// No operand has a mesh, so `Primitive.bind` has nothing to check.
+    pub empty_meshes: bool,
+}
+
+/// What abstract evaluation and the forwarding rule answered.
+pub struct Outcome<'a, 'py> {
+    pub out_avals: &'a [Bound<'py, PyAny>],
+    pub effects: Option<&'a Bound<'py, PyAny>>,
+    pub forwarding_rule: Option<&'a Bound<'py, PyAny>>,
+    pub forwarded: Option<usize>,
+    pub empty_meshes: bool,
 }
 
 /// The key of an entry to be, with the hash computed.
@@ -127,22 +138,12 @@ impl<'a, 'py> Key<'a, 'py> {
     /// The remembered outcome.
     pub fn find(&self) -> Option<Arc<Entry>> {
         with_memo(|memo| {
-            memo.entries
-                .get(&self.hash)?
-                .iter()
-                .find(|entry| self.matches(entry))
-                .cloned()
+            memo.entries.get(&self.hash)?.iter().find(|entry| self.matches(entry)).cloned()
         })
     }
 
     /// Remembers an outcome.
-    pub fn insert(
-        &self,
-        out_avals: &[Bound<'py, PyAny>],
-        effects: Option<&Bound<'py, PyAny>>,
-        forwarding_rule: Option<&Bound<'py, PyAny>>,
-        forwarded: Option<usize>,
-    ) -> Arc<Entry> {
+    pub fn insert(&self, outcome: &Outcome<'_, 'py>) -> Arc<Entry> {
         let py = self.params.py();
         let own = |object: &Bound<'py, PyAny>| object.clone().unbind();
         let avals = self
@@ -157,10 +158,11 @@ impl<'a, 'py> Key<'a, 'py> {
             context: self.context,
             avals,
             params: self.params.clone().unbind(),
-            out_avals: out_avals.iter().map(own).collect(),
-            effects: effects.map(own),
-            forwarding_rule: forwarding_rule.map(own),
-            forwarded,
+            out_avals: outcome.out_avals.iter().map(own).collect(),
+            effects: outcome.effects.map(own),
+            forwarding_rule: outcome.forwarding_rule.map(own),
+            forwarded: outcome.forwarded,
+            empty_meshes: outcome.empty_meshes,
         };
         let (entry, old) = with_memo(|memo| {
             entry.number = memo.next_number;
@@ -200,11 +202,8 @@ impl Context {
             }
         }
         let eqn_context = jax.current_eqn_context.bind(py).call0()?.unbind();
-        let eager_folding = jax
-            .eager_constant_folding
-            .bind(py)
-            .getattr(pyo3::intern!(py, "value"))?
-            .is_truthy()?;
+        let eager_folding =
+            jax.eager_constant_folding.bind(py).getattr(pyo3::intern!(py, "value"))?.is_truthy()?;
         let (context, old) = with_memo(|memo| {
             let context = Self {
                 number: memo.next_context,
@@ -241,9 +240,7 @@ impl PrimitiveInfo {
     /// What there is to know of `primitive`.
     pub fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
         let address = primitive.as_ptr() as usize;
-        if let Some(info) =
-            with_memo(|memo| memo.primitives.get(&address).map(|(_, info)| *info))
-        {
+        if let Some(info) = with_memo(|memo| memo.primitives.get(&address).map(|(_, info)| *info)) {
             return Ok(info);
         }
         let info = Self::read(jax, primitive)?;
@@ -290,6 +287,7 @@ impl PrimitiveInfo {
 /// Forgets everything; called by `jax.clear_caches()`.
 #[pyfunction]
 pub fn clear_memo() {
+    super::convert::forget_avals();
     let old = {
         let mut memo = memo();
         let old = memo.take();

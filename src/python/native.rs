@@ -71,18 +71,16 @@ impl Slot {
 
 /// Runs `body` attached to the interpreter; errors and panics become Python exceptions.
 fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R {
-    Python::attach(|py| {
-        match catch_unwind(AssertUnwindSafe(|| body(py))) {
-            Ok(Ok(value)) => value,
-            Ok(Err(error)) => {
-                error.restore(py);
-                failed
-            }
-            Err(panic) => {
-                PyRuntimeError::new_err(format!("jaxide: internal error: {}", message(&*panic)))
-                    .restore(py);
-                failed
-            }
+    Python::attach(|py| match catch_unwind(AssertUnwindSafe(|| body(py))) {
+        Ok(Ok(value)) => value,
+        Ok(Err(error)) => {
+            error.restore(py);
+            failed
+        }
+        Err(panic) => {
+            PyRuntimeError::new_err(format!("jaxide: internal error: {}", message(&*panic)))
+                .restore(py);
+            failed
         }
     })
 }
@@ -93,6 +91,20 @@ fn message(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a panic")
+}
+
+/// Runs `body` as an `except` block would: what it raises has `error` as its context.
+pub fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R) -> R {
+    // SAFETY: the handled exception of this thread is put back whatever `body` returns; both calls
+    // take or give owned references as documented.
+    unsafe {
+        let before = ffi::PyErr_GetHandledException();
+        ffi::PyErr_SetHandledException(error.value(py).as_ptr());
+        let result = body();
+        ffi::PyErr_SetHandledException(before);
+        ffi::Py_XDECREF(before);
+        result
+    }
 }
 
 /// Positional and keyword arguments of one call.
@@ -295,10 +307,7 @@ pub struct TypeSpec {
 ///
 /// # Errors
 /// CPython refused the type.
-pub fn heap_type<'py>(
-    base: &Bound<'py, PyType>,
-    spec: TypeSpec,
-) -> PyResult<Bound<'py, PyType>> {
+pub fn heap_type<'py>(base: &Bound<'py, PyType>, spec: TypeSpec) -> PyResult<Bound<'py, PyType>> {
     let py = base.py();
     let name = CString::new(spec.name)?;
     let mut methods = spec.methods;
@@ -310,11 +319,8 @@ pub fn heap_type<'py>(
     // The type refers to its tables for ever, as types made here do live for ever.
     let methods: &'static mut [ffi::PyMethodDef] = methods.leak();
     let attributes: &'static mut [ffi::PyGetSetDef] = attributes.leak();
-    let mut slots: Vec<ffi::PyType_Slot> = spec
-        .slots
-        .into_iter()
-        .map(|(slot, pfunc)| ffi::PyType_Slot { slot, pfunc })
-        .collect();
+    let mut slots: Vec<ffi::PyType_Slot> =
+        spec.slots.into_iter().map(|(slot, pfunc)| ffi::PyType_Slot { slot, pfunc }).collect();
     slots.push(ffi::PyType_Slot { slot: ffi::Py_tp_methods, pfunc: methods.as_mut_ptr().cast() });
     slots.push(ffi::PyType_Slot { slot: ffi::Py_tp_getset, pfunc: attributes.as_mut_ptr().cast() });
     slots.push(ffi::PyType_Slot { slot: 0, pfunc: ptr::null_mut() });
@@ -331,7 +337,13 @@ pub fn heap_type<'py>(
         };
         let bases = PyTuple::new(py, [base])?;
         let created = ffi::PyType_FromSpecWithBases(&raw mut raw, bases.as_ptr());
-        Ok(Bound::from_owned_ptr_or_err(py, created)?.cast_into_unchecked())
+        let class: Bound<'py, PyType> =
+            Bound::from_owned_ptr_or_err(py, created)?.cast_into_unchecked();
+        // CPython's own messages spell `tp_name`, which is the bare name for classes made in Python
+        // and the dotted one for classes made here, until the name is set.
+        let bare = class.name()?;
+        class.setattr("__name__", bare)?;
+        Ok(class)
     }
 }
 

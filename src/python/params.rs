@@ -69,7 +69,8 @@ fn kind(known: &Known, value: *mut ffi::PyObject) -> Kind {
             Kind::Float
         } else if ffi::PyType_Check(value) != 0
             || ffi::PyType_IsSubtype(class, known.dtype.as_ptr().cast()) != 0
-            || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), known.enum_meta.as_ptr().cast()) != 0
+            || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), known.enum_meta.as_ptr().cast())
+                != 0
         {
             Kind::Identity
         } else {
@@ -170,7 +171,9 @@ pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
     let (mut name, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: PyDict_Next lends the entries; nothing runs that could change the dict.
     unsafe {
-        while ffi::PyDict_Next(params.as_ptr(), &raw mut position, &raw mut name, &raw mut value) != 0 {
+        while ffi::PyDict_Next(params.as_ptr(), &raw mut position, &raw mut name, &raw mut value)
+            != 0
+        {
             if !is_exactly(name, &raw mut ffi::PyUnicode_Type) {
                 return false;
             }
@@ -197,7 +200,8 @@ pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
         while ffi::PyDict_Next(a.as_ptr(), &raw mut pos_a, &raw mut name_a, &raw mut value_a) != 0
             && ffi::PyDict_Next(b.as_ptr(), &raw mut pos_b, &raw mut name_b, &raw mut value_b) != 0
         {
-            if !equal_values(known, name_a, name_b, 0) || !equal_values(known, value_a, value_b, 0) {
+            if !equal_values(known, name_a, name_b, 0) || !equal_values(known, value_a, value_b, 0)
+            {
                 return false;
             }
         }
@@ -257,10 +261,8 @@ fn canonical(
         return Ok(ParamValue::Opaque(side.handle(value)));
     }
     if let Ok(tuple) = value.cast_exact::<PyTuple>() {
-        let items: PyResult<Vec<_>> = tuple
-            .iter()
-            .map(|item| canonical(jax, builder, side, &item, depth + 1))
-            .collect();
+        let items: PyResult<Vec<_>> =
+            tuple.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
         return Ok(ParamValue::Tuple(items?.into()));
     }
     let class = value.get_type();

@@ -132,7 +132,8 @@ impl Side {
     ) -> PyResult<PrimitiveId> {
         let py = primitive.py();
         let name: String = primitive.getattr(pyo3::intern!(py, "name"))?.str()?.to_string();
-        let multiple: bool = primitive.getattr(pyo3::intern!(py, "multiple_results"))?.is_truthy()?;
+        let multiple: bool =
+            primitive.getattr(pyo3::intern!(py, "multiple_results"))?.is_truthy()?;
         let object = self.handle(primitive);
         Ok(builder.primitive(&name, multiple, object))
     }

@@ -49,7 +49,11 @@ impl<'py> SourceRef<'py> {
     }
 
     /// As jax's `source_info or source_info_util.new_source_info()`.
-    pub fn or_empty(jax: &Jax, py: Python<'py>, given: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+    pub fn or_empty(
+        jax: &Jax,
+        py: Python<'py>,
+        given: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
         match given {
             Some(source_info) => Self::of(jax, source_info),
             None => Ok(Self { traceback: None, name_stack: jax.empty_name_stack.bind(py).clone() }),
@@ -57,7 +61,11 @@ impl<'py> SourceRef<'py> {
     }
 
     /// As jax's `source_info or source_info_util.current()`.
-    pub fn or_current(jax: &Jax, py: Python<'py>, given: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+    pub fn or_current(
+        jax: &Jax,
+        py: Python<'py>,
+        given: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
         match given {
             Some(source_info) => Self::of(jax, source_info),
             None => Self::current(py, jax),

@@ -13,9 +13,10 @@ use super::convert::aval_info;
 use super::frame::{Frame, Operand};
 use super::graph::borrow_mut;
 use super::jax::Jax;
-use super::memo::{Context, Entry, Key, PrimitiveInfo};
+use super::memo::{Context, Entry, Key, Outcome, PrimitiveInfo};
+use super::native::while_handling;
 use super::source::SourceRef;
-use super::trace::{const_operand, constant_value, tracer_of};
+use super::trace::{const_operand, constant_value, operand_of_tracer, tracer_of};
 use super::tracer::new_tracer;
 
 type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
@@ -28,6 +29,32 @@ pub struct Staging<'a, 'py> {
     pub info: PrimitiveInfo,
     pub context: &'a Context,
     pub source: &'a SourceRef<'py>,
+}
+
+/// As `stage`, where the outcome is remembered, takes no Python and has no mesh to check; None
+/// otherwise, before any effect.
+///
+/// # Errors
+/// The program cannot grow.
+pub fn stage_known<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+) -> PyResult<Option<Objects<'py>>> {
+    let py = params.py();
+    let Some(entry) = at.key(jax, operands, params).and_then(|key| key.find()) else {
+        return Ok(None);
+    };
+    let forwarding = jax.forwarding_rules.bind(py).get_item(at.primitive)?;
+    if !entry.empty_meshes
+        || entry.effects.is_some()
+        || !same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref())
+        || may_fold(jax, at, operands)?
+    {
+        return Ok(None);
+    }
+    append_remembered(jax, at, operands, &entry, None).map(Some)
 }
 
 /// Appends what the primitive does to the operands; the tracers of its results.
@@ -93,25 +120,32 @@ fn stage_remembered<'py>(
     })? {
         return Ok(folded);
     }
-    if let Some(index) = entry.forwarded {
-        return Ok(SmallVec::from_iter([tracer_of(
-            jax,
-            at.trace,
-            at.frame,
-            &operands[index],
-            at.source,
-        )?]));
-    }
-    let effects = match &entry.effects {
-        Some(effects) => resolve_effects(jax, at, operands, effects.bind(py))?,
-        None => None,
+    let Some(effects) = &entry.effects else {
+        return append_remembered(jax, at, operands, entry, None);
     };
+    let operands = with_tracers(jax, at.trace, at.frame, operands, at.source)?;
+    let effects = resolved_effects(jax, at.frame, &operands, effects.bind(py))?;
+    append_remembered(jax, at, &operands, entry, effects.as_ref())
+}
+
+fn append_remembered<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    entry: &Entry,
+    effects: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Objects<'py>> {
+    let py = at.trace.py();
+    if let Some(index) = entry.forwarded {
+        let tracer = tracer_of(jax, at.trace, at.frame, &operands[index], at.source)?;
+        return Ok(SmallVec::from_iter([tracer]));
+    }
     let (vars, source) = {
         let mut frame = borrow_mut(at.frame);
         let local = frame.local_entry(py, jax, at.primitive, entry)?;
         let source = frame.source(at.source)?;
         let context = frame.context(at.context.eqn_context.bind(py))?;
-        (frame.append(jax, &local, operands, effects.as_ref(), source, context)?, source)
+        (frame.append(jax, &local, operands, effects, source, context)?, source)
     };
     vars.into_iter()
         .zip(&entry.out_avals)
@@ -163,13 +197,28 @@ fn stage_anew<'py>(
             plain &= !qdds || !aval.is_instance(jax.aval_qdd_type.bind(py))?;
         }
         if plain {
-            let effects = has_effects.then_some(&effects);
-            let entry = key.insert(&out_avals, effects, forwarding, forwarded);
+            let mut empty_meshes = true;
+            for operand in operands {
+                empty_meshes &= aval_info(jax, operand.aval())?.empty_mesh;
+            }
+            let entry = key.insert(&Outcome {
+                out_avals: &out_avals,
+                effects: has_effects.then_some(&effects),
+                forwarding_rule: forwarding,
+                forwarded,
+                empty_meshes,
+            });
             return stage_remembered(jax, at, operands, params, &entry);
         }
     }
     if let Some(index) = forwarded {
-        return Ok(SmallVec::from_iter([tracer_of(jax, at.trace, at.frame, &operands[index], at.source)?]));
+        return Ok(SmallVec::from_iter([tracer_of(
+            jax,
+            at.trace,
+            at.frame,
+            &operands[index],
+            at.source,
+        )?]));
     }
     emit(
         jax,
@@ -210,7 +259,8 @@ fn abstract_eval<'py>(
     let answer = if cached {
         jax.abstract_eval_cached.bind(py).call(avals, Some(params)).map_err(|error| {
             // jax explains unhashable params where they are the reason.
-            match jax.verify_params_are_hashable.bind(py).call1((at.primitive, params)) {
+            let explain = || jax.verify_params_are_hashable.bind(py).call1((at.primitive, params));
+            match while_handling(py, &error, explain) {
                 Ok(_) => error,
                 Err(better) => better,
             }
@@ -228,6 +278,12 @@ fn abstract_eval<'py>(
         )));
     }
     Ok((out_avals, effects))
+}
+
+/// Whether a folding rule would be asked.
+fn may_fold<'py>(jax: &Jax, at: &Staging<'_, 'py>, operands: &[Operand<'py>]) -> PyResult<bool> {
+    Ok(jax.const_fold_rules.bind(at.trace.py()).contains(at.primitive)?
+        && operands.iter().any(|operand| constant_value(at.frame, operand).is_some()))
 }
 
 /// jax's `try_constant_folding`: results that are constants, where a rule says so.
@@ -328,40 +384,42 @@ fn stage_with_rule<'py>(
 }
 
 /// jax's `resolve_input_effects`; None where nothing is left.
-fn resolve_effects<'py>(
+fn resolved_effects<'py>(
     jax: &Jax,
-    at: &Staging<'_, 'py>,
+    frame: &Bound<'py, Frame>,
     operands: &[Operand<'py>],
     effects: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    resolved_effects(jax, at.trace, at.frame, operands, effects, at.source)
+    let py = effects.py();
+    let mut atoms = Vec::with_capacity(operands.len());
+    for operand in operands {
+        atoms.push(match operand {
+            Operand::Literal { literal, .. } => literal.clone(),
+            Operand::Var { var, .. } => Frame::var_object(frame, jax, *var)?,
+            Operand::Const { value, .. } => value.clone(),
+        });
+    }
+    let resolved = jax.resolve_input_effects.bind(py).call1((effects, PyList::new(py, atoms)?))?;
+    Ok(resolved.is_truthy()?.then_some(resolved))
 }
 
-fn resolved_effects<'py>(
+/// The operands with every constant as the variable of a tracer: effects refer to variables, and a
+/// constant without a tracer or a use would be forgotten again.
+fn with_tracers<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
     operands: &[Operand<'py>],
-    effects: &Bound<'py, PyAny>,
     source: &SourceRef<'py>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = effects.py();
-    if !effects.is_truthy()? {
-        return Ok(None);
-    }
-    let atoms: Vec<_> = operands
-        .iter()
-        .map(|operand| match operand {
-            Operand::Literal { literal, .. } => Ok(literal.clone()),
-            Operand::Var { var, .. } => Frame::var_object(frame, jax, *var),
-            Operand::Const { .. } => {
-                tracer_of(jax, trace, frame, operand, source)?.getattr(intern!(py, "val"))
-            }
-        })
-        .collect::<PyResult<_>>()?;
-    let resolved =
-        jax.resolve_input_effects.bind(py).call1((effects, PyList::new(py, atoms)?))?;
-    Ok(resolved.is_truthy()?.then_some(resolved))
+) -> PyResult<SmallVec<[Operand<'py>; 4]>> {
+    let with_tracer = |operand: &Operand<'py>| match operand {
+        Operand::Const { .. } => {
+            let tracer = tracer_of(jax, trace, frame, operand, source)?;
+            operand_of_tracer(jax, frame, &tracer)
+        }
+        _ => Ok(operand.clone()),
+    };
+    operands.iter().map(with_tracer).collect()
 }
 
 /// Appends an equation as given; jax's `emit_eqn`.
@@ -380,8 +438,16 @@ pub fn emit<'py>(
 ) -> PyResult<Objects<'py>> {
     let py = params.py();
     let effects = match effects {
-        Some(effects) => resolved_effects(jax, trace, frame, operands, effects, source)?,
-        None => None,
+        Some(effects) if effects.is_truthy()? => Some(effects),
+        _ => None,
+    };
+    let held;
+    let (operands, effects) = match effects {
+        Some(effects) => {
+            held = with_tracers(jax, trace, frame, operands, source)?;
+            (held.as_slice(), resolved_effects(jax, frame, &held, effects)?)
+        }
+        None => (operands, None),
     };
     let qdd_type = jax.aval_qdd_type.bind(py);
     let mut plain_avals = Vec::with_capacity(out_avals.len());

@@ -91,8 +91,10 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
     };
     let debug_info = args.required(0, "debug_info")?;
     let frame = Bound::new(py, Frame::new(debug_info, flag(3, "auto_dce")?))?;
-    let lower = args.get(2, "lower")?.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
-    let weakref = py.import(intern!(py, "weakref"))?.getattr(intern!(py, "ref"))?.call1((trace,))?;
+    let lower =
+        args.get(2, "lower")?.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
+    let weakref =
+        py.import(intern!(py, "weakref"))?.getattr(intern!(py, "ref"))?.call1((trace,))?;
     let slots = &jax.slots;
     // SAFETY: our type has jax's slots.
     unsafe {
@@ -137,9 +139,7 @@ pub fn operand<'py>(
         let aval = aval.ok_or_else(|| PyRuntimeError::new_err("a tracer without an aval"))?;
         return Ok(Operand::Var { var, aval, tracer: Some(x.clone()) });
     }
-    if x.is_instance(jax.tracer_type.bind(py))?
-        && x.getattr(intern!(py, "_trace"))?.is(trace)
-    {
+    if x.is_instance(jax.tracer_type.bind(py))? && x.getattr(intern!(py, "_trace"))?.is(trace) {
         return operand_of_tracer(jax, frame, x);
     }
     if let Some(dimension) = x.getattr_opt(intern!(py, "dimension_as_value"))? {
@@ -258,7 +258,8 @@ fn qdd_const<'py>(
     if tracer.getattr("mutable_qdd")?.is_none() {
         // SAFETY: our type has jax's slots.
         let parent = unsafe { jax.slots.trace_parent_trace.get(trace) };
-        let parent = parent.filter(|p| !p.is_none()).unwrap_or_else(|| jax.eval_trace.bind(py).clone());
+        let parent =
+            parent.filter(|p| !p.is_none()).unwrap_or_else(|| jax.eval_trace.bind(py).clone());
         let qdd = within(jax, &parent, || jax.cur_qdd.bind(py).call1((value,)))?;
         attach_qdd(jax, frame, &tracer, aval, &qdd)?;
     }
@@ -397,7 +398,12 @@ fn process_primitive<'py>(
                 .iter()
                 .map(|x| jax.typeof_fn.bind(py).call1((x,)))
                 .collect::<PyResult<_>>()?;
-            let args = (jax.eval_trace.bind(py), PyList::new(py, &tracers)?, PyTuple::new(py, avals)?, params);
+            let args = (
+                jax.eval_trace.bind(py),
+                PyList::new(py, &tracers)?,
+                PyTuple::new(py, avals)?,
+                params,
+            );
             return primitive.call_method1(intern!(py, "bind_with_trace"), args);
         }
     }
@@ -412,7 +418,14 @@ fn process_primitive<'py>(
     }
     let outs = stage(
         jax,
-        &Staging { trace, frame: &frame, primitive: &primitive, info, context: &context, source: &source },
+        &Staging {
+            trace,
+            frame: &frame,
+            primitive: &primitive,
+            info,
+            context: &context,
+            source: &source,
+        },
         &operands,
         &params,
     )?;
@@ -521,7 +534,14 @@ fn default_process_primitive<'py>(
     let context = Context::current(py, jax)?;
     let outs = stage(
         jax,
-        &Staging { trace, frame: &frame, primitive: &primitive, info, context: &context, source: &source },
+        &Staging {
+            trace,
+            frame: &frame,
+            primitive: &primitive,
+            info,
+            context: &context,
+            source: &source,
+        },
         &operands,
         &params,
     )?;
@@ -548,7 +568,16 @@ fn emit_eqn<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<
         None => Context::current(py, jax)?.eqn_context.bind(py).clone(),
     };
     let outs = super::stage::emit(
-        jax, trace, &frame, &primitive, &operands, &out_avals, &params, Some(&effects), &source, &ctx,
+        jax,
+        trace,
+        &frame,
+        &primitive,
+        &operands,
+        &out_avals,
+        &params,
+        Some(&effects),
+        &source,
+        &ctx,
     )?;
     Ok(PyList::new(py, outs)?.into_any())
 }

@@ -236,7 +236,11 @@ fn own_slot<'py>(tracer: &Bound<'py, PyAny>, slot: Slot) -> Option<Bound<'py, Py
     unsafe { slot.get(tracer) }
 }
 
-fn fill_slot(tracer: &Bound<'_, PyAny>, slot: Slot, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+fn fill_slot(
+    tracer: &Bound<'_, PyAny>,
+    slot: Slot,
+    value: Option<Bound<'_, PyAny>>,
+) -> PyResult<()> {
     let value = value.ok_or_else(|| PyAttributeError::new_err("cannot delete the attribute"))?;
     // SAFETY: as in `own_slot`.
     unsafe { slot.set(tracer.as_ptr(), value) };
@@ -305,9 +309,7 @@ fn debug_info<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 fn mutable_qdd<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = tracer.py();
     let slot = jax(py)?.slots.tracer_mutable_qdd;
-    Ok(slot
-        .and_then(|slot| own_slot(tracer, slot))
-        .unwrap_or_else(|| py.None().into_bound(py)))
+    Ok(slot.and_then(|slot| own_slot(tracer, slot)).unwrap_or_else(|| py.None().into_bound(py)))
 }
 
 fn set_val(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
@@ -327,10 +329,7 @@ fn set_debug_info(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) ->
 }
 
 /// Sets `mutable_qdd`, the handle on quasi-dynamic data.
-pub fn set_mutable_qdd(
-    tracer: &Bound<'_, PyAny>,
-    value: Option<Bound<'_, PyAny>>,
-) -> PyResult<()> {
+pub fn set_mutable_qdd(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
     match jax(tracer.py())?.slots.tracer_mutable_qdd {
         Some(slot) => fill_slot(tracer, slot, value),
         None => Err(PyAttributeError::new_err("mutable_qdd")),

@@ -8,7 +8,6 @@ alike under every one of `PRINT_SETTINGS`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import functools
@@ -21,8 +20,9 @@ import jax
 import jax.extend
 import jax.numpy as jnp
 import numpy as np
-from corpus import Case
 from jax._src import core, effects, linear_util, source_info_util
+
+from corpus import Case
 
 PRINT_SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -126,7 +126,10 @@ class _Describer:
             case enum.Enum():
                 return (_type_name(value), value.name)
             case dict():
-                return (_type_name(value), [(self.value(k), self.value(v)) for k, v in value.items()])
+                return (
+                    _type_name(value),
+                    [(self.value(k), self.value(v)) for k, v in value.items()],
+                )
             case tuple() | list():
                 return (_type_name(value), [self.value(v) for v in value])
             case set() | frozenset():
@@ -135,7 +138,10 @@ class _Describer:
                 return (_type_name(value), value.__module__, value.__qualname__)
             case _ if dataclasses.is_dataclass(value):
                 fields = dataclasses.fields(value)
-                return (_type_name(value), [(f.name, self.value(getattr(value, f.name))) for f in fields])
+                return (
+                    _type_name(value),
+                    [(f.name, self.value(getattr(value, f.name))) for f in fields],
+                )
         return (_type_name(value), scrub(repr(value)))
 
     def jaxpr(self, jaxpr: Any) -> Any:
@@ -238,7 +244,9 @@ def _captured(function: Callable[..., Any]) -> dict[int, str]:
     if not inspect.isfunction(function):
         return {}
     captured = inspect.getclosurevars(function).nonlocals
-    return {id(leaf): jax.tree_util.keystr(path) for path, leaf in jax.tree.leaves_with_path(captured)}
+    return {
+        id(leaf): jax.tree_util.keystr(path) for path, leaf in jax.tree.leaves_with_path(captured)
+    }
 
 
 def _check(jaxpr: Any) -> str:
@@ -340,16 +348,6 @@ def evaluate(jaxpr: Any, case: Case, seed: int) -> list[Any]:
     """The results of the jaxpr, run by jax's interpreter on arguments drawn from `seed`."""
     # Made anew each time: a jaxpr may donate its arguments.
     return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *flat_arguments(case, seed))
-
-
-def assert_same_values(case: Case, expected: Any, actual: Any, seeds: Sequence[int] = (1, 2)) -> None:
-    """Fails unless both jaxprs give the same bits, and the numbers of the program itself."""
-    for seed in seeds:
-        values = evaluate(expected, case, seed)
-        assert_equal(describe_value(values), describe_value(evaluate(actual, case, seed)))
-        args, kwargs = case.arguments(seed)
-        called = jax.tree.leaves(case.function()(*args, **kwargs))
-        assert_close(called, values, case.tolerance)
 
 
 def assert_close(expected: Sequence[Any], actual: Sequence[Any], tolerance: float) -> None:

@@ -33,12 +33,29 @@ class Raised:
     context: "Raised | None"
 
 
+def leaks(text: str) -> str:
+    """The report of a leak check: the tracers that the user's objects hold, and what holds them.
+
+    Further down, the chains of referrers tell how `make_jaxpr` and the trace are built, and
+    which tracers only their equations keep.
+    """
+    headline, *tracers = text.strip().split("\n\n")
+    tracers = [tracer for tracer in tracers if "TracingEqn" not in tracer]
+    referrer = re.compile(r"^(<.*> is referred to by .*)\n(?:<.*> is referred to by .*\n?)*", re.M)
+    return "\n\n".join([headline, *sorted(referrer.sub(r"\1", tracer) for tracer in tracers)])
+
+
+def text_of(error: BaseException) -> str:
+    text = ADDRESS.sub("0x", str(error))
+    return leaks(text) if text.startswith("Leaked ") else text
+
+
 def describe(error: BaseException | None) -> Raised | None:
     if error is None:
         return None
     return Raised(
         type=type(error),
-        text=ADDRESS.sub("0x", str(error)),
+        text=text_of(error),
         notes=list(getattr(error, "__notes__", ())),
         frames=[
             (frame.name, frame.lineno)
@@ -151,3 +168,12 @@ def test_comparison_sees_a_difference() -> None:
     assert reference != raised(ValueError("text"), KeyError("cause"))
     assert reference != raised(ValueError("text"), note="note")
     assert raised(ValueError("at 0x7f01")) == raised(ValueError("at 0x7f02"))
+
+
+def test_leak_report_names_the_leaked_tracer() -> None:
+    """What is compared of a leak check still tells which tracer leaked, and through what."""
+    report = outcome(BAD_USES["leak_check_of_an_attribute"], jaxide.make_jaxpr).text
+    assert report.startswith("Leaked trace DynamicJaxprTrace. Leaked tracer(s):")
+    assert "JitTracer(~float32[])" in report
+    assert "function f at" in report
+    assert report.endswith("<DynamicJaxprTracer 0x> is referred to by <Layer 0x>.activation")

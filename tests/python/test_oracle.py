@@ -1,4 +1,4 @@
-"""The oracle must see every kind of difference: a program changed in one respect is not the same."""
+"""The oracle must see every difference: a program changed in one respect is not the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
 import pytest
 from jax._src import core
+
+import oracle
 from oracle import Traced
 
 

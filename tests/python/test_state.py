@@ -146,10 +146,11 @@ def registry_differences(before, after):
                 yield f"{name}[{key}] is new"
 '''
 
-# Good and bad traces; the first run also fills jax's own lazily made globals.
+# Good and bad traces; the first run also fills jax's own lazily made globals. `jax.extend` is
+# public and adds rules to jax when first imported, by whomever.
 EXERCISE = """
 import re
-import jax, jax.numpy as jnp, numpy as np
+import jax, jax.extend, jax.numpy as jnp, numpy as np
 from jax import lax
 
 def loss(params, x):

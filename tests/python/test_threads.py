@@ -296,9 +296,7 @@ def test_collector_runs_in_another_thread(stock_texts: dict) -> None:
 
     def trace() -> bool:
         try:
-            return all(
-                {stock_texts[p]} == repeatedly(jaxide.make_jaxpr, p)() for p in PROGRAMS[:4]
-            )
+            return all({stock_texts[p]} == repeatedly(jaxide.make_jaxpr, p)() for p in PROGRAMS[:4])
         finally:
             done.set()
 

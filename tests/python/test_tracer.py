@@ -284,8 +284,8 @@ def test_value_and_parent() -> None:
             see(lambda t=t: t.parent is None)
         see(lambda: y.parent.primitive)
         see(lambda: [v is y.val for v in y.parent.outvars])
-        see(lambda: [t is x for t in y.parent.in_tracers])
-        see(lambda: [t is x for t in y.parent.invars])
+        see(lambda: [t.val is x.val for t in y.parent.in_tracers])
+        see(lambda: [t.val is x.val for t in y.parent.invars])
         see(lambda: dict(y.parent.params))
         see(lambda: y.parent.effects)
         see(lambda: source_info_util.summarize(y.parent.source_info))
@@ -307,6 +307,7 @@ def test_frame() -> None:
 
     def f(see, x):
         y = jnp.sin(x) + captured
+        captured_only = jnp.sum(captured * 2)
         jax.debug.print("{}", y)
         trace = y._trace
         see(lambda: trace is core.trace_ctx.trace)
@@ -333,11 +334,10 @@ def test_frame() -> None:
         see(lambda: [type(e).__name__ for e in frame.get_eqns()])
         see(lambda: len(frame.constvar_to_val))
         see(lambda: [v is captured for v in frame.constvar_to_val.values()])
-        see(lambda: len(frame.constid_to_tracer))
         see(lambda: frame.effects)
         see(lambda: frame.find_progenitors(y)[0])
-        see(lambda: [e.primitive.name for e in frame.find_progenitors(y)[1]])
-        see(lambda: frame.find_progenitors(jnp.sum(captured * 2))[0])
+        see(lambda: [e.primitive.name for e in frame.find_progenitors(captured_only)[1]])
+        see(lambda: frame.find_progenitors(captured_only)[0])
         see(lambda: frame.newvar(x.aval))
         return y
 
@@ -397,9 +397,7 @@ def test_new_argument_by_hand() -> None:
         see(lambda: type(arg) is type(x))
         see(lambda: arg.val is trace.frame.invars[-1])
         see(lambda: len(trace.frame.invars))
-        see(lambda: jnp.sin(arg))
-        trace.frame.invars.pop()
-        return x
+        return x * jnp.sin(arg)[0]
 
     assert_same_sight(f, VECTOR)
 
@@ -440,7 +438,6 @@ def test_emitting_equations_by_hand() -> None:
         see(lambda: len(trace.frame.get_eqns()))
         trace.frame.add_eqn(eqn)
         see(lambda: len(trace.frame.get_eqns()))
-        see(lambda: trace.frame.add_eqn("not an equation"))
         see(lambda: type(trace.var_to_tracer(x.val, here)).__name__)
         return w
 

@@ -241,3 +241,16 @@ fn an_equation_takes_about_sixty_bytes() {
     assert!(bytes <= 60 * equations, "{bytes} bytes for {equations} equations");
     assert!(bytes >= 56 * equations, "not everything is counted: {bytes} bytes");
 }
+
+#[test]
+fn a_finished_program_has_no_slack() {
+    // One more than a power of two, after which a table has doubled.
+    let inputs = 1025;
+    let mut f = Fixture::new(DeadCode::Keep);
+    let empty = f.builder.clone().finish(&[], DebugInfo::default(), EffectsId::NONE).unwrap();
+    for _ in 0..inputs {
+        f.invar();
+    }
+    let bytes = f.finish(&[]).memory_bytes() - empty.memory_bytes();
+    assert_eq!(bytes, inputs * (8 + 4), "a variable and an entry in the list of inputs");
+}

@@ -1,12 +1,14 @@
 //! Each invariant, broken in a program with everything: all violations are found, and no others.
 
+use std::sync::Arc;
+
 use jaxide::ir::{
-    Atom, ConstId, ContextId, DebugInfo, Def, EffectsId, Eqn, LiteralId, ParamValue, ParamsId,
-    Place, PrimitiveId, Program, SourceId, TypeId, Var, VarData, Violation, ViolationKind,
-    testing::UncheckedEdit, verify,
+    Atom, Builder, ConstId, ContextId, DeadCode, DebugInfo, Def, EffectsId, Eqn, LiteralId,
+    ParamValue, ParamsId, Place, PrimitiveId, Program, SourceId, TypeId, Var, VarData, Violation,
+    ViolationKind, testing::UncheckedEdit, verify,
 };
 
-use crate::common::{effect, enclosing, names, rich_program};
+use crate::common::{effect, enclosing, names, object, rich_program};
 
 fn v(number: u32) -> Var {
     Var::from_u32(number)
@@ -194,17 +196,19 @@ fn i8_parameters_are_sorted() {
 
 #[test]
 fn i9_nested_programs_are_verified() {
-    let (inner, inner_id) = enclosing(edited(|e| e.set_effects(EffectsId::from_u32(9))));
-    let (outer, outer_id) = enclosing(inner);
-    let violation = Violation {
-        path: vec![outer_id, inner_id],
-        kind: out_of_range(Place::ProgramEffects, "eff9"),
-    };
-    assert_eq!(
-        violation.to_string(),
-        "in sub0.sub0: I1: an effect of the program refers to eff9, which does not exist"
-    );
-    assert_eq!(verify(&outer), Err(vec![violation]));
+    let broken = edited(|e| e.set_effects(EffectsId::from_u32(9)));
+    let (inner, inner_id) = enclosing(broken);
+    let mut builder = Builder::new(DeadCode::Keep);
+    let ids = [1, 2, 3].map(|number| builder.subprogram(object(number)));
+    builder.resolve_subprogram(ids[1], Arc::new(rich_program()));
+    builder.resolve_subprogram(ids[2], Arc::new(inner));
+    let outer = builder.finish(&[], DebugInfo::default(), EffectsId::NONE).unwrap();
+
+    let violations = verify(&outer).unwrap_err();
+    let text = "in sub2.sub0: I1: an effect of the program refers to eff9, which does not exist";
+    assert_eq!(violations[0].to_string(), text);
+    let kind = out_of_range(Place::ProgramEffects, "eff9");
+    assert_eq!(violations, [Violation { path: vec![ids[2], inner_id], kind }]);
 }
 
 #[test]

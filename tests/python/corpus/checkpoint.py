@@ -16,7 +16,12 @@ def block(w, x):
 
 
 call("checkpoint", lambda x: jax.checkpoint(jnp.sin)(x), f32(3))
-call("checkpoint_grad", lambda w, x: jax.grad(lambda v: jax.checkpoint(block)(v, x).sum())(w), f32(3, 3), f32(3))
+call(
+    "checkpoint_grad",
+    lambda w, x: jax.grad(lambda v: jax.checkpoint(block)(v, x).sum())(w),
+    f32(3, 3),
+    f32(3),
+)
 
 for _name in """
     everything_saveable nothing_saveable dots_saveable checkpoint_dots
@@ -54,15 +59,46 @@ for _name, _policy in {
         f32(3),
     )
 
-call("checkpoint_without_cse", lambda x: jax.grad(lambda v: jax.checkpoint(jnp.sin, prevent_cse=False)(v).sum())(x), f32(3))
-call("checkpoint_static_argnums", lambda x: jax.checkpoint(lambda v, n: v**n, static_argnums=1)(x, 3), f32(3))
-call("checkpoint_vmap", lambda x: jax.vmap(jax.grad(lambda v: jax.checkpoint(jnp.sin)(v) * v))(x), f32(3))
-call("checkpoint_jvp", lambda x: jax.jvp(jax.checkpoint(lambda v: jnp.sin(v) * v), (x,), (x,)), f32(3))
+call(
+    "checkpoint_without_cse",
+    lambda x: jax.grad(lambda v: jax.checkpoint(jnp.sin, prevent_cse=False)(v).sum())(x),
+    f32(3),
+)
+call(
+    "checkpoint_static_argnums",
+    lambda x: jax.checkpoint(lambda v, n: v**n, static_argnums=1)(x, 3),
+    f32(3),
+)
+call(
+    "checkpoint_vmap",
+    lambda x: jax.vmap(jax.grad(lambda v: jax.checkpoint(jnp.sin)(v) * v))(x),
+    f32(3),
+)
+call(
+    "checkpoint_jvp",
+    lambda x: jax.jvp(jax.checkpoint(lambda v: jnp.sin(v) * v), (x,), (x,)),
+    f32(3),
+)
 call("checkpoint_linearize", lambda x: jax.linearize(jax.checkpoint(jnp.sin), x)[1](x), f32(3))
-call("checkpoint_nested", lambda x: jax.grad(lambda v: jax.checkpoint(lambda u: jax.checkpoint(jnp.sin)(u) * u)(v).sum())(x), f32(3))
-call("checkpoint_in_jit", lambda x: jax.grad(jax.jit(lambda v: jax.checkpoint(jnp.sin)(v).sum()))(x), f32(3))
+call(
+    "checkpoint_nested",
+    lambda x: jax.grad(lambda v: jax.checkpoint(lambda u: jax.checkpoint(jnp.sin)(u) * u)(v).sum())(
+        x
+    ),
+    f32(3),
+)
+call(
+    "checkpoint_in_jit",
+    lambda x: jax.grad(jax.jit(lambda v: jax.checkpoint(jnp.sin)(v).sum()))(x),
+    f32(3),
+)
 call("checkpoint_name_alone", lambda x: checkpoint_name(x, "kept") * 2, f32(3))
-call("closure_saved_residuals", lambda x, y: jax.grad(lambda v: jax.checkpoint(lambda u: jnp.sin(u * y))(v).sum())(x), f32(3), f32(3))
+call(
+    "closure_saved_residuals",
+    lambda x, y: jax.grad(lambda v: jax.checkpoint(lambda u: jnp.sin(u * y))(v).sum())(x),
+    f32(3),
+    f32(3),
+)
 
 
 @case(f32(3, 3), f32(4, 3))

@@ -85,7 +85,9 @@ def while_loop_closed_over():
 def while_loop_jvp():
     def f(x):
         def loop(v):
-            return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, v))[1]
+            return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, v))[
+                1
+            ]
 
         return jax.jvp(loop, (x,), (jnp.ones_like(x),))
 
@@ -225,7 +227,9 @@ def cond_inside_scan_inside_while():
     def f(n, x):
         def body(c):
             i, v = c
-            v, ys = lax.scan(lambda a, y: lax.cond(y > 0, lambda: (a + y, y), lambda: (a, -y)), v.sum(), v)
+            v, ys = lax.scan(
+                lambda a, y: lax.cond(y > 0, lambda: (a + y, y), lambda: (a, -y)), v.sum(), v
+            )
             return i + 1, ys + v
 
         return lax.while_loop(lambda c: c[0] < 2, body, (n[0] * 0, x))

@@ -271,4 +271,8 @@ def custom_root_grad():
 
 
 for _name in "relu silu gelu softplus log_softmax logsumexp".split():
-    call(f"grad_of_nn_{_name}", lambda x, g=getattr(jax.nn, _name): jax.grad(lambda v: g(v).sum())(x), f32(3))
+    call(
+        f"grad_of_nn_{_name}",
+        lambda x, g=getattr(jax.nn, _name): jax.grad(lambda v: g(v).sum())(x),
+        f32(3),
+    )

@@ -111,7 +111,9 @@ def jit_forwarded_and_constant_outputs():
 
 @case(f32(3))
 def jit_pytrees():
-    return lambda x: jax.jit(lambda d: {"s": d["x"][0] + d["y"], "t": (d["y"],)})({"x": (x,), "y": 1.0})
+    return lambda x: jax.jit(lambda d: {"s": d["x"][0] + d["y"], "t": (d["y"],)})(
+        {"x": (x,), "y": 1.0}
+    )
 
 
 @case(f32(3))

@@ -69,6 +69,7 @@ def named_scope_around_jit():
 def named_scope_around_control_flow():
     def f(x):
         with jax.named_scope("loop"):
+
             def body(c, v):
                 with jax.named_scope("body"):
                     return c + v, jax.lax.cond(v > 0, jnp.sin, jnp.cos, v)
@@ -110,7 +111,11 @@ def named_scope_over_make_jaxpr():
     return f
 
 
-call("named_custom_rule", lambda x: jax.grad(lambda v: jax.named_scope("act")(jax.nn.silu)(v).sum())(x), f32(3))
+call(
+    "named_custom_rule",
+    lambda x: jax.grad(lambda v: jax.named_scope("act")(jax.nn.silu)(v).sum())(x),
+    f32(3),
+)
 
 
 @case(f32(3), context=lambda: jax.named_scope("outside"))

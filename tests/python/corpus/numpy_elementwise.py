@@ -12,7 +12,11 @@ UNARY = """
     logical_not nan_to_num negative positive rad2deg radians real reciprocal rint round sign signbit
     sin sinc sinh spacing sqrt square tan tanh trunc
 """.split()
-DOMAIN = {"acosh": f32(3, low=1.1, high=3.0), "arccosh": f32(3, low=1.1, high=3.0), "invert": i32(3)}
+DOMAIN = {
+    "acosh": f32(3, low=1.1, high=3.0),
+    "arccosh": f32(3, low=1.1, high=3.0),
+    "invert": i32(3),
+}
 
 for _name in UNARY:
     call(f"jnp.{_name}", getattr(jnp, _name), DOMAIN.get(_name, unit(3)))

@@ -33,7 +33,12 @@ call("unstack", jnp.unstack, X)
 call("tile", lambda x: jnp.tile(x, (2, 1, 3)), X)
 call("repeat", lambda x: jnp.repeat(x, 2, axis=0), X)
 call("repeat_counts", lambda x: jnp.repeat(x, np.array([1, 2, 3])), f32(3))
-call("repeat_total_length", lambda x, n: jnp.repeat(x, n, total_repeat_length=4), f32(2), i32(2, low=1, high=3))
+call(
+    "repeat_total_length",
+    lambda x, n: jnp.repeat(x, n, total_repeat_length=4),
+    f32(2),
+    i32(2, low=1, high=3),
+)
 call("flip", lambda x: (jnp.flip(x), jnp.fliplr(x), jnp.flipud(x)), X)
 call("rot90", lambda x: jnp.rot90(x, 3), X)
 call("roll", lambda x: jnp.roll(x, 1), X)
@@ -44,7 +49,12 @@ for _mode in ("edge", "reflect", "symmetric", "wrap", "linear_ramp", "mean", "ma
     call(f"pad_{_mode}", lambda x, mode=_mode: jnp.pad(x, 1, mode=mode), X)
 call("resize", lambda x: jnp.resize(x, (2, 5)), X)
 call("trim_zeros_like_delete", lambda x: jnp.delete(x, 1), f32(4))
-call("delete_traced_index", lambda x, i: jnp.delete(x, i, assume_unique_indices=True), f32(4), i32(1, low=0, high=4))
+call(
+    "delete_traced_index",
+    lambda x, i: jnp.delete(x, i, assume_unique_indices=True),
+    f32(4),
+    i32(1, low=0, high=4),
+)
 call("insert", lambda x: jnp.insert(x, 1, 7.0), f32(4))
 call("diag", lambda x: (jnp.diag(x), jnp.diag(x @ x.T), jnp.diagonal(x)), f32(3, 3))
 call("diag_from_vector", lambda x: (jnp.diag(x, 1), jnp.diagflat(x)), f32(3))
@@ -54,13 +64,28 @@ call("tri_indices", lambda x: (x[jnp.tril_indices(3)], x[jnp.triu_indices_from(x
 call("vander", jnp.vander, f32(3))
 call("meshgrid", lambda x, y: jnp.meshgrid(x, y, indexing="ij"), f32(2), f32(3))
 call("zeros_ones_full", lambda: (jnp.zeros((2, 3)), jnp.ones(2, int), jnp.full((2,), 7.5)))
-call("like", lambda x: (jnp.zeros_like(x), jnp.ones_like(x), jnp.full_like(x, 3), jnp.empty_like(x)), X)
+call(
+    "like",
+    lambda x: (jnp.zeros_like(x), jnp.ones_like(x), jnp.full_like(x, 3), jnp.empty_like(x)),
+    X,
+)
 call("eye_identity", lambda: (jnp.eye(3), jnp.eye(2, 3, 1, dtype=int), jnp.identity(2)))
 call("arange", lambda x: (jnp.arange(5), jnp.arange(1, 2, 0.25), x + jnp.arange(3)), f32(3))
 call("linspace", jnp.linspace, f32(), f32())
-call("linspace_concrete", lambda: (jnp.linspace(0, 1, 5), jnp.logspace(0, 2, 3), jnp.geomspace(1, 8, 4)))
+call(
+    "linspace_concrete",
+    lambda: (jnp.linspace(0, 1, 5), jnp.logspace(0, 2, 3), jnp.geomspace(1, 8, 4)),
+)
 call("indices", lambda: jnp.indices((2, 3)))
-call("index_tricks", lambda: (jnp.mgrid[:2, :3], jnp.ogrid[:2, :3], jnp.r_[1:3, 5], jnp.c_[jnp.ones(2), jnp.zeros(2)]))
+call(
+    "index_tricks",
+    lambda: (
+        jnp.mgrid[:2, :3],
+        jnp.ogrid[:2, :3],
+        jnp.r_[1:3, 5],
+        jnp.c_[jnp.ones(2), jnp.zeros(2)],
+    ),
+)
 call("ix_", lambda x: x[jnp.ix_(jnp.array([0, 1]), jnp.array([0, 2]))], X)
 call("array_of_tracers", lambda x: jnp.array([x, x * 2, 1.0]), f32())
 call("array_nested", lambda x: jnp.array([[x, 0], [1, x]]), f32())

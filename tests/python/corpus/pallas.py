@@ -60,9 +60,10 @@ def pallas_program_id():
         i = pl.program_id(0)
         o_ref[i] = i * pl.num_programs(0)
 
-    return lambda x: x + pl.pallas_call(
-        kernel, jax.ShapeDtypeStruct((8,), jnp.int32), grid=(8,), interpret=True
-    )()
+    return lambda x: (
+        x
+        + pl.pallas_call(kernel, jax.ShapeDtypeStruct((8,), jnp.int32), grid=(8,), interpret=True)()
+    )
 
 
 @case(f32(8))
@@ -77,9 +78,7 @@ def pallas_loop_and_condition():
         def _():
             o_ref[0] = o_ref[0] * 2
 
-    return lambda x: pl.pallas_call(
-        kernel, jax.ShapeDtypeStruct((1,), x.dtype), interpret=True
-    )(x)
+    return lambda x: pl.pallas_call(kernel, jax.ShapeDtypeStruct((1,), x.dtype), interpret=True)(x)
 
 
 @case(f32(8))
@@ -96,9 +95,7 @@ def pallas_aliased():
     def kernel(x_ref, o_ref):
         o_ref[...] = x_ref[...] + 1
 
-    return lambda x: pl.pallas_call(
-        kernel, like(x), input_output_aliases={0: 0}, interpret=True
-    )(x)
+    return lambda x: pl.pallas_call(kernel, like(x), input_output_aliases={0: 0}, interpret=True)(x)
 
 
 @case(f32(3, 8), f32(3, 8))
@@ -123,9 +120,9 @@ def pallas_dynamic_slice():
         start = i_ref[0] // 2
         o_ref[...] = x_ref[pl.ds(start, 4)]
 
-    return lambda x, i: pl.pallas_call(
-        kernel, jax.ShapeDtypeStruct((4,), x.dtype), interpret=True
-    )(x, i)
+    return lambda x, i: pl.pallas_call(kernel, jax.ShapeDtypeStruct((4,), x.dtype), interpret=True)(
+        x, i
+    )
 
 
 @case(f32(8))
@@ -133,9 +130,9 @@ def pallas_partial_kernel():
     def kernel(x_ref, o_ref, *, scale):
         o_ref[...] = x_ref[...] * scale
 
-    return lambda x: pl.pallas_call(
-        functools.partial(kernel, scale=3.0), like(x), interpret=True
-    )(x)
+    return lambda x: pl.pallas_call(functools.partial(kernel, scale=3.0), like(x), interpret=True)(
+        x
+    )
 
 
 @case(f32(8))

@@ -57,11 +57,20 @@ NESTED = {"a": [f32(2), (f32(), None)], "b": {"c": i32(2)}}
 
 call("pytree_nested", lambda p: jax.tree.map(lambda v: v * 2, p), NESTED)
 call("pytree_namedtuple", lambda p: Point(p.y, p.x + 1), Point(f32(2), f32()))
-call("pytree_dataclass", lambda l, x: Layer(l.w @ x, l.b, "out"), Layer(f32(2, 3), f32(2)), f32(3))
+call(
+    "pytree_dataclass",
+    lambda layer, x: Layer(layer.w @ x, layer.b, "out"),
+    Layer(f32(2, 3), f32(2)),
+    f32(3),
+)
 call("pytree_registered", lambda p: Pair(p.second, {"n": p.first}), Pair(f32(2), f32()))
 call("pytree_registered_with_keys", lambda p: Keyed(p.first * 2, [p.second]), Keyed(f32(2), f32()))
 call("pytree_static_node", lambda s, x: (s, x + len(s)), Setting("abc"), f32(2))
-call("pytree_ordered_dict", lambda d: collections.OrderedDict(z=d["b"], a=d["a"]), collections.OrderedDict(b=f32(2), a=f32()))
+call(
+    "pytree_ordered_dict",
+    lambda d: collections.OrderedDict(z=d["b"], a=d["a"]),
+    collections.OrderedDict(b=f32(2), a=f32()),
+)
 call("pytree_default_dict", lambda d: d["a"], collections.defaultdict(list, a=f32(2)))
 call("pytree_partial", lambda g, x: g(x), jax.tree_util.Partial(jnp.add, f32(2)), f32(2))
 call("pytree_none_argument", lambda a, x: (a, x), None, f32(2))
@@ -82,15 +91,44 @@ call("outputs_repeated", lambda x: (x, x, x * 1, x), f32(2))
 call("outputs_are_inputs", lambda x, y: (y, x, {"x": x}), f32(2), i32())
 call("many_arguments", lambda *xs: sum(xs), *[f32(2)] * 30)
 call("many_results", lambda x: [x + i for i in range(30)], f32())
-call("varargs_and_keywords", lambda x, *rest, **named: x + rest[0] * named["s"], f32(2), f32(2), kwargs={"s": f32(), "t": f32(2)})
+call(
+    "varargs_and_keywords",
+    lambda x, *rest, **named: x + rest[0] * named["s"],
+    f32(2),
+    f32(2),
+    kwargs={"s": f32(), "t": f32(2)},
+)
 call("default_arguments", lambda x, n=3, *, m=2.0: x * n + m, f32(2))
 call("default_arguments_given", lambda x, n=3, *, m=2.0: x * n + m, f32(2), 5, kwargs={"m": 1.5})
-call("named_tuple_of_dicts", lambda p: Point({"u": p.x["u"] * 2}, [p.y]), Point({"u": f32(2)}, f32()))
-call("device_arrays_and_lists", lambda xs: [x.sum() for x in xs], [f32(2), f32(3), given(lambda: np.ones(2, np.float32))])
-call("grad_of_pytree", lambda p: jax.grad(lambda q: (q.w**2).sum() + q.b.sum())(p), Layer(f32(2, 3), f32(2)))
-call("scan_over_pytree", lambda p: jax.lax.scan(lambda c, q: (c + q.x, Point(q.y, c)), jnp.zeros(()), p), Point(f32(3), f32(3, 2)))
-call("vmap_over_pytree", lambda p: jax.vmap(lambda q: Point(q.x * q.y.sum(), q.y))(p), Point(f32(3), f32(3, 2)))
-call("jit_over_pytree", lambda l, x: jax.jit(lambda m, v: Layer(m.w @ v, m.b))(l, x), Layer(f32(2, 3), f32(2)), f32(3))
+call(
+    "named_tuple_of_dicts", lambda p: Point({"u": p.x["u"] * 2}, [p.y]), Point({"u": f32(2)}, f32())
+)
+call(
+    "device_arrays_and_lists",
+    lambda xs: [x.sum() for x in xs],
+    [f32(2), f32(3), given(lambda: np.ones(2, np.float32))],
+)
+call(
+    "grad_of_pytree",
+    lambda p: jax.grad(lambda q: (q.w**2).sum() + q.b.sum())(p),
+    Layer(f32(2, 3), f32(2)),
+)
+call(
+    "scan_over_pytree",
+    lambda p: jax.lax.scan(lambda c, q: (c + q.x, Point(q.y, c)), jnp.zeros(()), p),
+    Point(f32(3), f32(3, 2)),
+)
+call(
+    "vmap_over_pytree",
+    lambda p: jax.vmap(lambda q: Point(q.x * q.y.sum(), q.y))(p),
+    Point(f32(3), f32(3, 2)),
+)
+call(
+    "jit_over_pytree",
+    lambda layer, x: jax.jit(lambda m, v: Layer(m.w @ v, m.b))(layer, x),
+    Layer(f32(2, 3), f32(2)),
+    f32(3),
+)
 
 
 class Model:

@@ -26,33 +26,96 @@ call("random_key_impl", lambda k: random.key_data(random.key(3, impl=random.key_
 call("random_uniform_range", lambda k: random.uniform(k, (2, 3), minval=-1.0, maxval=2.0), K)
 call("random_uniform_bfloat16", lambda k: random.uniform(k, (3,), jnp.bfloat16), K)
 call("random_randint", lambda k: random.randint(k, (3,), 0, 10), K)
-call("random_randint_uint8", lambda k, n: random.randint(k, (3,), 0, n, "uint8"), K, i32(low=5, high=9))
-call("random_permutation", lambda k, x: (random.permutation(k, x), random.permutation(k, 5)), K, f32(4, 2))
-call("random_permutation_independent", lambda k, x: random.permutation(k, x, axis=1, independent=True), K, f32(2, 4))
+call(
+    "random_randint_uint8",
+    lambda k, n: random.randint(k, (3,), 0, n, "uint8"),
+    K,
+    i32(low=5, high=9),
+)
+call(
+    "random_permutation",
+    lambda k, x: (random.permutation(k, x), random.permutation(k, 5)),
+    K,
+    f32(4, 2),
+)
+call(
+    "random_permutation_independent",
+    lambda k, x: random.permutation(k, x, axis=1, independent=True),
+    K,
+    f32(2, 4),
+)
 call("random_choice", lambda k, x: random.choice(k, x, (3,)), K, f32(5))
 call("random_choice_weights", lambda k, p: random.choice(k, 4, (3,), p=p), K, unit(4))
-call("random_choice_no_replacement", lambda k, p: random.choice(k, 4, (2,), replace=False, p=p), K, unit(4))
+call(
+    "random_choice_no_replacement",
+    lambda k, p: random.choice(k, 4, (2,), replace=False, p=p),
+    K,
+    unit(4),
+)
 call("random_truncated_normal", lambda k: random.truncated_normal(k, -1.0, 1.0, (3,)), K)
 call("random_categorical", lambda k, x: random.categorical(k, x, axis=0), K, f32(4, 2))
-call("random_categorical_no_replacement", lambda k, x: random.categorical(k, x, shape=(2,), replace=False), K, f32(4))
+call(
+    "random_categorical_no_replacement",
+    lambda k, x: random.categorical(k, x, shape=(2,), replace=False),
+    K,
+    f32(4),
+)
 call("random_gamma", lambda k, a: random.gamma(k, a), K, unit(2))
-call("random_loggamma_grad", lambda k, a: jax.grad(lambda v: random.loggamma(k, v).sum())(a), K, unit(2))
+call(
+    "random_loggamma_grad",
+    lambda k, a: jax.grad(lambda v: random.loggamma(k, v).sum())(a),
+    K,
+    unit(2),
+)
 call("random_beta", lambda k, a, b: random.beta(k, a, b), K, unit(2), unit(2))
 call("random_dirichlet", lambda k, a: random.dirichlet(k, a), K, unit(3))
 call("random_poisson", lambda k, r: random.poisson(k, r), K, unit(2))
 call("random_binomial", lambda k, p: random.binomial(k, 5.0, p), K, unit(2))
 call("random_multinomial", lambda k, p: random.multinomial(k, 5.0, p / p.sum()), K, unit(3))
 call("random_geometric", lambda k, p: random.geometric(k, p), K, unit(2))
-call("random_chisquare_t_f", lambda k: (random.chisquare(k, 2.0, (2,)), random.t(k, 3.0, (2,)), random.f(k, 2.0, 3.0, (2,))), K)
+call(
+    "random_chisquare_t_f",
+    lambda k: (random.chisquare(k, 2.0, (2,)), random.t(k, 3.0, (2,)), random.f(k, 2.0, 3.0, (2,))),
+    K,
+)
 call("random_pareto_lomax", lambda k, b: random.pareto(k, b), K, unit(2))
 call("random_weibull", lambda k: random.weibull_min(k, 1.0, 2.0, (2,)), K)
-call("random_triangular_wald", lambda k: (random.triangular(k, 0.0, 0.3, 1.0, (2,)), random.wald(k, 1.0, (2,))), K)
-call("random_lognormal_double_sided", lambda k: (random.lognormal(k, shape=(2,)), random.double_sided_maxwell(k, 0.0, 1.0, (2,))), K)
+call(
+    "random_triangular_wald",
+    lambda k: (random.triangular(k, 0.0, 0.3, 1.0, (2,)), random.wald(k, 1.0, (2,))),
+    K,
+)
+call(
+    "random_lognormal_double_sided",
+    lambda k: (random.lognormal(k, shape=(2,)), random.double_sided_maxwell(k, 0.0, 1.0, (2,))),
+    K,
+)
 call("random_generalized_normal", lambda k: random.generalized_normal(k, 2.0, (2,)), K)
-call("random_ball_orthogonal", lambda k: (random.ball(k, 2), random.orthogonal(k, 2)), K, tolerance=1e-3)
-call("random_multivariate_normal", lambda k, m, c: random.multivariate_normal(k, m, c), K, f32(3), spd(3), tolerance=1e-3)
-call("random_vmap_of_keys", lambda k: jax.vmap(lambda q: random.normal(q, (2,)))(random.split(k, 3)), K)
-call("random_threefry_partitionable_off", lambda k: random.normal(k, (3,)), K, context=lambda: jax.threefry_partitionable(False))
+call(
+    "random_ball_orthogonal",
+    lambda k: (random.ball(k, 2), random.orthogonal(k, 2)),
+    K,
+    tolerance=1e-3,
+)
+call(
+    "random_multivariate_normal",
+    lambda k, m, c: random.multivariate_normal(k, m, c),
+    K,
+    f32(3),
+    spd(3),
+    tolerance=1e-3,
+)
+call(
+    "random_vmap_of_keys",
+    lambda k: jax.vmap(lambda q: random.normal(q, (2,)))(random.split(k, 3)),
+    K,
+)
+call(
+    "random_threefry_partitionable_off",
+    lambda k: random.normal(k, (3,)),
+    K,
+    context=lambda: jax.threefry_partitionable(False),
+)
 
 
 @case(K, f32(5, 2))

@@ -171,7 +171,7 @@ def ref_slices():
     def f(x):
         ref = jax.new_ref(jnp.zeros((2, 3)))
         ref[0, :] = x
-        ref.at[1][0] = 4.0
+        ref[1, :1] = 4.0 * x[:1]
         return ref[:, 1:], ref.shape[0] * ref[0]
 
     return f

@@ -1,8 +1,8 @@
 """The registry of corpus cases: programs as data, each with its example arguments and options.
 
-A case never holds a function object, only a factory of fresh ones: jax caches traces by the identity
-of the function, so a function that was traced once would not be traced again. Arguments are
-described by `Spec`s and made on demand, because the same program is traced and evaluated on
+A case never holds a function object, only a factory of fresh ones: jax caches traces by the
+identity of the function, so a function that was traced once would not be traced again. Arguments
+are described by `Spec`s and made on demand, because the same program is traced and evaluated on
 different values, and because some of them must be made under the case's own context (x64, a mesh).
 """
 
@@ -13,13 +13,16 @@ import dataclasses
 import inspect
 import types
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+
+Function = Callable[..., Any]
+Factory = Callable[[], Function]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,22 +37,28 @@ class Case:
     """A program, its example arguments and what is needed to trace and evaluate it."""
 
     name: str
-    family: str
-    function: Callable[[], Callable[..., Any]]
+    function: Factory
+    """Makes a fresh function object."""
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    options: Mapping[str, Any]
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Keyword arguments of `make_jaxpr`."""
-    context: Callable[[], contextlib.AbstractContextManager[Any]]
+    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     """What the program is made, traced and evaluated under."""
-    x64: bool
-    unevaluated: str | None
+    x64: bool = False
+    unevaluated: str | None = None
     """Why the jaxpr cannot be evaluated by itself, if it cannot."""
-    tolerance: float
+    tolerance: float = 1e-5
     """Of the evaluated jaxpr against the called function, which compiles other fusions."""
 
+    @property
+    def family(self) -> str:
+        """The module that the case is in."""
+        return self.function.__module__.rpartition(".")[2]
+
     @contextlib.contextmanager
-    def entered(self):
+    def entered(self) -> Iterator[None]:
+        """Under the case's context, in which its arguments can be made."""
         with jax.enable_x64(self.x64), self.context():
             yield
 
@@ -69,61 +78,36 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(
-    *args: Any,
-    name: str | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
-    x64: bool = False,
-    unevaluated: str | None = None,
-    tolerance: float = 1e-5,
-) -> Callable[[Callable[[], Callable[..., Any]]], Callable[[], Callable[..., Any]]]:
-    """Registers the decorated factory of fresh functions, called with `args` and `kwargs`."""
+def case(*args: Any, name: str | None = None, **fields: Any) -> Callable[[Factory], Factory]:
+    """Registers the decorated factory of fresh functions, to be called with `args`.
 
-    def register(function: Callable[[], Callable[..., Any]]) -> Callable[[], Callable[..., Any]]:
-        CASES.append(
-            Case(
-                name=name or function.__name__,
-                family=_family(function),
-                function=function,
-                args=args,
-                kwargs=kwargs or {},
-                options=options or {},
-                context=context,
-                x64=x64,
-                unevaluated=unevaluated,
-                tolerance=tolerance,
-            )
-        )
+    `fields` are the other fields of the `Case`.
+    """
+
+    def register(function: Factory) -> Factory:
+        CASES.append(Case(name or function.__name__, function, args, **fields))
         return function
 
     return register
 
 
-def call(name: str, function: Callable[..., Any], *args: Any, **settings: Any) -> None:
+def call(name: str, function: Function, *args: Any, **fields: Any) -> None:
     """Registers the program that is `function` itself, or nothing but a call of it.
 
     A plain function is traced as a fresh copy; of anything else a fresh caller is traced.
     """
     is_plain = isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__")
 
-    def factory() -> Callable[..., Any]:
+    def factory() -> Function:
         if not is_plain:
             return lambda *operands, **keywords: function(*operands, **keywords)
         code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
-        copy = types.FunctionType(
-            code, function.__globals__, function.__name__, defaults, closure
-        )
+        copy = types.FunctionType(code, function.__globals__, function.__name__, defaults, closure)
         copy.__kwdefaults__ = function.__kwdefaults__
         return copy
 
     factory.__module__ = inspect.currentframe().f_back.f_globals["__name__"]
-    case(*args, name=name, **settings)(factory)
-
-
-def _family(function: Callable[..., Any]) -> str:
-    return function.__module__.rpartition(".")[2]
+    case(*args, name=name, **fields)(factory)
 
 
 def given(make: Callable[[], Any]) -> Spec:
@@ -154,7 +138,7 @@ def key(seed: int = 0, *shape: int, impl: str | None = None) -> Spec:
 def _values(
     rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], low: Any, high: Any
 ) -> np.ndarray:
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.integers(2, size=shape).astype(bool)
     if jnp.issubdtype(dtype, jnp.integer):
         signed = jnp.issubdtype(dtype, jnp.signedinteger)
