@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax import export
 from jax.api_util import shaped_abstractify
 
 _CONTAINERS = (tuple, list, Mapping)
@@ -60,7 +59,7 @@ class _Scope:
     """The symbolic dimensions of one trace: the same name is the same dimension."""
 
     def __init__(self) -> None:
-        self._scope = export.SymbolicScope()
+        self._scope = jax.export.SymbolicScope()
         self._dims: dict[str, Any] = {}
         self._sizes: dict[str, tuple[int, str]] = {}
 
@@ -72,7 +71,7 @@ class _Scope:
             )
         if name not in self._dims:
             try:
-                (self._dims[name],) = export.symbolic_shape(name, scope=self._scope)
+                (self._dims[name],) = jax.export.symbolic_shape(name, scope=self._scope)
             except ValueError as error:
                 raise ValueError(f"abstracted_axes: {name!r} for {where}: {error}") from None
         return self._dims[name]

@@ -8,14 +8,14 @@ else is a ``Mismatch``: jaxide then says so once and hands every trace to stock 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax import dtypes as _public_dtypes
 
 from jaxide import _core
 
@@ -31,8 +31,6 @@ class JaxideFallbackWarning(UserWarning):
 
 
 def _module(name: str) -> types.ModuleType:
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -167,14 +165,13 @@ def _load() -> types.SimpleNamespace:
     convert_bind = _function(f"{lax}:_convert_element_type_bind_with_trace",
                              "trace args avals params")
     convert_p = _symbol(f"{lax}:convert_element_type_p")
-    binding_trace = _BINDING_TRACE()
 
     return types.SimpleNamespace(
         tracer_type=tracer,
         trace_type=trace,
         any_tracer_type=_symbol(f"{core}:Tracer"),
         jaxpr_type=jaxpr,
-        closed_jaxpr_type=_symbol(f"{core}:ClosedJaxpr"),
+        closed_jaxpr_type=_closed_jaxpr_type(),
         var_type=_slotted(f"{core}:Var", "aval initial_qdd final_qdd", "aval"),
         literal_type=_slotted(f"{core}:Literal", "val aval"),
         eqn_type=_slotted(
@@ -190,7 +187,7 @@ def _load() -> types.SimpleNamespace:
         mutable_qdd_type=_optional(f"{core}:MutableQuasiDynamicData"),
         trace_state=_symbol(f"{core}:trace_state_strong_ref"),
         set_trace=_function(f"{core}:trace_ctx.set_trace", "trace"),
-        binding_trace=binding_trace,
+        binding_trace=_binding_trace(),
         eval_trace=_symbol(f"{core}:eval_trace"),
         source_info_context=_symbol("source_info_util:_source_info_context"),
         get_traceback=_symbol("source_info_util:Traceback.get_traceback"),
@@ -258,13 +255,13 @@ def _staging_rule(path: str) -> Callable[..., Any]:
 def _interned_aval() -> type:
     """``ShapedArray``, which jax interns: equal types are one object."""
     cls = _symbol("core:ShapedArray")
-    one, other = (cls((2, 3), _public_dtypes.canonicalize_dtype(float)) for _ in range(2))
+    one, other = (cls((2, 3), jax.numpy.float32) for _ in range(2))
     if one is not other:
         raise Mismatch("jax._src.core.ShapedArray is not interned")
     return cls
 
 
-def _BINDING_TRACE() -> Any:
+def _binding_trace() -> Any:
     """What ``Primitive.bind`` makes current while a rule runs: seen from inside a primitive."""
     core = _module("jax._src.core")
     seen = []
@@ -361,42 +358,43 @@ def extend_axis_env(axis_env: Any) -> Any:
     return _symbol("core:extend_axis_env_nd")(axis_env or [])
 
 
+def _closed_jaxpr_type() -> type:
+    """``ClosedJaxpr``, which from jax 0.11 on is ``Jaxpr`` itself."""
+    return _optional("core:ClosedJaxpr") or _symbol("core:Jaxpr")
+
+
 def closed_jaxpr(traced: Any) -> Any:
     """The closed jaxpr of ``jit(f).trace(...)``, captured tracers as constants again."""
-    consts = traced._consts
-    if hasattr(traced.jaxpr, "with_consts"):  # jax 0.11: ClosedJaxpr is Jaxpr
-        return traced.jaxpr.with_consts(consts) if consts else traced.jaxpr
-    num_consts = traced._num_consts
-    if not num_consts:
-        return traced.jaxpr
+    jaxpr, consts = traced.jaxpr, traced._consts
+    if not consts:
+        return jaxpr
+    if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
+        return jaxpr.with_consts(consts)
     convert = _symbol("interpreters.partial_eval:convert_invars_to_constvars")
-    return _symbol("core:ClosedJaxpr")(convert(traced.jaxpr.jaxpr, num_consts), consts)
+    return close(convert(jaxpr.jaxpr, traced._num_consts), consts)
 
 
 def close(jaxpr: Any, consts: list[Any]) -> Any:
     """The closed jaxpr of an open one and the values of its constants."""
-    return _symbol("core:ClosedJaxpr")(jaxpr, consts)
+    if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
+        return jaxpr.with_consts(consts)
+    return _closed_jaxpr_type()(jaxpr, consts)
+
+
+def evaluate(jaxpr: Any, args: list[Any]) -> list[Any]:
+    """Executes a closed jaxpr, equation by equation, or stages it where a trace is current."""
+    return _symbol("core:jaxpr_as_fun")(jaxpr)(*args)
 
 
 def _open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
     """The open jaxpr and the constants of any jaxpr."""
-    core = _module("jax._src.core")
-    if isinstance(jaxpr, core.Jaxpr):  # on jax 0.11 also a closed one
+    if isinstance(jaxpr, _symbol("core:Jaxpr")):  # from jax 0.11 on also a closed one
         return jaxpr, list(getattr(jaxpr, "consts", []))
-    if isinstance(jaxpr, core.ClosedJaxpr):
+    if isinstance(jaxpr, _closed_jaxpr_type()):
         return jaxpr.jaxpr, list(jaxpr.consts)
     raise TypeError(f"expected a jaxpr, got {type(jaxpr).__module__}.{type(jaxpr).__qualname__}")
 
 
 def is_jaxpr(value: Any) -> bool:
     """Whether ``value`` is a jaxpr, closed or open."""
-    return isinstance(value, (_symbol("core:Jaxpr"), _symbol("core:ClosedJaxpr")))
-
-
-def symbols() -> Iterator[str]:
-    """The paths of the private symbols in use, for tests and bug reports."""
-    import re
-
-    source = inspect.getsource(inspect.getmodule(_load))
-    seen = dict.fromkeys(re.findall(r'"((?:[a-z_.]+):[A-Za-z_.]+)"', source))
-    return iter(seen)
+    return isinstance(value, (_symbol("core:Jaxpr"), _closed_jaxpr_type()))

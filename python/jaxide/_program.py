@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.extend.core
 from jax.api_util import shaped_abstractify
 
 from jaxide import _compat, _core
@@ -87,7 +86,7 @@ class Program:
           TypeError: the arguments do not have the structure or the number of the inputs.
         """
         flat = self._flatten(args, kwargs)
-        out = jax.extend.core.jaxpr_as_fun(self.jaxpr)(*flat)
+        out = _compat.evaluate(self.jaxpr, flat)
         return out if self._out_tree is None else jax.tree.unflatten(self._out_tree, out)
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -21,7 +21,7 @@ use super::tracer::variable_of_trace;
 
 /// Stands in for `Primitive.bind(primitive, *args, **params)`.
 #[pyfunction]
-pub fn bind<'py>(
+pub(super) fn bind<'py>(
     primitive: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     params: &Bound<'py, PyDict>,
@@ -29,12 +29,11 @@ pub fn bind<'py>(
     let py = primitive.py();
     let jax = jax(py)?;
     let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-    if is_ours(py, trace.as_ptr()) {
-        if let Some(frame) = frame_of(jax, &trace) {
-            if let Some(result) = bind_fast(jax, &trace, &frame, primitive, args, params)? {
-                return Ok(result);
-            }
-        }
+    if is_ours(py, trace.as_ptr())
+        && let Some(frame) = frame_of(jax, &trace)
+        && let Some(result) = bind_fast(jax, &trace, &frame, primitive, args, params)?
+    {
+        return Ok(result);
     }
     let mut all = Vec::with_capacity(args.len() + 1);
     all.push(primitive.clone());
@@ -55,10 +54,10 @@ fn bind_fast<'py>(
     if !info.plain_is_high || !binds_plainly(info, params)? || info.ref_allocating {
         return Ok(None);
     }
-    if let Some(rule) = jax.custom_staging_rules.bind(py).get_item(primitive)? {
-        if !keeps_params(jax, &rule, params)? {
-            return Ok(None);
-        }
+    if let Some(rule) = jax.custom_staging_rules.bind(py).get_item(primitive)?
+        && !keeps_params(jax, &rule, params)?
+    {
+        return Ok(None);
     }
     let context = Context::current(py, jax)?;
     if context.eager_folding {

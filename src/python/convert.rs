@@ -17,7 +17,7 @@ use super::side::Side;
 use super::source::SourceRef;
 
 /// What the trace reads off an aval, once.
-pub struct AvalInfo {
+pub(super) struct AvalInfo {
     /// None where the IR has no description: such a type is opaque.
     pub ty: Option<Type>,
     pub is_high: bool,
@@ -36,7 +36,7 @@ static AVALS: Mutex<Option<AvalCache>> = Mutex::new(None);
 ///
 /// # Errors
 /// Reading an attribute of the aval failed.
-pub fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> {
+pub(super) fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> {
     if !aval.get_type().is(&jax.shaped_array_type) {
         return read_aval(jax, aval).map(Arc::new);
     }
@@ -63,7 +63,7 @@ pub fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> 
 }
 
 /// Forgets the descriptions of avals.
-pub fn forget_avals() {
+pub(super) fn forget_avals() {
     let old = AVALS.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(old);
 }
@@ -148,7 +148,7 @@ fn structured_type(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Option<Type>>
 }
 
 /// The effects of an equation, in a fixed order.
-pub fn canonical_effects(
+pub(super) fn canonical_effects(
     jax: &Jax,
     side: &mut Side,
     effects: &Bound<'_, PyAny>,
@@ -170,7 +170,7 @@ pub fn canonical_effects(
 }
 
 /// jax's `DebugInfo` in the IR's words.
-pub fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
+pub(super) fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
     if debug_info.is_none() {
         return Ok(DebugInfo::default());
     }
@@ -197,7 +197,7 @@ pub fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
 }
 
 /// What a refusal of the builder is to Python.
-pub fn build_error(error: BuildError) -> PyErr {
+pub(super) fn build_error(error: BuildError) -> PyErr {
     match error {
         BuildError::TooMany { .. } => PyOverflowError::new_err(error.to_string()),
         other => PyRuntimeError::new_err(format!("jaxide: {other}")),
@@ -210,7 +210,7 @@ pub fn build_error(error: BuildError) -> PyErr {
 ///
 /// # Errors
 /// The object is no jaxpr, or not a well-formed one.
-pub fn read_jaxpr<'py>(
+pub(super) fn read_jaxpr<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
     consts: &Bound<'py, PyAny>,
@@ -256,6 +256,7 @@ pub fn read_jaxpr<'py>(
         }
         let effects = eqn.getattr("effects")?;
         let effects = if effects.len()? == 0 {
+            side_.note_no_effects(primitive, &effects);
             EffectsId::NONE
         } else {
             side_.effects_id(jax, builder_, &effects)?
@@ -295,7 +296,7 @@ fn read_atom(
 }
 
 /// Reads the nested jaxprs that params refer to.
-pub fn resolve_subprograms(
+pub(super) fn resolve_subprograms(
     jax: &Jax,
     py: Python<'_>,
     builder: &mut Builder,
@@ -310,7 +311,7 @@ pub fn resolve_subprograms(
 }
 
 /// The graph of any jaxpr, closed or not: its own where it was traced here and not yet filled.
-pub fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
+pub(super) fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
     let py = jaxpr.py();
     let (open, consts) = jax
         .open_jaxpr

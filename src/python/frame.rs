@@ -210,6 +210,11 @@ impl Frame {
         Ok(builder.context(object))
     }
 
+    /// Notes what stands for no effects in an equation.
+    pub(super) fn note_no_effects(&mut self, local: &LocalEntry, effects: &Bound<'_, PyAny>) {
+        self.side.note_no_effects(local.primitive, effects);
+    }
+
     /// Appends an equation; its outputs are retained where they are counted.
     pub fn append(
         &mut self,
@@ -517,13 +522,12 @@ impl Frame {
                 let mut relevant = Vec::new();
                 for eqn in &all {
                     let data = builder.eqn_data(*eqn);
-                    let allocates = match known.get(&data.primitive) {
-                        Some(&allocates) => allocates,
-                        None => {
-                            let allocates = allocating(eqn)?;
-                            known.insert(data.primitive, allocates);
-                            allocates
-                        }
+                    let allocates = if let Some(&allocates) = known.get(&data.primitive) {
+                        allocates
+                    } else {
+                        let allocates = allocating(eqn)?;
+                        known.insert(data.primitive, allocates);
+                        allocates
                     };
                     if allocates || data.effects != EffectsId::NONE {
                         relevant.push(*eqn);
@@ -571,12 +575,14 @@ impl Frame {
 
     /// jax keeps an empty set here.
     #[getter]
+    #[allow(clippy::unused_self)] // a getter
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PySet>> {
         PySet::empty(py)
     }
 
     /// What makes jax `Var`s.
     #[getter]
+    #[allow(clippy::unused_self)] // a getter
     fn gensym<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyType>> {
         Ok(jax(py)?.var_type.bind(py).clone())
     }
@@ -702,14 +708,18 @@ impl Frame {
         let params = eqn.getattr("params")?.cast_into::<PyDict>()?;
         let source = SourceRef::of(jax, &eqn.getattr("source_info")?)?;
         let effects = eqn.getattr("effects")?;
-        let effects = effects.is_truthy()?.then_some(effects);
+        let has_effects = effects.is_truthy()?;
         let primitive = eqn.getattr("primitive")?;
         let ctx = eqn.getattr("ctx")?;
         let mut frame = borrow_mut(slf);
         let local = frame.describe(jax, &primitive, &params, &out_avals)?;
         let source = frame.source(&source)?;
         let context = frame.context(&ctx)?;
-        let vars = frame.append(jax, &local, &operands, effects.as_ref(), source, context)?;
+        if !has_effects {
+            frame.note_no_effects(&local, &effects);
+        }
+        let effects = has_effects.then_some(&effects);
+        let vars = frame.append(jax, &local, &operands, effects, source, context)?;
         // The tracers that make_eqn made are jax's and are not counted: the outputs stay retained.
         for (new, object) in vars.iter().zip(&outvars) {
             frame.side.set_var_object(new.var, object);

@@ -42,7 +42,7 @@ pub struct Graph {
 }
 
 /// Borrows once no other thread is at it; nothing of jaxide re-enters a graph on the same thread.
-pub fn borrow_mut<'py, T>(object: &Bound<'py, T>) -> PyRefMut<'py, T>
+pub(super) fn borrow_mut<'py, T>(object: &Bound<'py, T>) -> PyRefMut<'py, T>
 where
     T: pyo3::PyClass<Frozen = pyo3::pyclass::boolean_struct::False>,
 {
@@ -169,7 +169,7 @@ impl Graph {
 }
 
 /// The objects of one equation that are looked up outside.
-pub struct EqnObjects<'a, 'py> {
+pub(super) struct EqnObjects<'a, 'py> {
     pub invars: &'a [Bound<'py, PyAny>],
     pub outvars: &'a [Bound<'py, PyAny>],
     pub primitive: ForeignId,
@@ -178,7 +178,7 @@ pub struct EqnObjects<'a, 'py> {
 }
 
 /// One equation as jax's.
-pub fn eqn_object<'py>(
+pub(super) fn eqn_object<'py>(
     py: Python<'py>,
     jax: &Jax,
     side: &Side,
@@ -192,7 +192,7 @@ pub fn eqn_object<'py>(
             outvars: PyList::new(py, objects.outvars)?,
             primitive: side.object(py, objects.primitive),
             params: side.params_copy(py, data.params)?,
-            effects: side.effects(py, jax, data.effects),
+            effects: side.effects(py, jax, data.effects, data.primitive),
             source_info: objects.source_info,
             ctx: side.object(py, objects.context),
         },
@@ -267,7 +267,7 @@ impl Graph {
 }
 
 /// A jaxpr of the installed jax over `graph`, its equations not yet filled, and its constants.
-pub fn new_jaxpr<'py>(
+pub(super) fn new_jaxpr<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
@@ -300,7 +300,10 @@ pub fn new_jaxpr<'py>(
 static LAZY_JAXPR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// The subclass of jax's `Jaxpr` with equations on demand. Shows itself under jax's own name.
-pub fn lazy_jaxpr_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+pub(super) fn lazy_jaxpr_type<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+) -> PyResult<&'py Bound<'py, PyType>> {
     let class = LAZY_JAXPR.get_or_try_init(py, || {
         heap_type(
             jax.jaxpr_type.bind(py),
@@ -341,7 +344,7 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
 }
 
 /// The graph of a jaxpr that was traced here and whose equations nobody has read.
-pub fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
+pub(super) fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
     let py = jaxpr.py();
     let class = LAZY_JAXPR.get(py)?;
     if !jaxpr.get_type().is(class) {
@@ -382,8 +385,8 @@ fn set_eqns(slf: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult
 /// The graph of any jaxpr, closed or open.
 ///
 /// Raises:
-///   TypeError: the argument is not a jaxpr.
+///   `TypeError`: the argument is not a jaxpr.
 #[pyfunction]
-pub fn graph_of<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
+pub(super) fn graph_of<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
     convert::graph_of(jax(jaxpr.py())?, jaxpr)
 }

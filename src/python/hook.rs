@@ -46,9 +46,9 @@ static BIND: PyOnceLock<BindCode> = PyOnceLock::new();
 /// `hook(primitive, args, params)`. Returns the tracer, trace and jaxpr types.
 ///
 /// Raises:
-///     AttributeError, TypeError: jax lacks an object or it is not what it was.
+///     `AttributeError`, `TypeError`: jax lacks an object or it is not what it was.
 #[pyfunction]
-pub fn initialize<'py>(
+pub(super) fn initialize<'py>(
     namespace: &Bound<'py, PyAny>,
     make_trampoline: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>)> {
@@ -73,6 +73,7 @@ pub fn initialize<'py>(
 pub struct Activation;
 
 #[pymethods]
+#[allow(clippy::unused_self)] // the activation is the thread's, not the object's
 impl Activation {
     #[new]
     fn new() -> Self {
@@ -151,22 +152,56 @@ unsafe extern "C" fn new_trace(
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    let ours = (DEPTH.get() > 0).then(|| {
+    let ours = if DEPTH.get() > 0 {
         Python::attach(|py| {
+            // SAFETY: CPython passes a tuple and a dict or null.
+            let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
             let jax = jax(py).ok()?;
-            (class == jax.trace_type.as_ptr().cast())
-                .then(|| trace_type(py, jax).ok().map(|class| class.as_type_ptr()))
-                .flatten()
+            let plain = class == jax.trace_type.as_ptr().cast() && !lowering;
+            plain.then(|| trace_type(py, jax).ok().map(|class| class.as_type_ptr())).flatten()
         })
-    });
+    } else {
+        None
+    };
     // SAFETY: allocates an instance of a subclass of `class`, which `type.__call__` then
-    // initializes; or does what jax's class does by itself.
+    // initializes; or does what jax's class does by itself. `object.__new__` refuses arguments to a
+    // class whose `tp_new` is not its own, so it gets none: `__init__` does.
     unsafe {
-        if let Some(ours) = ours.flatten() {
+        if let Some(ours) = ours {
             let alloc = (*ours).tp_alloc.unwrap_or(ffi::PyType_GenericAlloc);
             return alloc(ours, 0);
         }
         let stock = STOCK_NEW.load(Ordering::Relaxed);
-        std::mem::transmute::<usize, ffi::newfunc>(stock)(class, args, kwargs)
+        let nothing = ffi::PyTuple_New(0);
+        if nothing.is_null() {
+            return nothing;
+        }
+        let stock = std::mem::transmute::<usize, ffi::newfunc>(stock);
+        let made = stock(class, nothing, std::ptr::null_mut());
+        ffi::Py_DECREF(nothing);
+        made
+    }
+}
+
+/// Whether `DynamicJaxprTrace(debug_info, parent_trace, lower, auto_dce)` asks for a lowering trace.
+/// jax makes those when it rewrites a jaxpr of high-level types, and edits their frame in place.
+///
+/// # Safety
+/// `args` is a tuple, `kwargs` a dict or null.
+unsafe fn asks_for_lowering(
+    py: Python<'_>,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> bool {
+    // SAFETY: as promised by the caller; the items are borrowed for a truth test.
+    unsafe {
+        let lower = if ffi::PyTuple_GET_SIZE(args) > 2 {
+            ffi::PyTuple_GET_ITEM(args, 2)
+        } else if kwargs.is_null() {
+            return false;
+        } else {
+            ffi::PyDict_GetItemWithError(kwargs, pyo3::intern!(py, "lower").as_ptr())
+        };
+        lower == ffi::Py_True()
     }
 }

@@ -273,7 +273,7 @@ pub struct EqnParts<'py> {
 static JAX: PyOnceLock<Jax> = PyOnceLock::new();
 
 /// Stores the resolved objects; a second call is ignored, as modules are imported once.
-pub fn set_jax(py: Python<'_>, jax: Jax) {
+pub(super) fn set_jax(py: Python<'_>, jax: Jax) {
     let _ = JAX.set(py, jax);
 }
 
@@ -281,7 +281,7 @@ pub fn set_jax(py: Python<'_>, jax: Jax) {
 ///
 /// # Errors
 /// `jaxide._core` was used without `jaxide`.
-pub fn jax(py: Python<'_>) -> PyResult<&Jax> {
+pub(super) fn jax(py: Python<'_>) -> PyResult<&Jax> {
     JAX.get(py)
         .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized: import jaxide"))
 }

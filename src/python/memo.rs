@@ -24,18 +24,19 @@ const MAX_CONTEXTS: usize = 64;
 
 /// A config context seen by a trace.
 #[derive(Clone)]
-pub struct Context {
+pub(super) struct Context {
     pub number: u32,
     /// jax's `JaxprEqnContext` of this config.
-    pub eqn_context: Arc<Py<PyAny>>,
+    pub for_eqns: Arc<Py<PyAny>>,
     /// Constants are computed at once (`eager_constant_folding`).
     pub eager_folding: bool,
     values: Arc<Py<PyTuple>>,
 }
 
 /// What staging needs to know of a primitive, read once.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Copy)]
-pub struct PrimitiveInfo {
+pub(super) struct PrimitiveInfo {
     /// `bind_with_trace` is the base class's.
     pub plain_bind: bool,
     /// `bind_with_trace` equals the base class's while the param `sharding` is None.
@@ -67,7 +68,7 @@ pub struct Entry {
 }
 
 /// What abstract evaluation and the forwarding rule answered.
-pub struct Outcome<'a, 'py> {
+pub(super) struct Outcome<'a, 'py> {
     pub out_avals: &'a [Bound<'py, PyAny>],
     pub effects: Option<&'a Bound<'py, PyAny>>,
     pub forwarding_rule: Option<&'a Bound<'py, PyAny>>,
@@ -76,7 +77,7 @@ pub struct Outcome<'a, 'py> {
 }
 
 /// The key of an entry to be, with the hash computed.
-pub struct Key<'a, 'py> {
+pub(super) struct Key<'a, 'py> {
     hash: u64,
     primitive: &'a Bound<'py, PyAny>,
     context: u32,
@@ -108,7 +109,7 @@ fn with_memo<R>(body: impl FnOnce(&mut Memo) -> R) -> R {
 
 impl<'a, 'py> Key<'a, 'py> {
     /// None where the params cannot be keyed.
-    pub fn new(
+    pub(super) fn new(
         primitive: &'a Bound<'py, PyAny>,
         context: &Context,
         avals: impl Iterator<Item = *mut ffi::PyObject>,
@@ -136,14 +137,14 @@ impl<'a, 'py> Key<'a, 'py> {
     }
 
     /// The remembered outcome.
-    pub fn find(&self) -> Option<Arc<Entry>> {
+    pub(super) fn find(&self) -> Option<Arc<Entry>> {
         with_memo(|memo| {
             memo.entries.get(&self.hash)?.iter().find(|entry| self.matches(entry)).cloned()
         })
     }
 
     /// Remembers an outcome.
-    pub fn insert(&self, outcome: &Outcome<'_, 'py>) -> Arc<Entry> {
+    pub(super) fn insert(&self, outcome: &Outcome<'_, 'py>) -> Arc<Entry> {
         let py = self.params.py();
         let own = |object: &Bound<'py, PyAny>| object.clone().unbind();
         let avals = self
@@ -183,7 +184,7 @@ impl<'a, 'py> Key<'a, 'py> {
 
 impl Context {
     /// The config context of this moment.
-    pub fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
+    pub(super) fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
         let values = jax.trace_context.bind(py).call0()?.cast_into::<PyTuple>()?;
         if let Some(known) = with_memo(|memo| {
             memo.contexts.iter().find(|c| same_items(c.values.bind(py), &values)).cloned()
@@ -201,13 +202,13 @@ impl Context {
                 return Ok(context);
             }
         }
-        let eqn_context = jax.current_eqn_context.bind(py).call0()?.unbind();
+        let for_eqns = jax.current_eqn_context.bind(py).call0()?.unbind();
         let eager_folding =
             jax.eager_constant_folding.bind(py).getattr(pyo3::intern!(py, "value"))?.is_truthy()?;
         let (context, old) = with_memo(|memo| {
             let context = Self {
                 number: memo.next_context,
-                eqn_context: Arc::new(eqn_context),
+                for_eqns: Arc::new(for_eqns),
                 eager_folding,
                 values: Arc::new(values.unbind()),
             };
@@ -238,7 +239,7 @@ fn same_items(a: &Bound<'_, PyTuple>, b: &Bound<'_, PyTuple>) -> bool {
 
 impl PrimitiveInfo {
     /// What there is to know of `primitive`.
-    pub fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
         let address = primitive.as_ptr() as usize;
         if let Some(info) = with_memo(|memo| memo.primitives.get(&address).map(|(_, info)| *info)) {
             return Ok(info);
@@ -286,7 +287,7 @@ impl PrimitiveInfo {
 
 /// Forgets everything; called by `jax.clear_caches()`.
 #[pyfunction]
-pub fn clear_memo() {
+pub(super) fn clear_memo() {
     super::convert::forget_avals();
     let old = {
         let mut memo = memo();
@@ -306,6 +307,6 @@ pub fn clear_memo() {
 
 /// How many outcomes of abstract evaluation are remembered.
 #[pyfunction]
-pub fn memo_len() -> usize {
+pub(super) fn memo_len() -> usize {
     with_memo(|memo| memo.len)
 }

@@ -33,6 +33,14 @@ impl Slot {
         }
     }
 
+    /// Where the slot is in `object`.
+    #[allow(clippy::cast_ptr_alignment)] // the class laid the slot out, aligned
+    #[inline]
+    unsafe fn place(self, object: *mut ffi::PyObject) -> *mut *mut ffi::PyObject {
+        // SAFETY: the offset came from the member descriptor of the object's class.
+        unsafe { object.cast::<u8>().add(self.0).cast() }
+    }
+
     /// The value, borrowed; null where the slot is unset.
     ///
     /// # Safety
@@ -40,7 +48,7 @@ impl Slot {
     #[inline]
     pub unsafe fn peek(self, object: *mut ffi::PyObject) -> *mut ffi::PyObject {
         // SAFETY: the offset came from the member descriptor of the object's class.
-        unsafe { *object.cast::<u8>().add(self.0).cast::<*mut ffi::PyObject>() }
+        unsafe { *self.place(object) }
     }
 
     /// The value of the slot.
@@ -62,8 +70,7 @@ impl Slot {
         // SAFETY: as `peek`; the old value is dropped only after the slot holds the new one,
         // since dropping can run arbitrary code.
         unsafe {
-            let place = object.cast::<u8>().add(self.0).cast::<*mut ffi::PyObject>();
-            let old = ptr::replace(place, value.into_ptr());
+            let old = ptr::replace(self.place(object), value.into_ptr());
             ffi::Py_XDECREF(old);
         }
     }
@@ -94,7 +101,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Runs `body` as an `except` block would: what it raises has `error` as its context.
-pub fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R) -> R {
+pub(super) fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R) -> R {
     // SAFETY: the handled exception of this thread is put back whatever `body` returns; both calls
     // take or give owned references as documented.
     unsafe {
@@ -108,7 +115,7 @@ pub fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R
 }
 
 /// Positional and keyword arguments of one call.
-pub struct Args<'py> {
+pub(super) struct Args<'py> {
     method: &'static str,
     positional: Bound<'py, PyTuple>,
     keywords: Option<Bound<'py, PyDict>>,
@@ -116,7 +123,7 @@ pub struct Args<'py> {
 
 impl<'py> Args<'py> {
     /// The argument at `index`, or named `name`.
-    pub fn get(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub(super) fn get(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         if index < self.positional.len() {
             return self.positional.get_item(index).map(Some);
         }
@@ -127,31 +134,26 @@ impl<'py> Args<'py> {
     }
 
     /// As `get`; the argument has to be given.
-    pub fn required(&self, index: usize, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn required(&self, index: usize, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.get(index, name)?.ok_or_else(|| {
             PyTypeError::new_err(format!("{}() missing required argument '{name}'", self.method))
         })
     }
 
     /// As `get`; None counts as absent.
-    pub fn optional(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub(super) fn optional(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.get(index, name)?.filter(|value| !value.is_none()))
-    }
-
-    /// All positional arguments from `index` on.
-    pub fn len(&self) -> usize {
-        self.positional.len()
     }
 }
 
 /// A method body: `(self, args) -> result`.
-pub type Body = for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<Bound<'py, PyAny>>;
+pub(super) type Body = for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<Bound<'py, PyAny>>;
 
 /// Called by the `extern "C"` functions that `method!` makes.
 ///
 /// # Safety
-/// The pointers are what CPython passes to a METH_VARARGS | METH_KEYWORDS function.
-pub unsafe fn call_method(
+/// The pointers are what `CPython` passes to a `METH_VARARGS` | `METH_KEYWORDS` function.
+pub(super) unsafe fn call_method(
     name: &'static str,
     body: Body,
     slf: *mut ffi::PyObject,
@@ -178,8 +180,8 @@ pub unsafe fn call_method(
 /// Called by the `extern "C"` functions that `getter!` makes.
 ///
 /// # Safety
-/// `slf` is what CPython passes to a getter.
-pub unsafe fn call_getter(
+/// `slf` is what `CPython` passes to a getter.
+pub(super) unsafe fn call_getter(
     body: for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
     slf: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
@@ -193,8 +195,8 @@ pub unsafe fn call_getter(
 /// Called by the `extern "C"` functions that `setter!` makes.
 ///
 /// # Safety
-/// `slf` and `value` are what CPython passes to a setter.
-pub unsafe fn call_setter(
+/// `slf` and `value` are what `CPython` passes to a setter.
+pub(super) unsafe fn call_setter(
     body: for<'py> fn(&Bound<'py, PyAny>, Option<Bound<'py, PyAny>>) -> PyResult<()>,
     slf: *mut ffi::PyObject,
     value: *mut ffi::PyObject,
@@ -211,8 +213,8 @@ pub unsafe fn call_setter(
 /// Called by the `extern "C"` functions that `initializer!` makes.
 ///
 /// # Safety
-/// The pointers are what CPython passes to `tp_init`.
-pub unsafe fn call_init(
+/// The pointers are what `CPython` passes to `tp_init`.
+pub(super) unsafe fn call_init(
     name: &'static str,
     body: for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<()>,
     slf: *mut ffi::PyObject,
@@ -259,7 +261,7 @@ pub(super) use method;
 
 /// A `PyGetSetDef` entry named `$name`; without a setter the attribute is read-only.
 macro_rules! attribute {
-    ($name:literal, $get:path $(, $set:path)?) => {{
+    (@entry $name:literal, $get:path, $set:expr) => {{
         unsafe extern "C" fn getter(
             slf: *mut pyo3::ffi::PyObject,
             _: *mut std::ffi::c_void,
@@ -267,32 +269,33 @@ macro_rules! attribute {
             // SAFETY: CPython calls this as a getter.
             unsafe { $crate::python::native::call_getter($get, slf) }
         }
-        #[allow(unused_mut, unused_assignments)]
-        let mut set: Option<pyo3::ffi::setter> = None;
-        $(
-            unsafe extern "C" fn setter(
-                slf: *mut pyo3::ffi::PyObject,
-                value: *mut pyo3::ffi::PyObject,
-                _: *mut std::ffi::c_void,
-            ) -> std::ffi::c_int {
-                // SAFETY: CPython calls this as a setter.
-                unsafe { $crate::python::native::call_setter($set, slf, value) }
-            }
-            set = Some(setter);
-        )?
         pyo3::ffi::PyGetSetDef {
             name: concat!($name, "\0").as_ptr().cast(),
             get: Some(getter),
-            set,
+            set: $set,
             doc: std::ptr::null(),
             closure: std::ptr::null_mut(),
         }
+    }};
+    ($name:literal, $get:path) => {
+        attribute!(@entry $name, $get, None)
+    };
+    ($name:literal, $get:path, $set:path) => {{
+        unsafe extern "C" fn setter(
+            slf: *mut pyo3::ffi::PyObject,
+            value: *mut pyo3::ffi::PyObject,
+            _: *mut std::ffi::c_void,
+        ) -> std::ffi::c_int {
+            // SAFETY: CPython calls this as a setter.
+            unsafe { $crate::python::native::call_setter($set, slf, value) }
+        }
+        attribute!(@entry $name, $get, Some(setter))
     }};
 }
 pub(super) use attribute;
 
 /// What `heap_type` needs to know of a new type.
-pub struct TypeSpec {
+pub(super) struct TypeSpec {
     /// `module.Name`, as Python shows it.
     pub name: &'static str,
     /// Bytes appended to the base's instance layout.
@@ -306,8 +309,11 @@ pub struct TypeSpec {
 /// Creates a heap type that extends `base`.
 ///
 /// # Errors
-/// CPython refused the type.
-pub fn heap_type<'py>(base: &Bound<'py, PyType>, spec: TypeSpec) -> PyResult<Bound<'py, PyType>> {
+/// `CPython` refused the type.
+pub(super) fn heap_type<'py>(
+    base: &Bound<'py, PyType>,
+    spec: TypeSpec,
+) -> PyResult<Bound<'py, PyType>> {
     let py = base.py();
     let name = CString::new(spec.name)?;
     let mut methods = spec.methods;
@@ -341,8 +347,8 @@ pub fn heap_type<'py>(base: &Bound<'py, PyType>, spec: TypeSpec) -> PyResult<Bou
             Bound::from_owned_ptr_or_err(py, created)?.cast_into_unchecked();
         // CPython's own messages spell `tp_name`, which is the bare name for classes made in Python
         // and the dotted one for classes made here, until the name is set.
-        let bare = class.name()?;
-        class.setattr("__name__", bare)?;
+        let short_name = class.name()?;
+        class.setattr("__name__", short_name)?;
         Ok(class)
     }
 }
@@ -352,7 +358,7 @@ pub fn heap_type<'py>(base: &Bound<'py, PyType>, spec: TypeSpec) -> PyResult<Bou
 /// # Errors
 /// Out of memory.
 #[inline]
-pub fn allocate<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn allocate<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: a heap type has a tp_alloc; it returns a new reference or null with an error set.
     unsafe {
         let class = class.as_type_ptr();

@@ -8,7 +8,7 @@ use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyFrozenSet, PySet};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -36,6 +36,8 @@ pub struct Side {
     params: FxHashMap<ParamsId, Py<PyDict>>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
     effects: FxHashMap<EffectsId, Object>,
+    /// What stands for no effects, for the primitives that do not say so with an empty set.
+    no_effects: FxHashMap<PrimitiveId, Object>,
     /// By `ConstId`.
     consts: Vec<Option<Object>>,
     /// The `Var` objects that Python has seen so far, and the way back.
@@ -173,11 +175,26 @@ impl Side {
         Ok(id)
     }
 
-    pub fn effects<'py>(&self, py: Python<'py>, jax: &Jax, id: EffectsId) -> Bound<'py, PyAny> {
-        match self.effects.get(&id) {
-            Some(effects) => effects.bind(py).clone(),
-            None => jax.no_effects.bind(py).clone(),
+    /// Notes what `primitive` says for no effects, where that is not an empty set.
+    pub(super) fn note_no_effects(&mut self, primitive: PrimitiveId, effects: &Bound<'_, PyAny>) {
+        if !effects.is_instance_of::<PySet>() && !effects.is_instance_of::<PyFrozenSet>() {
+            self.no_effects.insert(primitive, effects.clone().unbind());
         }
+    }
+
+    /// The effects of an equation of `primitive`.
+    pub(super) fn effects<'py>(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        id: EffectsId,
+        primitive: PrimitiveId,
+    ) -> Bound<'py, PyAny> {
+        let known = match id {
+            EffectsId::NONE => self.no_effects.get(&primitive),
+            _ => self.effects.get(&id),
+        };
+        known.unwrap_or(&jax.no_effects).bind(py).clone()
     }
 
     pub fn source(&mut self, builder: &mut Builder, source: &SourceRef<'_>) -> PyResult<SourceId> {
@@ -329,7 +346,8 @@ impl Side {
 
     /// Shows every object to the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        for object in self.handles.iter().chain(&self.avals).chain(self.effects.values()) {
+        for object in self.handles.iter().chain(&self.avals).chain(self.effects.values()).chain(self.no_effects.values())
+        {
             visit.call(object)?;
         }
         for params in self.params.values() {
@@ -344,7 +362,7 @@ impl Side {
 
 /// Whether `object` is exactly of the type at `class`.
 #[inline]
-pub fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
+pub(super) fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
     // SAFETY: `object` is a live object wherever this is called.
     unsafe { ffi::Py_TYPE(object) == class }
 }

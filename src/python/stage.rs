@@ -6,7 +6,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple};
 use smallvec::SmallVec;
 
 use super::convert::aval_info;
@@ -22,7 +22,7 @@ use super::tracer::new_tracer;
 type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
 
 /// One primitive application about to be staged.
-pub struct Staging<'a, 'py> {
+pub(super) struct Staging<'a, 'py> {
     pub trace: &'a Bound<'py, PyAny>,
     pub frame: &'a Bound<'py, Frame>,
     pub primitive: &'a Bound<'py, PyAny>,
@@ -36,7 +36,7 @@ pub struct Staging<'a, 'py> {
 ///
 /// # Errors
 /// The program cannot grow.
-pub fn stage_known<'py>(
+pub(super) fn stage_known<'py>(
     jax: &Jax,
     at: &Staging<'_, 'py>,
     operands: &[Operand<'py>],
@@ -61,7 +61,7 @@ pub fn stage_known<'py>(
 ///
 /// # Errors
 /// Whatever jax's rules raise.
-pub fn stage<'py>(
+pub(super) fn stage<'py>(
     jax: &Jax,
     at: &Staging<'_, 'py>,
     operands: &[Operand<'py>],
@@ -144,7 +144,7 @@ fn append_remembered<'py>(
         let mut frame = borrow_mut(at.frame);
         let local = frame.local_entry(py, jax, at.primitive, entry)?;
         let source = frame.source(at.source)?;
-        let context = frame.context(at.context.eqn_context.bind(py))?;
+        let context = frame.context(at.context.for_eqns.bind(py))?;
         (frame.append(jax, &local, operands, effects, source, context)?, source)
     };
     vars.into_iter()
@@ -192,7 +192,7 @@ fn stage_anew<'py>(
     let has_effects = effects.is_truthy()?;
     let qdds = !jax.aval_qdd_type.bind(py).is_none();
     if let Some(key) = key {
-        let mut plain = true;
+        let mut plain = has_effects || is_empty_set(&effects);
         for aval in &out_avals {
             plain &= !qdds || !aval.is_instance(jax.aval_qdd_type.bind(py))?;
         }
@@ -228,10 +228,14 @@ fn stage_anew<'py>(
         operands,
         &out_avals,
         params,
-        has_effects.then_some(&effects),
+        &effects,
         at.source,
-        at.context.eqn_context.bind(py),
+        at.context.for_eqns.bind(py),
     )
+}
+
+fn is_empty_set(effects: &Bound<'_, PyAny>) -> bool {
+    effects.is_instance_of::<PySet>() || effects.is_instance_of::<PyFrozenSet>()
 }
 
 /// `primitive.abstract_eval`, through jax's own cache where jax uses it.
@@ -424,7 +428,7 @@ fn with_tracers<'py>(
 
 /// Appends an equation as given; jax's `emit_eqn`.
 #[allow(clippy::too_many_arguments)] // the parts of an equation
-pub fn emit<'py>(
+pub(super) fn emit<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
@@ -432,22 +436,17 @@ pub fn emit<'py>(
     operands: &[Operand<'py>],
     out_avals: &[Bound<'py, PyAny>],
     params: &Bound<'py, PyDict>,
-    effects: Option<&Bound<'py, PyAny>>,
+    effects: &Bound<'py, PyAny>,
     source: &SourceRef<'py>,
     context: &Bound<'py, PyAny>,
 ) -> PyResult<Objects<'py>> {
     let py = params.py();
-    let effects = match effects {
-        Some(effects) if effects.is_truthy()? => Some(effects),
-        _ => None,
-    };
     let held;
-    let (operands, effects) = match effects {
-        Some(effects) => {
-            held = with_tracers(jax, trace, frame, operands, source)?;
-            (held.as_slice(), resolved_effects(jax, frame, &held, effects)?)
-        }
-        None => (operands, None),
+    let (operands, resolved) = if effects.is_truthy()? {
+        held = with_tracers(jax, trace, frame, operands, source)?;
+        (held.as_slice(), resolved_effects(jax, frame, &held, effects)?)
+    } else {
+        (operands, None)
     };
     let qdd_type = jax.aval_qdd_type.bind(py);
     let mut plain_avals = Vec::with_capacity(out_avals.len());
@@ -460,7 +459,10 @@ pub fn emit<'py>(
         let local = frame.describe(jax, primitive, params, &plain_avals)?;
         let source = frame.source(source)?;
         let context = frame.context(context)?;
-        (frame.append(jax, &local, operands, effects.as_ref(), source, context)?, source)
+        if resolved.is_none() {
+            frame.note_no_effects(&local, effects);
+        }
+        (frame.append(jax, &local, operands, resolved.as_ref(), source, context)?, source)
     };
     let mut outs = SmallVec::new();
     for ((new, aval), given) in vars.into_iter().zip(plain_avals).zip(out_avals) {

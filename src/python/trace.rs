@@ -1,6 +1,6 @@
 //! The trace type: jax's `DynamicJaxprTrace`, recording into the arena.
 //!
-//! What is not overridden here (custom derivative rules, calls, shard_map, quasi-dynamic data) is
+//! What is not overridden here (custom derivative rules, calls, `shard_map`, quasi-dynamic data) is
 //! jax's own Python, which reaches the arena through the methods below.
 
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError};
@@ -25,7 +25,7 @@ use super::tracer::{new_literal_tracer, new_tracer, set_mutable_qdd, variable_of
 static TRACE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// The trace type, shown under jax's own name.
-pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+pub(super) fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = TRACE.get_or_try_init(py, || {
         heap_type(
             jax.trace_type.bind(py),
@@ -55,12 +55,12 @@ pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, P
 
 /// Whether `trace` is exactly of our type.
 #[inline]
-pub fn is_ours(py: Python<'_>, trace: *mut ffi::PyObject) -> bool {
+pub(super) fn is_ours(py: Python<'_>, trace: *mut ffi::PyObject) -> bool {
     TRACE.get(py).is_some_and(|class| is_exactly(trace, class.as_ptr().cast()))
 }
 
 /// The frame of a trace of ours.
-pub fn frame_of<'py>(jax: &Jax, trace: &Bound<'py, PyAny>) -> Option<Bound<'py, Frame>> {
+pub(super) fn frame_of<'py>(jax: &Jax, trace: &Bound<'py, PyAny>) -> Option<Bound<'py, Frame>> {
     if !is_ours(trace.py(), trace.as_ptr()) {
         return None;
     }
@@ -109,7 +109,7 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
 }
 
 /// The operand that a tracer object of `frame`'s trace stands for.
-pub fn operand_of_tracer<'py>(
+pub(super) fn operand_of_tracer<'py>(
     jax: &Jax,
     frame: &Bound<'py, Frame>,
     tracer: &Bound<'py, PyAny>,
@@ -126,7 +126,7 @@ pub fn operand_of_tracer<'py>(
 }
 
 /// What `x` is as an operand of `trace`: jax's `to_jaxpr_tracer`, without making a tracer.
-pub fn operand<'py>(
+pub(super) fn operand<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
@@ -142,17 +142,17 @@ pub fn operand<'py>(
     if x.is_instance(jax.tracer_type.bind(py))? && x.getattr(intern!(py, "_trace"))?.is(trace) {
         return operand_of_tracer(jax, frame, x);
     }
-    if let Some(dimension) = x.getattr_opt(intern!(py, "dimension_as_value"))? {
-        if !dimension.is_none() {
-            let value = within(jax, trace, || dimension.call0())?;
-            return operand(jax, trace, frame, &value);
-        }
+    if let Some(dimension) = x.getattr_opt(intern!(py, "dimension_as_value"))?
+        && !dimension.is_none()
+    {
+        let value = within(jax, trace, || dimension.call0())?;
+        return operand(jax, trace, frame, &value);
     }
     const_operand(jax, frame, x, None)
 }
 
 /// `x` as a literal or a constant; jax's `new_const`.
-pub fn const_operand<'py>(
+pub(super) fn const_operand<'py>(
     jax: &Jax,
     frame: &Bound<'py, Frame>,
     x: &Bound<'py, PyAny>,
@@ -202,7 +202,7 @@ fn check_canonical(x: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// The tracer object for an operand.
-pub fn tracer_of<'py>(
+pub(super) fn tracer_of<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
@@ -230,9 +230,9 @@ pub fn tracer_of<'py>(
 }
 
 /// Runs `body` with `trace` as the current trace.
-fn within<'py, R>(
+fn within<R>(
     jax: &Jax,
-    trace: &Bound<'py, PyAny>,
+    trace: &Bound<'_, PyAny>,
     body: impl FnOnce() -> PyResult<R>,
 ) -> PyResult<R> {
     let py = trace.py();
@@ -267,7 +267,7 @@ fn qdd_const<'py>(
 }
 
 /// Gives a tracer quasi-dynamic data.
-pub fn attach_qdd<'py>(
+pub(super) fn attach_qdd<'py>(
     jax: &Jax,
     frame: &Bound<'py, Frame>,
     tracer: &Bound<'py, PyAny>,
@@ -353,7 +353,7 @@ fn get_const<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
 }
 
 /// The value of an operand that is a literal or a constant.
-pub fn constant_value<'py>(
+pub(super) fn constant_value<'py>(
     frame: &Bound<'py, Frame>,
     operand: &Operand<'py>,
 ) -> Option<Bound<'py, PyAny>> {
@@ -411,10 +411,10 @@ fn process_primitive<'py>(
     let operands: SmallVec<[Operand<'_>; 4]> =
         tracers.iter().map(|x| operand(jax, trace, &frame, x)).collect::<PyResult<_>>()?;
     let rule = jax.custom_staging_rules.bind(py).get_item(&primitive)?;
-    if let Some(rule) = rule {
-        if !keeps_params(jax, &rule, &params)? {
-            return call_staging_rule(jax, trace, &frame, &rule, &operands, &source, &params);
-        }
+    if let Some(rule) = rule
+        && !keeps_params(jax, &rule, &params)?
+    {
+        return call_staging_rule(jax, trace, &frame, &rule, &operands, &source, &params);
     }
     let outs = stage(
         jax,
@@ -450,7 +450,7 @@ fn call_staging_rule<'py>(
 }
 
 /// Whether a staging rule does nothing to these params: it rebuilds the dict in the order they have.
-pub fn keeps_params(
+pub(super) fn keeps_params(
     jax: &Jax,
     rule: &Bound<'_, PyAny>,
     params: &Bound<'_, PyDict>,
@@ -490,7 +490,7 @@ fn is_high<'py>(
 }
 
 /// Whether some param is a high jaxpr.
-pub fn has_high_param(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
+pub(super) fn has_high_param(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
     let py = params.py();
     for value in params.values() {
         let jaxpr = value.is_instance(jax.jaxpr_type.bind(py))?
@@ -503,7 +503,7 @@ pub fn has_high_param(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
 }
 
 /// One tracer, or a list of them.
-pub fn results<'py>(
+pub(super) fn results<'py>(
     py: Python<'py>,
     info: PrimitiveInfo,
     mut outs: SmallVec<[Bound<'py, PyAny>; 1]>,
@@ -565,7 +565,7 @@ fn emit_eqn<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<
     let source = SourceRef::or_empty(jax, py, args.optional(5, "source_info")?.as_ref())?;
     let ctx = match args.optional(6, "ctx")? {
         Some(ctx) => ctx,
-        None => Context::current(py, jax)?.eqn_context.bind(py).clone(),
+        None => Context::current(py, jax)?.for_eqns.bind(py).clone(),
     };
     let outs = super::stage::emit(
         jax,
@@ -575,7 +575,7 @@ fn emit_eqn<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<
         &operands,
         &out_avals,
         &params,
-        Some(&effects),
+        &effects,
         &source,
         &ctx,
     )?;

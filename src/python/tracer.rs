@@ -48,7 +48,7 @@ static PENDING: Mutex<Vec<(Py<Frame>, Var)>> = Mutex::new(Vec::new());
 static NUM_PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// The tracer type.
-pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+pub(super) fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = TRACER.get_or_try_init(py, || {
         let base = jax.tracer_type.bind(py);
         // SAFETY: `base` is a type.
@@ -95,7 +95,7 @@ unsafe fn fields(tracer: *mut ffi::PyObject) -> *mut Fields {
 }
 
 /// A tracer of `trace` for a variable. A counted variable has to be retained by the caller.
-pub fn new_tracer<'py>(
+pub(super) fn new_tracer<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     var: Var,
@@ -118,7 +118,7 @@ pub fn new_tracer<'py>(
 }
 
 /// A tracer of `trace` for a jax `Literal`.
-pub fn new_literal_tracer<'py>(
+pub(super) fn new_literal_tracer<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     literal: Bound<'py, PyAny>,
@@ -138,7 +138,7 @@ pub fn new_literal_tracer<'py>(
 
 /// The variable behind a tracer of ours, whatever its trace.
 #[inline]
-pub fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
+pub(super) fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
     if !is_exactly(object, class_pointer(py)) {
         return None;
     }
@@ -149,7 +149,7 @@ pub fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
 
 /// The variable behind a tracer of ours that belongs to `trace`.
 #[inline]
-pub fn variable_of_trace(
+pub(super) fn variable_of_trace(
     py: Python<'_>,
     jax: &Jax,
     object: *mut ffi::PyObject,
@@ -158,16 +158,6 @@ pub fn variable_of_trace(
     let var = variable(py, object)?;
     // SAFETY: `variable` found our type, which has jax's slots.
     (unsafe { jax.slots.tracer_trace.peek(object) } == trace).then_some(var)
-}
-
-/// The aval of a tracer of ours, borrowed.
-///
-/// # Safety
-/// `variable` found the tracer to be ours.
-#[inline]
-pub unsafe fn peek_aval(jax: &Jax, tracer: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: as promised by the caller.
-    unsafe { jax.slots.tracer_aval.peek(tracer) }
 }
 
 /// The frame a tracer belongs to, where it is ours.
@@ -189,10 +179,10 @@ unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
         let error = PyErr::take(py);
         // SAFETY: alive until this returns.
         let tracer = unsafe { Bound::from_borrowed_ptr(py, tracer) };
-        if let Ok(jax) = jax(py) {
-            if let Some(frame) = frame_of(jax, &tracer) {
-                release(&frame, Var::from_u32(var), tracer.as_ptr());
-            }
+        if let Ok(jax) = jax(py)
+            && let Some(frame) = frame_of(jax, &tracer)
+        {
+            release(&frame, Var::from_u32(var), tracer.as_ptr());
         }
         if let Some(error) = error {
             error.restore(py);
@@ -201,23 +191,19 @@ unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
 }
 
 fn release(frame: &Bound<'_, Frame>, var: Var, tracer: *mut ffi::PyObject) {
-    let dropped = match frame.try_borrow_mut() {
-        Ok(mut borrowed) => borrowed.release(var, Some(tracer as usize)),
-        Err(_) => {
-            PENDING
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((frame.clone().unbind(), var));
-            NUM_PENDING.fetch_add(1, Ordering::Relaxed);
-            Vec::new()
-        }
+    let dropped = if let Ok(mut borrowed) = frame.try_borrow_mut() {
+        borrowed.release(var, Some(tracer as usize))
+    } else {
+        PENDING.lock().unwrap_or_else(PoisonError::into_inner).push((frame.clone().unbind(), var));
+        NUM_PENDING.fetch_add(1, Ordering::Relaxed);
+        Vec::new()
     };
     // Outside the borrow: dropping a constant can run arbitrary code.
     drop(dropped);
 }
 
 /// Releases the variables of `frame` whose tracers died while the frame was in use.
-pub fn release_pending(frame: &Bound<'_, Frame>) {
+pub(super) fn release_pending(frame: &Bound<'_, Frame>) {
     if NUM_PENDING.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -329,7 +315,10 @@ fn set_debug_info(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) ->
 }
 
 /// Sets `mutable_qdd`, the handle on quasi-dynamic data.
-pub fn set_mutable_qdd(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+pub(super) fn set_mutable_qdd(
+    tracer: &Bound<'_, PyAny>,
+    value: Option<Bound<'_, PyAny>>,
+) -> PyResult<()> {
     match jax(tracer.py())?.slots.tracer_mutable_qdd {
         Some(slot) => fill_slot(tracer, slot, value),
         None => Err(PyAttributeError::new_err("mutable_qdd")),
@@ -337,16 +326,16 @@ pub fn set_mutable_qdd(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>
 }
 
 /// `sharding` and `device` of a tracer. jax writes a message here that walks every equation so far,
-/// and CPython throws it away: `Tracer.__getattr__` answers next and raises the one that shows.
+/// and `CPython` throws it away: `Tracer.__getattr__` answers next and raises the one that shows.
 fn unavailable<'py>(_: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Err(PyAttributeError::new_err(""))
 }
 
-fn constant<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+fn constant<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     let py = tracer.py();
     match (variable(py, tracer.as_ptr()), frame_of(jax, tracer)) {
-        (Some(var), Some(frame)) => Ok(Frame::constant(&frame, var)),
-        _ => Ok(None),
+        (Some(var), Some(frame)) => Frame::constant(&frame, var),
+        _ => None,
     }
 }
 
@@ -358,7 +347,7 @@ fn full_lower<'py>(tracer: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<
         let stock = jax.tracer_type.bind(py).getattr(intern!(py, "full_lower"))?;
         return stock.call1((tracer,));
     }
-    match constant(jax, tracer)? {
+    match constant(jax, tracer) {
         Some(value) => jax.full_lower.bind(py).call1((value,)),
         None => Ok(tracer.clone()),
     }
@@ -372,7 +361,7 @@ fn get_referent<'py>(tracer: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Boun
         let stock = jax.tracer_type.bind(py).getattr(intern!(py, "get_referent"))?;
         return stock.call1((tracer,));
     }
-    match constant(jax, tracer)? {
+    match constant(jax, tracer) {
         Some(value) => jax.get_referent.bind(py).call1((value,)),
         None => Ok(tracer.clone()),
     }

@@ -272,7 +272,21 @@ def _type_name(value: Any) -> str:
 def texts(jaxpr: Any) -> dict[str, str]:
     """The program as jax prints it under every setting."""
     printed = {name: jaxpr.pretty_print(**settings) for name, settings in PRINT_SETTINGS.items()}
-    return {"str": str(jaxpr), **printed}
+    return {"str": str(jaxpr), **printed, "effects": sort_effects(printed["effects"])}
+
+
+def sort_effects(text: str) -> str:
+    """The text with every set of effects in alphabetical order.
+
+    jax prints them in the order of their hashes, which for the effects on references are the
+    addresses of variables: two stock traces agree only by chance.
+    """
+    effect = r"[A-Z]\w*(?:<\w+>)?"
+    return re.sub(
+        rf"\{{ ({effect}(?:,\s+{effect})+) \}}",
+        lambda match: "{ " + ", ".join(sorted(re.split(r",\s+", match[1]))) + " }",
+        text,
+    )
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:

@@ -213,6 +213,14 @@ def test_addresses_may_differ_only_where_stock_differs() -> None:
         oracle.assert_same_texts(one, longer, lambda: (one, other))
 
 
+def test_effects_are_a_set() -> None:
+    first, second = "in () : { Write<a>, Read<b> } }", "in () : { Read<b>, Write<a> } }"
+    assert oracle.sort_effects(first) == oracle.sort_effects(second) == second
+    assert oracle.sort_effects("in () : { Debug } }") == "in () : { Debug } }"
+    other = "in () : { Read<a>, Write<a> } }"
+    assert oracle.sort_effects(other) != oracle.sort_effects(first)
+
+
 def test_values_are_compared_by_their_bits() -> None:
     zero, minus_zero, nan = np.float32(0.0), np.float32(-0.0), np.float32("nan")
     oracle.assert_equal(oracle.describe_value([nan]), oracle.describe_value([nan.copy()]))

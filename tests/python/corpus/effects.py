@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import checkify, io_callback
+from jax.experimental import io_callback
 
 from corpus.registry import call, case, f32, i32
 
@@ -164,12 +164,3 @@ def callback_in_custom_vjp():
 def callback_partial():
     scale = functools.partial(np.multiply, np.float32(3))
     return lambda x: jax.pure_callback(scale, like(x), x)
-
-
-@case(f32(3))
-def checked_errors():
-    def guarded(x):
-        checkify.check(x[0] > -100, "too small: {}", x[0])
-        return jnp.sqrt(jnp.abs(x))
-
-    return lambda x: checkify.checkify(guarded)(x)[1]

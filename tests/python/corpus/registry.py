@@ -117,7 +117,8 @@ def given(make: Callable[[], Any]) -> Spec:
 
 def array(dtype: Any, *shape: int, low: Any = None, high: Any = None) -> Spec:
     """A jax array: normal or in [low, high) for numbers, anything for booleans."""
-    return Spec(lambda rng: jnp.asarray(_values(rng, jnp.dtype(dtype), shape, low, high)))
+    # Not `jnp.asarray`, which would be compiled anew after every `jax.clear_caches()`.
+    return Spec(lambda rng: jax.device_put(_values(rng, jnp.dtype(dtype), shape, low, high)))
 
 
 def host(spec: Spec) -> Spec:
@@ -183,6 +184,6 @@ def spd(n: int, dtype: Any = jnp.float32) -> Spec:
 
     def make(rng: np.random.Generator) -> Any:
         a = _values(rng, jnp.dtype(dtype), (n, n), None, None)
-        return jnp.asarray((a @ a.conj().T + n * np.eye(n)).astype(dtype))
+        return jax.device_put((a @ a.conj().T + n * np.eye(n)).astype(dtype))
 
     return Spec(make)
