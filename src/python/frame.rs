@@ -377,6 +377,13 @@ impl Frame {
         }
     }
 
+    /// The quasi-dynamic data of a variable, where it has any.
+    pub(super) fn qdd<'py>(slf: &Bound<'py, Self>, var: Var) -> Option<Bound<'py, PyAny>> {
+        let frame = borrow_mut(slf);
+        let (_, qdd) = frame.qdds.iter().find(|(known, _)| *known == var)?;
+        Some(qdd.bind(slf.py()).clone())
+    }
+
     /// Gives an input quasi-dynamic data.
     pub fn attach_qdd(
         slf: &Bound<'_, Self>,

@@ -165,6 +165,14 @@ fn stage_anew<'py>(
     key: Option<&Key<'_, 'py>>,
 ) -> PyResult<Objects<'py>> {
     let py = params.py();
+    let held;
+    let operands = if jax.aval_qdd_type.is_none(py) {
+        operands
+    } else {
+        // Abstract evaluation changes quasi-dynamic data, which a constant has with its variable.
+        held = with_tracers(jax, at.trace, at.frame, operands, at.source)?;
+        held.as_slice()
+    };
     let (out_avals, effects) = abstract_eval(jax, at, operands, params)?;
     let out_avals: Vec<Bound<'py, PyAny>> = if at.info.multiple_results {
         out_avals.try_iter()?.collect::<PyResult<_>>()?

@@ -255,14 +255,17 @@ fn qdd_const<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = trace.py();
     let tracer = Frame::const_tracer(frame, jax, trace, value, aval, source)?;
-    if tracer.getattr("mutable_qdd")?.is_none() {
-        // SAFETY: our type has jax's slots.
-        let parent = unsafe { jax.slots.trace_parent_trace.get(trace) };
-        let parent =
-            parent.filter(|p| !p.is_none()).unwrap_or_else(|| jax.eval_trace.bind(py).clone());
-        let qdd = within(jax, &parent, || jax.cur_qdd.bind(py).call1((value,)))?;
-        attach_qdd(jax, frame, &tracer, aval, &qdd)?;
+    let var = super::tracer::variable(py, tracer.as_ptr());
+    if let Some(mutable) = var.and_then(|var| Frame::qdd(frame, var)) {
+        // The data is the constant's: it outlives the tracers of the constant.
+        set_mutable_qdd(&tracer, Some(mutable))?;
+        return Ok(tracer);
     }
+    // SAFETY: our type has jax's slots.
+    let parent = unsafe { jax.slots.trace_parent_trace.get(trace) };
+    let parent = parent.filter(|p| !p.is_none()).unwrap_or_else(|| jax.eval_trace.bind(py).clone());
+    let qdd = within(jax, &parent, || jax.cur_qdd.bind(py).call1((value,)))?;
+    attach_qdd(jax, frame, &tracer, aval, &qdd)?;
     Ok(tracer)
 }
 

@@ -350,18 +350,20 @@ def _twice_stock(case: Case, cold: bool) -> tuple[Any, Any]:
 # ---- evaluation -------------------------------------------------------------------------------
 
 
-def flat_arguments(case: Case, seed: int) -> list[Any]:
-    """The inputs of the case's jaxpr: the leaves of the arguments that are not static."""
+def dynamic_arguments(case: Case, seed: int) -> tuple[list[Any], dict[str, Any]]:
+    """The case's arguments without the static ones, which are part of its program."""
     args, kwargs = case.arguments(seed)
     static = case.options.get("static_argnums", ())
     static = {i % len(args) for i in ([static] if isinstance(static, int) else static)}
-    return jax.tree.leaves(([a for i, a in enumerate(args) if i not in static], kwargs))
+    return [a for i, a in enumerate(args) if i not in static], kwargs
 
 
 def evaluate(jaxpr: Any, case: Case, seed: int) -> list[Any]:
     """The results of the jaxpr, run by jax's interpreter on arguments drawn from `seed`."""
     # Made anew each time: a jaxpr may donate its arguments.
-    return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *flat_arguments(case, seed))
+    return core.eval_jaxpr(
+        jaxpr.jaxpr, jaxpr.consts, *jax.tree.leaves(dynamic_arguments(case, seed))
+    )
 
 
 def assert_close(expected: Sequence[Any], actual: Sequence[Any], tolerance: float) -> None:

@@ -115,7 +115,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
         if isinstance(y, jax.Array) and y.dtype == jnp.float32
         else x
     ),
-    "gather": lambda x, y: jnp.take(flattened(x), jnp.sum(y).astype(int), mode="fill"),
+    "gather": lambda x, y: jnp.take(jnp.append(flattened(x), 1), jnp.sum(y).astype(int)),
 }
 
 

@@ -54,7 +54,7 @@ def optimiser_schedule_and_clipping():
             params, state = carry
             grads = jax.grad(lambda p: dense(p, v).sum())(params)
             updates, state = optimiser.update(grads, state, params)
-            return (optax.apply_updates(params, updates), state), optax.global_norm(grads)
+            return (optax.apply_updates(params, updates), state), optax.tree.norm(grads)
 
         return lax.scan(one, (params, optimiser.init(params)), x)
 

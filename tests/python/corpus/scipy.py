@@ -36,7 +36,6 @@ call(
 )
 call("special_hyp1f1", lambda x: special.hyp1f1(1.0, 2.0, x), unit(3), tolerance=1e-4)
 call("special_hyp2f1", lambda x: special.hyp2f1(1.0, 2.0, 3.0, x), unit(3), tolerance=1e-3)
-call("special_lpmn_values", lambda x: special.lpmn_values(2, 2, x, is_normalized=True), unit(3))
 call(
     "special_sph_harm",
     lambda t, p: special.sph_harm_y(jnp.array([2]), jnp.array([1]), t, p, n_max=2),
