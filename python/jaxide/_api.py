@@ -49,9 +49,7 @@ def _tracer(
     def traced(*args: Any, **kwargs: Any) -> Any:
         jitted = jax.jit(fun, **static)
         if abstracted_axes is not None:
-            args = abstract_arguments(
-                fun, abstracted_axes, args, static_argnums, static_argnames
-            )
+            args = abstract_arguments(fun, abstracted_axes, args, static_argnums, static_argnames)
         if not _compat.native():
             with _compat.extend_axis_env(axis_env):
                 return jitted.trace(*args, **kwargs)
@@ -79,7 +77,8 @@ def make_jaxpr(
       fun: the function whose jaxpr is to be computed.
       static_argnums: positions of arguments that are Python values, as in :func:`jax.jit`.
       axis_env: pairs of an axis name and its size, for collectives.
-      return_shape: also return the shapes and dtypes of the outputs, in the structure of the result.
+      return_shape: also return the shapes and dtypes of the outputs, in the structure of the
+        result.
       static_argnames: names of arguments that are Python values, as in :func:`jax.jit`.
       abstracted_axes: a pytree prefix of the positional arguments; each leaf names axes of the
         arrays below it, as a tuple of names (None for an axis that keeps its size) or a dict from

@@ -1,7 +1,7 @@
 """``abstracted_axes``: named axes as symbolic dimensions.
 
-Older versions of jax took a pytree prefix of the arguments whose leaves name array axes. The same is
-said today with ``jax.ShapeDtypeStruct`` and symbolic dimensions; this module translates.
+Older versions of jax took a pytree prefix of the arguments whose leaves name array axes. The same
+is said today with ``jax.ShapeDtypeStruct`` and symbolic dimensions; this module translates.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def _axis_names(node: Any, ndim: int, where: str) -> dict[int, str]:
         )
     for axis, name in named.items():
         if not -ndim <= axis < ndim:
-            raise ValueError(
-                f"abstracted_axes names axis {axis} of {where}, which has {ndim} axes"
-            )
+            raise ValueError(f"abstracted_axes names axis {axis} of {where}, which has {ndim} axes")
         if not isinstance(name, str):
             raise TypeError(
                 f"abstracted_axes: the name of axis {axis} of {where} must be a string, "
@@ -93,9 +91,9 @@ def _abstract_array(node: Any, array: Any, where: str, scope: _Scope) -> Any:
 def _parameter_names(fun: Callable[..., Any], count: int) -> list[str]:
     """The names of the first ``count`` positional parameters, as far as ``fun`` tells them."""
     try:
-        parameters = inspect.signature(fun).parameters.values()
+        parameters = list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError):
-        parameters = ()
+        parameters = []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [p.name for p in parameters if p.kind in positional][:count]
     return names + [f"args[{i}]" for i in range(len(names), count)]

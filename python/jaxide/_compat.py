@@ -56,7 +56,10 @@ def _function(path: str, *signatures: str) -> Any:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise Mismatch(f"jax._src.{path} has no signature ({error})") from None
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[Any, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
     names = " ".join(stars.get(p.kind, "") + p.name for p in parameters)
     if names not in signatures:
         raise Mismatch(f"jax._src.{path} takes ({names}), not ({' or '.join(signatures)})")
@@ -140,8 +143,10 @@ def _load() -> types.SimpleNamespace:
         newvar="self aval",
         find_progenitors="self tracer",
     )
-    _function(f"{pe}:TracingEqn.__init__",
-              "self in_tracers outvars primitive params effects source_info ctx")
+    _function(
+        f"{pe}:TracingEqn.__init__",
+        "self in_tracers outvars primitive params effects source_info ctx",
+    )
     _methods(
         f"{core}:Primitive",
         bind="self *args **params",
@@ -162,8 +167,9 @@ def _load() -> types.SimpleNamespace:
     rules = _symbol(f"{pe}:custom_staging_rules")
     forwarding = _symbol(f"{pe}:forwarding_rules")
     bind = _symbol(f"{core}:Primitive.bind")
-    convert_bind = _function(f"{lax}:_convert_element_type_bind_with_trace",
-                             "trace args avals params")
+    convert_bind = _function(
+        f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
+    )
     convert_p = _symbol(f"{lax}:convert_element_type_p")
 
     return types.SimpleNamespace(
@@ -208,28 +214,26 @@ def _load() -> types.SimpleNamespace:
             f"{pe}:_verify_params_are_hashable", "primitive params"
         ),
         resolve_input_effects=_function(f"{core}:resolve_input_effects", "effs invars"),
-        make_jaxpr_effects=_function(
-            f"{pe}:make_jaxpr_effects", "constvars invars outvars eqns"
-        ),
+        make_jaxpr_effects=_function(f"{pe}:make_jaxpr_effects", "constvars invars outvars eqns"),
         no_effects=_symbol(f"{core}:no_effects"),
         custom_staging_rules=rules,
         const_fold_rules=_symbol(f"{pe}:const_fold_rules"),
         forwarding_rules=forwarding,
-        param_order_rules={
-            _staging_rule(f"{lax}:_reshape_staging_rule"): ("new_sizes", "dimensions", "sharding"),
-            _staging_rule(f"{lax}:_broadcast_in_dim_staging_rule"): (
-                "shape", "broadcast_dimensions", "sharding",
-            ),
-            _staging_rule(f"{lax}:_iota_staging_rule"): (
-                "dtype", "shape", "dimension", "sharding",
-            ),
-        },
+        param_order_rules=dict(
+            _ordering_rule(f"{lax}:_{name}_staging_rule", operands, params)
+            for name, operands, params in (
+                ("reshape", "x", "new_sizes dimensions sharding"),
+                ("broadcast_in_dim", "x", "shape broadcast_dimensions sharding"),
+                ("iota", "", "dtype shape dimension sharding"),
+            )
+        ),
         pure_forwarding_rules={
             _function(f"{lax}:_convert_elt_type_fwd_rule", "eqn"),
             _function(f"{lax}:_broadcast_in_dim_fwd_rule", "eqn"),
         },
         no_forwarding_rules={_function("pjit:pjit_forwarding_rule", "eqn")},
-        sharding_bind_rules={convert_bind} if vars(convert_p).get("bind_with_trace") is convert_bind
+        sharding_bind_rules={convert_bind}
+        if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=types.FunctionType(
@@ -241,15 +245,10 @@ def _load() -> types.SimpleNamespace:
     )
 
 
-def _staging_rule(path: str) -> Callable[..., Any]:
-    """A staging rule known to do nothing but rebuild its params in the order of its parameters."""
-    expected = {
-        "lax.lax:_reshape_staging_rule": "trace source_info x new_sizes dimensions sharding",
-        "lax.lax:_broadcast_in_dim_staging_rule":
-            "trace source_info x shape broadcast_dimensions sharding",
-        "lax.lax:_iota_staging_rule": "trace source_info dtype shape dimension sharding",
-    }
-    return _function(path, expected[path])
+def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:
+    """A staging rule that only puts its params in the order of its parameters, and that order."""
+    parameters = ("trace", "source_info", *operands.split(), *params.split())
+    return _function(path, " ".join(parameters)), tuple(params.split())
 
 
 def _interned_aval() -> type:
@@ -275,9 +274,9 @@ def _trampoline(hook: Callable[..., Any]) -> tuple[types.FunctionType, types.Cod
     """``Primitive.bind`` and a code object for it that calls ``hook(self, args, params)``."""
     bind = _symbol("core:Primitive.bind")
 
-    def template(self, *args, **params):
-        hook = "jaxide: the hook goes here"
-        return hook(self, args, params)
+    def template(self: Any, *args: Any, **params: Any) -> Any:
+        asked: Any = "jaxide: the hook goes here"
+        return asked(self, args, params)
 
     code = template.__code__
     constants = tuple(
@@ -358,7 +357,7 @@ def extend_axis_env(axis_env: Any) -> Any:
     return _symbol("core:extend_axis_env_nd")(axis_env or [])
 
 
-def _closed_jaxpr_type() -> type:
+def _closed_jaxpr_type() -> Any:
     """``ClosedJaxpr``, which from jax 0.11 on is ``Jaxpr`` itself."""
     return _optional("core:ClosedJaxpr") or _symbol("core:Jaxpr")
 

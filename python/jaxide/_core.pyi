@@ -1,7 +1,7 @@
 """The native core of jaxide. Private: use the ``jaxide`` package."""
 
 from collections.abc import Callable
-from types import CodeType, FunctionType, TracebackType
+from types import CodeType, FunctionType
 from typing import Any, final
 
 __all__ = [
@@ -19,7 +19,7 @@ class Activation:
 
     def __new__(cls) -> Activation: ...
     def __enter__(self) -> None: ...
-    def __exit__(self, *_exc: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+    def __exit__(self, *_exc: object) -> None: ...
 
 @final
 class Graph:

@@ -95,7 +95,8 @@ class Program:
             flat, tree = jax.tree.flatten((args, kwargs))
             if tree != self._in_tree:
                 raise TypeError(
-                    f"this program was traced with arguments of structure {self._in_tree}, got {tree}"
+                    "this program was traced with arguments of structure "
+                    f"{self._in_tree}, got {tree}"
                 )
         elif kwargs:
             raise TypeError(f"this program takes no keyword arguments, got {sorted(kwargs)}")

@@ -1,5 +1,7 @@
 //! One program under construction, in the role of jax's `JaxprStackFrame`.
 
+use std::sync::Arc;
+
 use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -11,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::ir::{
     Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, ParamsId,
-    PrimitiveId, SourceId, TypeId, Var,
+    PrimitiveId, Program, SourceId, TypeId, Var,
 };
 
 use super::convert::{self, build_error};
@@ -56,6 +58,8 @@ pub struct Frame {
     builder: Option<Builder>,
     side: Side,
     graph: Option<Py<Graph>>,
+    /// The finished program once the trace is over and has let the graph go.
+    program: Option<Arc<Program>>,
     debug_info: Py<PyAny>,
     auto_dce: bool,
     is_high: bool,
@@ -83,6 +87,7 @@ impl Frame {
             builder: Some(Builder::new(dce)),
             side: Side::default(),
             graph: None,
+            program: None,
             debug_info: debug_info.unbind(),
             auto_dce,
             is_high: false,
@@ -211,7 +216,7 @@ impl Frame {
     }
 
     /// Notes what stands for no effects in an equation.
-    pub(super) fn note_no_effects(&mut self, local: &LocalEntry, effects: &Bound<'_, PyAny>) {
+    pub fn note_no_effects(&mut self, local: &LocalEntry, effects: &Bound<'_, PyAny>) {
         self.side.note_no_effects(local.primitive, effects);
     }
 
@@ -284,6 +289,9 @@ impl Frame {
         if let Some(graph) = &frame.graph {
             return borrow_mut(graph.bind(py)).var_object(py, jax, var);
         }
+        if let Some(program) = frame.program.clone() {
+            return frame.side.var_object(py, jax, program.var_type(var), var);
+        }
         let (builder, side) = frame.recording()?;
         let ty = builder.type_of(var);
         side.var_object(py, jax, ty, var)
@@ -321,10 +329,12 @@ impl Frame {
             let graph = graph.borrow(py);
             return graph.side().source_info(py, jax, graph.program().source(source));
         }
-        match &frame.builder {
-            Some(builder) => frame.side.source_info(py, jax, builder.source_data(source)),
-            None => Ok(py.None().into_bound(py)),
-        }
+        let source = match (&frame.builder, &frame.program) {
+            (Some(builder), _) => builder.source_data(source),
+            (None, Some(program)) => program.source(source),
+            (None, None) => return Ok(py.None().into_bound(py)),
+        };
+        frame.side.source_info(py, jax, source)
     }
 
     pub fn debug_info_object<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyAny> {
@@ -378,7 +388,7 @@ impl Frame {
     }
 
     /// The quasi-dynamic data of a variable, where it has any.
-    pub(super) fn qdd<'py>(slf: &Bound<'py, Self>, var: Var) -> Option<Bound<'py, PyAny>> {
+    pub fn qdd<'py>(slf: &Bound<'py, Self>, var: Var) -> Option<Bound<'py, PyAny>> {
         let frame = borrow_mut(slf);
         let (_, qdd) = frame.qdds.iter().find(|(known, _)| *known == var)?;
         Some(qdd.bind(slf.py()).clone())
@@ -633,7 +643,7 @@ impl Frame {
             match (&frame.builder, &frame.graph) {
                 (Some(builder), _) => builder.invars().to_vec(),
                 (None, Some(graph)) => graph.borrow(py).program().invars().to_vec(),
-                (None, None) => Vec::new(),
+                (None, None) => frame.program_invars(),
             }
         };
         let list = PyList::empty(py);
@@ -795,9 +805,21 @@ impl Frame {
         (positions, eqns).into_pyobject(py)
     }
 
-    /// Forgets the equations, as jax does when a trace is over.
-    fn invalidate(&mut self) {
-        self.invalidated = true;
+    /// Forgets the equations, as jax does when a trace is over: they may refer to functions that
+    /// refer to the trace.
+    fn invalidate(slf: &Bound<'_, Self>) {
+        let py = slf.py();
+        let mut frame = borrow_mut(slf);
+        frame.invalidated = true;
+        frame.const_by_id.clear();
+        let forgotten = frame.side.keep_leaves();
+        if let Some(graph) = frame.graph.take() {
+            let graph = graph.borrow(py);
+            frame.program = Some(graph.program().clone());
+            frame.side = Side::of_leaves(graph.side().leaves().clone());
+        }
+        drop(frame);
+        drop(forgotten);
     }
 
     #[allow(clippy::needless_pass_by_value)] // the signature pyo3 wants
@@ -910,13 +932,18 @@ impl Frame {
             }
             (Some(builder), _) => (builder.invars().to_vec(), Vec::new()),
             (None, Some(graph)) => (graph.borrow(py).program().invars().to_vec(), Vec::new()),
-            (None, None) => (Vec::new(), Vec::new()),
+            (None, None) => (self.program_invars(), Vec::new()),
         };
         let positions: Vec<usize> =
             (0..invars.len()).filter(|&i| active.contains(&invars[i])).collect();
         // jax's message names the inputs, and the equations only where there are none.
         let eqns = if positions.is_empty() { eqns } else { Vec::new() };
         (positions, eqns)
+    }
+
+    /// The inputs of the program that a finished trace has left.
+    fn program_invars(&self) -> Vec<Var> {
+        self.program.as_ref().map(|program| program.invars().to_vec()).unwrap_or_default()
     }
 
     fn eqn_objects_or_none<'py>(

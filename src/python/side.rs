@@ -4,6 +4,8 @@
 //! params dict per params id, one `Var` per variable that Python has seen, and handles for all
 //! else. Everything here is append-only while the program grows.
 
+use std::sync::Arc;
+
 use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::ffi;
@@ -24,13 +26,54 @@ use super::source::SourceRef;
 
 type Object = Py<PyAny>;
 
+/// The objects that a tracer may still be asked for when its trace is over: they hold nothing else
+/// of the trace.
+#[derive(Default)]
+pub(super) struct Leaves {
+    /// By `TypeId`.
+    avals: Vec<Object>,
+    /// Tracebacks and name stacks, by the `ForeignId`s of a `Source`.
+    sources: Vec<Object>,
+}
+
+impl Clone for Leaves {
+    fn clone(&self) -> Self {
+        Python::attach(|py| {
+            let own = |objects: &[Object]| objects.iter().map(|o| o.clone_ref(py)).collect();
+            Self { avals: own(&self.avals), sources: own(&self.sources) }
+        })
+    }
+}
+
+impl Leaves {
+    /// The aval of a type.
+    pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
+        self.avals[ty.as_u32() as usize].bind(py).clone()
+    }
+
+    /// A new `SourceInfo` of a recorded source.
+    pub fn source_info<'py>(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        source: Source,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let object = |id: ForeignId| self.sources[index(id)].bind(py).clone();
+        let name_stack = match source.name_stack {
+            Some(id) => object(id),
+            None => jax.empty_name_stack.bind(py).clone(),
+        };
+        jax.new_source_info(source.traceback.map(object), name_stack)
+    }
+}
+
 /// The Python side of one program.
 #[derive(Default)]
 pub struct Side {
     handles: Vec<Object>,
     by_pointer: FxHashMap<usize, ForeignId>,
-    /// By `TypeId`.
-    avals: Vec<Object>,
+    /// Shared with the frame once the program is finished.
+    leaves: Arc<Leaves>,
     type_by_pointer: FxHashMap<usize, TypeId>,
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
@@ -48,6 +91,7 @@ pub struct Side {
     tracebacks: FxHashMap<isize, SmallVec<[ForeignId; 1]>>,
     /// Equal name stacks share one object; keyed by typed hash.
     name_stacks: FxHashMap<u64, SmallVec<[ForeignId; 1]>>,
+    name_stack_by_pointer: FxHashMap<usize, ForeignId>,
 }
 
 fn address(object: &Bound<'_, PyAny>) -> usize {
@@ -66,6 +110,29 @@ impl Side {
         }
         let id = self.push(object);
         self.by_pointer.insert(address(object), id);
+        id
+    }
+
+    /// What outlives the trace.
+    pub fn leaves(&self) -> &Arc<Leaves> {
+        &self.leaves
+    }
+
+    /// A side that has nothing else.
+    pub fn of_leaves(leaves: Arc<Leaves>) -> Self {
+        Self { leaves, ..Self::default() }
+    }
+
+    /// Gives up everything but the leaves.
+    pub fn keep_leaves(&mut self) -> Self {
+        let leaves = self.leaves.clone();
+        std::mem::replace(self, Self::of_leaves(leaves))
+    }
+
+    fn push_source(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
+        let sources = &mut Arc::make_mut(&mut self.leaves).sources;
+        let id = ForeignId::from_u32(u32::try_from(sources.len()).unwrap_or(u32::MAX - 1));
+        sources.push(object.clone().unbind());
         id
     }
 
@@ -106,13 +173,13 @@ impl Side {
             None => self.opaque_type(aval)?,
         };
         let mut ty = builder.ty(described);
-        if (ty.as_u32() as usize) < self.avals.len() {
+        if (ty.as_u32() as usize) < self.leaves.avals.len() {
             // Another aval object reads the same: keep both apart.
             let opaque = self.opaque_type(aval)?;
             ty = builder.ty(opaque);
         }
-        debug_assert_eq!(ty.as_u32() as usize, self.avals.len());
-        self.avals.push(aval.clone().unbind());
+        debug_assert_eq!(ty.as_u32() as usize, self.leaves.avals.len());
+        Arc::make_mut(&mut self.leaves).avals.push(aval.clone().unbind());
         self.type_by_pointer.insert(address(aval), ty);
         Ok(ty)
     }
@@ -124,7 +191,7 @@ impl Side {
 
     /// The aval of a type.
     pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
-        self.avals[ty.as_u32() as usize].bind(py).clone()
+        self.leaves.aval(py, ty)
     }
 
     pub fn primitive(
@@ -176,14 +243,14 @@ impl Side {
     }
 
     /// Notes what `primitive` says for no effects, where that is not an empty set.
-    pub(super) fn note_no_effects(&mut self, primitive: PrimitiveId, effects: &Bound<'_, PyAny>) {
+    pub fn note_no_effects(&mut self, primitive: PrimitiveId, effects: &Bound<'_, PyAny>) {
         if !effects.is_instance_of::<PySet>() && !effects.is_instance_of::<PyFrozenSet>() {
             self.no_effects.insert(primitive, effects.clone().unbind());
         }
     }
 
     /// The effects of an equation of `primitive`.
-    pub(super) fn effects<'py>(
+    pub fn effects<'py>(
         &self,
         py: Python<'py>,
         jax: &Jax,
@@ -211,19 +278,19 @@ impl Side {
         let py = traceback.py();
         if let Some(same) = self.tracebacks.get(&hash) {
             for &id in same {
-                if self.handles[index(id)].bind(py).eq(traceback)? {
+                if self.leaves.sources[index(id)].bind(py).eq(traceback)? {
                     return Ok(id);
                 }
             }
         }
-        let id = self.push(traceback);
+        let id = self.push_source(traceback);
         self.tracebacks.entry(hash).or_default().push(id);
         Ok(id)
     }
 
     /// None for the empty stack.
     fn name_stack(&mut self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<ForeignId>> {
-        if let Some(&id) = self.by_pointer.get(&address(name_stack)) {
+        if let Some(&id) = self.name_stack_by_pointer.get(&address(name_stack)) {
             return Ok(Some(id));
         }
         let py = name_stack.py();
@@ -231,19 +298,20 @@ impl Side {
         if scopes.len()? == 0 {
             return Ok(None);
         }
-        let Some(hash) = typed_hash(&scopes) else {
-            return Ok(Some(self.handle(name_stack)));
-        };
-        if let Some(same) = self.name_stacks.get(&hash) {
+        let hash = typed_hash(&scopes);
+        if let Some(same) = hash.and_then(|hash| self.name_stacks.get(&hash)) {
             for &id in same {
-                let other = self.handles[index(id)].bind(py).getattr(pyo3::intern!(py, "stack"))?;
-                if typed_equal(&other, &scopes) {
+                let other = self.leaves.sources[index(id)].bind(py);
+                if typed_equal(&other.getattr(pyo3::intern!(py, "stack"))?, &scopes) {
                     return Ok(Some(id));
                 }
             }
         }
-        let id = self.push(name_stack);
-        self.name_stacks.entry(hash).or_default().push(id);
+        let id = self.push_source(name_stack);
+        self.name_stack_by_pointer.insert(address(name_stack), id);
+        if let Some(hash) = hash {
+            self.name_stacks.entry(hash).or_default().push(id);
+        }
         Ok(Some(id))
     }
 
@@ -254,12 +322,7 @@ impl Side {
         jax: &Jax,
         source: Source,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let traceback = source.traceback.map(|id| self.object(py, id));
-        let name_stack = match source.name_stack {
-            Some(id) => self.object(py, id),
-            None => jax.empty_name_stack.bind(py).clone(),
-        };
-        jax.new_source_info(traceback, name_stack)
+        self.leaves.source_info(py, jax, source)
     }
 
     pub fn new_const(&mut self, value: &Bound<'_, PyAny>) -> ConstId {
@@ -341,12 +404,14 @@ impl Side {
     pub fn shrink(&mut self) {
         self.tracebacks = FxHashMap::default();
         self.name_stacks = FxHashMap::default();
+        self.name_stack_by_pointer = FxHashMap::default();
         self.handles.shrink_to_fit();
     }
 
     /// Shows every object to the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        for object in self.handles.iter().chain(&self.avals).chain(self.effects.values()).chain(self.no_effects.values())
+        for object in
+            self.handles.iter().chain(self.effects.values()).chain(self.no_effects.values())
         {
             visit.call(object)?;
         }

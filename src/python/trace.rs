@@ -571,16 +571,7 @@ fn emit_eqn<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<
         None => Context::current(py, jax)?.for_eqns.bind(py).clone(),
     };
     let outs = super::stage::emit(
-        jax,
-        trace,
-        &frame,
-        &primitive,
-        &operands,
-        &out_avals,
-        &params,
-        &effects,
-        &source,
-        &ctx,
+        jax, trace, &frame, &primitive, &operands, &out_avals, &params, &effects, &source, &ctx,
     )?;
     Ok(PyList::new(py, outs)?.into_any())
 }
