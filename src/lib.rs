@@ -68,5 +68,7 @@
 //! by variable. A variable that was removed leaves a gap.
 
 pub mod ir;
+// All of it is private: `pub` there means visible to its other modules.
+#[allow(unreachable_pub)]
 #[cfg(feature = "python")]
 mod python;

@@ -166,7 +166,6 @@ def _load() -> types.SimpleNamespace:
     lax = "lax.lax"
     rules = _symbol(f"{pe}:custom_staging_rules")
     forwarding = _symbol(f"{pe}:forwarding_rules")
-    bind = _symbol(f"{core}:Primitive.bind")
     convert_bind = _function(
         f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
     )
@@ -236,9 +235,8 @@ def _load() -> types.SimpleNamespace:
         if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
-        stock_bind=types.FunctionType(
-            bind.__code__, bind.__globals__, bind.__name__, bind.__defaults__, bind.__closure__
-        ),
+        stock_bind=_copy(_symbol(f"{core}:Primitive.bind")),
+        stock_inline=_copy(_function(_INLINE, "trace src jaxpr consts *arg_tracers")),
         primitive_bind_with_trace=_symbol(f"{core}:Primitive.bind_with_trace"),
         primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=_open_jaxpr,
@@ -270,26 +268,55 @@ def _binding_trace() -> Any:
     return seen[0]
 
 
-def _trampoline(hook: Callable[..., Any]) -> tuple[types.FunctionType, types.CodeType]:
-    """``Primitive.bind`` and a code object for it that calls ``hook(self, args, params)``."""
-    bind = _symbol("core:Primitive.bind")
+_HOOK = "jaxide: the hook goes here"
 
-    def template(self: Any, *args: Any, **params: Any) -> Any:
-        asked: Any = "jaxide: the hook goes here"
-        return asked(self, args, params)
 
+def _bind_template(self: Any, *args: Any, **params: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(self, args, params)
+
+
+def _inline_template(trace: Any, src: Any, jaxpr: Any, consts: Any, *arg_tracers: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(trace, src, jaxpr, consts, arg_tracers)
+
+
+def _hooked(name: str) -> tuple[Any, Any]:
+    """A function of jax that the core steps into, and how it is to call the core."""
+    return {
+        "bind": (_symbol("core:Primitive.bind"), _bind_template),
+        "inline": (_symbol(_INLINE), _inline_template),
+    }[name]
+
+
+_INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
+
+
+def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
+    """A function of jax and a code object for it that calls ``hook``."""
+    function, template = _hooked(name)
+    own = function.__code__
     code = template.__code__
-    constants = tuple(
-        hook if constant == "jaxide: the hook goes here" else constant
-        for constant in code.co_consts
+    return function, code.replace(
+        co_consts=tuple(hook if constant == _HOOK else constant for constant in code.co_consts),
+        co_filename=own.co_filename,
+        co_firstlineno=own.co_firstlineno,
+        co_name=own.co_name,
+        co_qualname=own.co_qualname,
     )
-    return bind, code.replace(
-        co_consts=constants,
-        co_filename=bind.__code__.co_filename,
-        co_firstlineno=bind.__code__.co_firstlineno,
-        co_name=bind.__code__.co_name,
-        co_qualname=bind.__code__.co_qualname,
+
+
+def _copy(function: Any) -> types.FunctionType:
+    """A function with the code that ``function`` has now."""
+    copy = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 class _MemoCache:

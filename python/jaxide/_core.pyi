@@ -1,7 +1,7 @@
 """The native core of jaxide. Private: use the ``jaxide`` package."""
 
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any, final
 
 __all__ = [
@@ -43,7 +43,7 @@ def graph_of(jaxpr: Any) -> Graph:
 
 def initialize(
     namespace: Any,
-    make_trampoline: Callable[[Callable[..., Any]], tuple[FunctionType, CodeType]],
+    make_trampoline: Callable[[str, Callable[..., Any]], tuple[Any, CodeType]],
 ) -> tuple[type, type, type]:
     """Takes the objects of jax and makes the types of tracer, trace and jaxpr."""
 

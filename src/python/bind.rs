@@ -21,7 +21,7 @@ use super::tracer::variable_of_trace;
 
 /// Stands in for `Primitive.bind(primitive, *args, **params)`.
 #[pyfunction]
-pub(super) fn bind<'py>(
+pub fn bind<'py>(
     primitive: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     params: &Bound<'py, PyDict>,

@@ -17,7 +17,7 @@ use super::side::Side;
 use super::source::SourceRef;
 
 /// What the trace reads off an aval, once.
-pub(super) struct AvalInfo {
+pub struct AvalInfo {
     /// None where the IR has no description: such a type is opaque.
     pub ty: Option<Type>,
     pub is_high: bool,
@@ -36,7 +36,7 @@ static AVALS: Mutex<Option<AvalCache>> = Mutex::new(None);
 ///
 /// # Errors
 /// Reading an attribute of the aval failed.
-pub(super) fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> {
+pub fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> {
     if !aval.get_type().is(&jax.shaped_array_type) {
         return read_aval(jax, aval).map(Arc::new);
     }
@@ -63,7 +63,7 @@ pub(super) fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<Aval
 }
 
 /// Forgets the descriptions of avals.
-pub(super) fn forget_avals() {
+pub fn forget_avals() {
     let old = AVALS.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(old);
 }
@@ -148,7 +148,7 @@ fn structured_type(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Option<Type>>
 }
 
 /// The effects of an equation, in a fixed order.
-pub(super) fn canonical_effects(
+pub fn canonical_effects(
     jax: &Jax,
     side: &mut Side,
     effects: &Bound<'_, PyAny>,
@@ -170,7 +170,7 @@ pub(super) fn canonical_effects(
 }
 
 /// jax's `DebugInfo` in the IR's words.
-pub(super) fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
+pub fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
     if debug_info.is_none() {
         return Ok(DebugInfo::default());
     }
@@ -197,7 +197,7 @@ pub(super) fn debug_info(debug_info: &Bound<'_, PyAny>) -> PyResult<DebugInfo> {
 }
 
 /// What a refusal of the builder is to Python.
-pub(super) fn build_error(error: BuildError) -> PyErr {
+pub fn build_error(error: BuildError) -> PyErr {
     match error {
         BuildError::TooMany { .. } => PyOverflowError::new_err(error.to_string()),
         other => PyRuntimeError::new_err(format!("jaxide: {other}")),
@@ -210,7 +210,7 @@ pub(super) fn build_error(error: BuildError) -> PyErr {
 ///
 /// # Errors
 /// The object is no jaxpr, or not a well-formed one.
-pub(super) fn read_jaxpr<'py>(
+pub fn read_jaxpr<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
     consts: &Bound<'py, PyAny>,
@@ -296,7 +296,7 @@ fn read_atom(
 }
 
 /// Reads the nested jaxprs that params refer to.
-pub(super) fn resolve_subprograms(
+pub fn resolve_subprograms(
     jax: &Jax,
     py: Python<'_>,
     builder: &mut Builder,
@@ -311,7 +311,7 @@ pub(super) fn resolve_subprograms(
 }
 
 /// The graph of any jaxpr, closed or not: its own where it was traced here and not yet filled.
-pub(super) fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
+pub fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
     let py = jaxpr.py();
     let (open, consts) = jax
         .open_jaxpr

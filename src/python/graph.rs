@@ -42,7 +42,7 @@ pub struct Graph {
 }
 
 /// Borrows once no other thread is at it; nothing of jaxide re-enters a graph on the same thread.
-pub(super) fn borrow_mut<'py, T>(object: &Bound<'py, T>) -> PyRefMut<'py, T>
+pub fn borrow_mut<'py, T>(object: &Bound<'py, T>) -> PyRefMut<'py, T>
 where
     T: pyo3::PyClass<Frozen = pyo3::pyclass::boolean_struct::False>,
 {
@@ -169,7 +169,7 @@ impl Graph {
 }
 
 /// The objects of one equation that are looked up outside.
-pub(super) struct EqnObjects<'a, 'py> {
+pub struct EqnObjects<'a, 'py> {
     pub invars: &'a [Bound<'py, PyAny>],
     pub outvars: &'a [Bound<'py, PyAny>],
     pub primitive: ForeignId,
@@ -178,7 +178,7 @@ pub(super) struct EqnObjects<'a, 'py> {
 }
 
 /// One equation as jax's.
-pub(super) fn eqn_object<'py>(
+pub fn eqn_object<'py>(
     py: Python<'py>,
     jax: &Jax,
     side: &Side,
@@ -267,7 +267,7 @@ impl Graph {
 }
 
 /// A jaxpr of the installed jax over `graph`, its equations not yet filled, and its constants.
-pub(super) fn new_jaxpr<'py>(
+pub fn new_jaxpr<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
@@ -300,10 +300,7 @@ pub(super) fn new_jaxpr<'py>(
 static LAZY_JAXPR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// The subclass of jax's `Jaxpr` with equations on demand. Shows itself under jax's own name.
-pub(super) fn lazy_jaxpr_type<'py>(
-    py: Python<'py>,
-    jax: &Jax,
-) -> PyResult<&'py Bound<'py, PyType>> {
+pub fn lazy_jaxpr_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = LAZY_JAXPR.get_or_try_init(py, || {
         heap_type(
             jax.jaxpr_type.bind(py),
@@ -344,7 +341,7 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
 }
 
 /// The graph of a jaxpr that was traced here and whose equations nobody has read.
-pub(super) fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
+pub fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
     let py = jaxpr.py();
     let class = LAZY_JAXPR.get(py)?;
     if !jaxpr.get_type().is(class) {
@@ -387,6 +384,6 @@ fn set_eqns(slf: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult
 /// Raises:
 ///   `TypeError`: the argument is not a jaxpr.
 #[pyfunction]
-pub(super) fn graph_of<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
+pub fn graph_of<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
     convert::graph_of(jax(jaxpr.py())?, jaxpr)
 }

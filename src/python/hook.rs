@@ -1,8 +1,9 @@
 //! Switching the interposition on and off.
 //!
-//! Two things of jax change while a trace of ours may run in the process, and both are put back when
+//! Three things of jax change while a trace of ours may run in the process, and are put back when
 //! the last one ends: the `tp_new` of `DynamicJaxprTrace`, so that a thread that is ours makes our
-//! traces, and the code of `Primitive.bind`, which first asks whether the current trace is ours.
+//! traces, and the code of `Primitive.bind` and of `inline_jaxpr_into_trace`, which first ask
+//! whether the trace is ours.
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.
 
 use std::cell::Cell;
@@ -14,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyCFunction, PyType};
 use pyo3::wrap_pyfunction;
 
 use super::jax::{Jax, jax, set_jax};
@@ -31,36 +32,53 @@ static ACTIVE: Mutex<usize> = Mutex::new(0);
 /// The `tp_new` that `DynamicJaxprTrace` has by itself, as an address.
 static STOCK_NEW: AtomicUsize = AtomicUsize::new(0);
 
-/// `Primitive.bind` as a function, its own code, and the code that asks us first.
-struct BindCode {
+/// A function of jax, its own code, and the code that asks us first.
+struct Hooked {
     function: Py<PyAny>,
     stock: Py<PyAny>,
     trampoline: Py<PyAny>,
 }
 
-static BIND: PyOnceLock<BindCode> = PyOnceLock::new();
+static HOOKED: PyOnceLock<Vec<Hooked>> = PyOnceLock::new();
+
+impl Hooked {
+    /// `make_trampoline(name, hook)` returns the function of jax and the code for it.
+    fn new(
+        make_trampoline: &Bound<'_, PyAny>,
+        name: &str,
+        hook: Bound<'_, PyCFunction>,
+    ) -> PyResult<Self> {
+        let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+            make_trampoline.call1((name, hook))?.extract()?;
+        let stock = function.getattr("__code__")?.unbind();
+        Ok(Self { function: function.unbind(), stock, trampoline: trampoline.unbind() })
+    }
+
+    fn is_stock(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.function.bind(py).getattr("__code__")?.is(&self.stock))
+    }
+}
 
 /// Takes the objects of jax and makes the types. Called once, by `jaxide._compat`.
 ///
-/// `make_trampoline(hook)` returns the function `Primitive.bind` and the code object that calls
-/// `hook(primitive, args, params)`. Returns the tracer, trace and jaxpr types.
+/// `make_trampoline(name, hook)` returns a function of jax and a code object for it that calls
+/// `hook`. Returns the tracer, trace and jaxpr types.
 ///
 /// Raises:
 ///     `AttributeError`, `TypeError`: jax lacks an object or it is not what it was.
 #[pyfunction]
-pub(super) fn initialize<'py>(
+pub fn initialize<'py>(
     namespace: &Bound<'py, PyAny>,
     make_trampoline: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>)> {
     let py = namespace.py();
     set_jax(py, Jax::from_namespace(namespace)?);
     let jax = jax(py)?;
-    let hook = wrap_pyfunction!(super::bind::bind, py)?;
-    let (function, trampoline): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
-        make_trampoline.call1((hook,))?.extract()?;
-    let stock = function.getattr("__code__")?.unbind();
-    let code = BindCode { function: function.unbind(), stock, trampoline: trampoline.unbind() };
-    let _ = BIND.set(py, code);
+    let hooked = vec![
+        Hooked::new(make_trampoline, "bind", wrap_pyfunction!(super::bind::bind, py)?)?,
+        Hooked::new(make_trampoline, "inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?)?,
+    ];
+    let _ = HOOKED.set(py, hooked);
     Ok((
         tracer_type(py, jax)?.clone(),
         trace_type(py, jax)?.clone(),
@@ -107,20 +125,25 @@ impl Activation {
     }
 }
 
-fn bind_code(py: Python<'_>) -> PyResult<&BindCode> {
-    BIND.get(py).ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized"))
+fn hooked(py: Python<'_>) -> PyResult<&[Hooked]> {
+    HOOKED
+        .get(py)
+        .map(Vec::as_slice)
+        .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized"))
 }
 
 fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    let code = bind_code(py)?;
-    let function = code.function.bind(py);
-    let current = function.getattr("__code__")?;
-    if !current.is(&code.stock) {
-        return Err(PyRuntimeError::new_err(
-            "jaxide: something else has replaced the code of jax's Primitive.bind",
-        ));
+    for hooked in hooked(py)? {
+        if !hooked.is_stock(py)? {
+            return Err(PyRuntimeError::new_err(format!(
+                "jaxide: something else has replaced the code of jax's {}",
+                hooked.function.bind(py).getattr("__qualname__")?
+            )));
+        }
     }
-    function.setattr("__code__", &code.trampoline)?;
+    for hooked in hooked(py)? {
+        hooked.function.bind(py).setattr("__code__", &hooked.trampoline)?;
+    }
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
     // SAFETY: a heap type of jax, changed with the interpreter attached. `type.__call__` reads
     // tp_new at each call; no dict changes, so no cached attribute goes stale.
@@ -142,8 +165,10 @@ fn switch_off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             (*class).tp_new = Some(std::mem::transmute::<usize, ffi::newfunc>(stock));
         }
     }
-    let code = bind_code(py)?;
-    code.function.bind(py).setattr("__code__", &code.stock)
+    for hooked in hooked(py)? {
+        hooked.function.bind(py).setattr("__code__", &hooked.stock)?;
+    }
+    Ok(())
 }
 
 /// `DynamicJaxprTrace.__new__` while anything is active.
@@ -158,7 +183,7 @@ unsafe extern "C" fn new_trace(
             let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
             let jax = jax(py).ok()?;
             let plain = class == jax.trace_type.as_ptr().cast() && !lowering;
-            plain.then(|| trace_type(py, jax).ok().map(|class| class.as_type_ptr())).flatten()
+            plain.then(|| trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)).flatten()
         })
     } else {
         None

@@ -111,6 +111,8 @@ jax_objects! {
     uncached_primitives: PySet,
     /// `Primitive.bind`, as a function object of its own.
     stock_bind: PyAny,
+    /// `partial_eval.inline_jaxpr_into_trace`, likewise.
+    stock_inline: PyAny,
     primitive_bind_with_trace: PyAny,
     primitive_is_high: PyAny,
     /// Callable `(closed_jaxpr) -> (jaxpr, consts)`.
@@ -273,7 +275,7 @@ pub struct EqnParts<'py> {
 static JAX: PyOnceLock<Jax> = PyOnceLock::new();
 
 /// Stores the resolved objects; a second call is ignored, as modules are imported once.
-pub(super) fn set_jax(py: Python<'_>, jax: Jax) {
+pub fn set_jax(py: Python<'_>, jax: Jax) {
     let _ = JAX.set(py, jax);
 }
 
@@ -281,7 +283,7 @@ pub(super) fn set_jax(py: Python<'_>, jax: Jax) {
 ///
 /// # Errors
 /// `jaxide._core` was used without `jaxide`.
-pub(super) fn jax(py: Python<'_>) -> PyResult<&Jax> {
+pub fn jax(py: Python<'_>) -> PyResult<&Jax> {
     JAX.get(py)
         .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized: import jaxide"))
 }

@@ -24,7 +24,7 @@ const MAX_CONTEXTS: usize = 64;
 
 /// A config context seen by a trace.
 #[derive(Clone)]
-pub(super) struct Context {
+pub struct Context {
     pub number: u32,
     /// jax's `JaxprEqnContext` of this config.
     pub for_eqns: Arc<Py<PyAny>>,
@@ -36,7 +36,7 @@ pub(super) struct Context {
 /// What staging needs to know of a primitive, read once.
 #[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Copy)]
-pub(super) struct PrimitiveInfo {
+pub struct PrimitiveInfo {
     /// `bind_with_trace` is the base class's.
     pub plain_bind: bool,
     /// `bind_with_trace` equals the base class's while the param `sharding` is None.
@@ -68,7 +68,7 @@ pub struct Entry {
 }
 
 /// What abstract evaluation and the forwarding rule answered.
-pub(super) struct Outcome<'a, 'py> {
+pub struct Outcome<'a, 'py> {
     pub out_avals: &'a [Bound<'py, PyAny>],
     pub effects: Option<&'a Bound<'py, PyAny>>,
     pub forwarding_rule: Option<&'a Bound<'py, PyAny>>,
@@ -77,7 +77,7 @@ pub(super) struct Outcome<'a, 'py> {
 }
 
 /// The key of an entry to be, with the hash computed.
-pub(super) struct Key<'a, 'py> {
+pub struct Key<'a, 'py> {
     hash: u64,
     primitive: &'a Bound<'py, PyAny>,
     context: u32,
@@ -109,7 +109,7 @@ fn with_memo<R>(body: impl FnOnce(&mut Memo) -> R) -> R {
 
 impl<'a, 'py> Key<'a, 'py> {
     /// None where the params cannot be keyed.
-    pub(super) fn new(
+    pub fn new(
         primitive: &'a Bound<'py, PyAny>,
         context: &Context,
         avals: impl Iterator<Item = *mut ffi::PyObject>,
@@ -137,14 +137,14 @@ impl<'a, 'py> Key<'a, 'py> {
     }
 
     /// The remembered outcome.
-    pub(super) fn find(&self) -> Option<Arc<Entry>> {
+    pub fn find(&self) -> Option<Arc<Entry>> {
         with_memo(|memo| {
             memo.entries.get(&self.hash)?.iter().find(|entry| self.matches(entry)).cloned()
         })
     }
 
     /// Remembers an outcome.
-    pub(super) fn insert(&self, outcome: &Outcome<'_, 'py>) -> Arc<Entry> {
+    pub fn insert(&self, outcome: &Outcome<'_, 'py>) -> Arc<Entry> {
         let py = self.params.py();
         let own = |object: &Bound<'py, PyAny>| object.clone().unbind();
         let avals = self
@@ -184,7 +184,7 @@ impl<'a, 'py> Key<'a, 'py> {
 
 impl Context {
     /// The config context of this moment.
-    pub(super) fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
+    pub fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
         let values = jax.trace_context.bind(py).call0()?.cast_into::<PyTuple>()?;
         if let Some(known) = with_memo(|memo| {
             memo.contexts.iter().find(|c| same_items(c.values.bind(py), &values)).cloned()
@@ -239,7 +239,7 @@ fn same_items(a: &Bound<'_, PyTuple>, b: &Bound<'_, PyTuple>) -> bool {
 
 impl PrimitiveInfo {
     /// What there is to know of `primitive`.
-    pub(super) fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
         let address = primitive.as_ptr() as usize;
         if let Some(info) = with_memo(|memo| memo.primitives.get(&address).map(|(_, info)| *info)) {
             return Ok(info);
@@ -287,7 +287,7 @@ impl PrimitiveInfo {
 
 /// Forgets everything; called by `jax.clear_caches()`.
 #[pyfunction]
-pub(super) fn clear_memo() {
+pub fn clear_memo() {
     super::convert::forget_avals();
     let old = {
         let mut memo = memo();
@@ -307,6 +307,6 @@ pub(super) fn clear_memo() {
 
 /// How many outcomes of abstract evaluation are remembered.
 #[pyfunction]
-pub(super) fn memo_len() -> usize {
+pub fn memo_len() -> usize {
     with_memo(|memo| memo.len)
 }

@@ -12,6 +12,7 @@
 //! stage.rs     staging one primitive: abstract evaluation, folding, forwarding, appending
 //! memo.rs      abstract evaluation remembered by (primitive, avals, params, config context)
 //! bind.rs      `Primitive.bind` while a trace of ours is current
+//! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
 //! hook.rs      switching the interposition on and off
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
@@ -21,6 +22,7 @@ mod convert;
 mod frame;
 mod graph;
 mod hook;
+mod inline;
 mod jax;
 mod memo;
 mod native;

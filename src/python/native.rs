@@ -101,7 +101,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Runs `body` as an `except` block would: what it raises has `error` as its context.
-pub(super) fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R) -> R {
+pub fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R) -> R {
     // SAFETY: the handled exception of this thread is put back whatever `body` returns; both calls
     // take or give owned references as documented.
     unsafe {
@@ -115,7 +115,7 @@ pub(super) fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce
 }
 
 /// Positional and keyword arguments of one call.
-pub(super) struct Args<'py> {
+pub struct Args<'py> {
     method: &'static str,
     positional: Bound<'py, PyTuple>,
     keywords: Option<Bound<'py, PyDict>>,
@@ -123,7 +123,7 @@ pub(super) struct Args<'py> {
 
 impl<'py> Args<'py> {
     /// The argument at `index`, or named `name`.
-    pub(super) fn get(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub fn get(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         if index < self.positional.len() {
             return self.positional.get_item(index).map(Some);
         }
@@ -134,26 +134,26 @@ impl<'py> Args<'py> {
     }
 
     /// As `get`; the argument has to be given.
-    pub(super) fn required(&self, index: usize, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    pub fn required(&self, index: usize, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.get(index, name)?.ok_or_else(|| {
             PyTypeError::new_err(format!("{}() missing required argument '{name}'", self.method))
         })
     }
 
     /// As `get`; None counts as absent.
-    pub(super) fn optional(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub fn optional(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.get(index, name)?.filter(|value| !value.is_none()))
     }
 }
 
 /// A method body: `(self, args) -> result`.
-pub(super) type Body = for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<Bound<'py, PyAny>>;
+pub type Body = for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<Bound<'py, PyAny>>;
 
 /// Called by the `extern "C"` functions that `method!` makes.
 ///
 /// # Safety
 /// The pointers are what `CPython` passes to a `METH_VARARGS` | `METH_KEYWORDS` function.
-pub(super) unsafe fn call_method(
+pub unsafe fn call_method(
     name: &'static str,
     body: Body,
     slf: *mut ffi::PyObject,
@@ -181,7 +181,7 @@ pub(super) unsafe fn call_method(
 ///
 /// # Safety
 /// `slf` is what `CPython` passes to a getter.
-pub(super) unsafe fn call_getter(
+pub unsafe fn call_getter(
     body: for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
     slf: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
@@ -196,7 +196,7 @@ pub(super) unsafe fn call_getter(
 ///
 /// # Safety
 /// `slf` and `value` are what `CPython` passes to a setter.
-pub(super) unsafe fn call_setter(
+pub unsafe fn call_setter(
     body: for<'py> fn(&Bound<'py, PyAny>, Option<Bound<'py, PyAny>>) -> PyResult<()>,
     slf: *mut ffi::PyObject,
     value: *mut ffi::PyObject,
@@ -214,7 +214,7 @@ pub(super) unsafe fn call_setter(
 ///
 /// # Safety
 /// The pointers are what `CPython` passes to `tp_init`.
-pub(super) unsafe fn call_init(
+pub unsafe fn call_init(
     name: &'static str,
     body: for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<()>,
     slf: *mut ffi::PyObject,
@@ -295,7 +295,7 @@ macro_rules! attribute {
 pub(super) use attribute;
 
 /// What `heap_type` needs to know of a new type.
-pub(super) struct TypeSpec {
+pub struct TypeSpec {
     /// `module.Name`, as Python shows it.
     pub name: &'static str,
     /// Bytes appended to the base's instance layout.
@@ -310,10 +310,7 @@ pub(super) struct TypeSpec {
 ///
 /// # Errors
 /// `CPython` refused the type.
-pub(super) fn heap_type<'py>(
-    base: &Bound<'py, PyType>,
-    spec: TypeSpec,
-) -> PyResult<Bound<'py, PyType>> {
+pub fn heap_type<'py>(base: &Bound<'py, PyType>, spec: TypeSpec) -> PyResult<Bound<'py, PyType>> {
     let py = base.py();
     let name = CString::new(spec.name)?;
     let mut methods = spec.methods;
@@ -358,7 +355,7 @@ pub(super) fn heap_type<'py>(
 /// # Errors
 /// Out of memory.
 #[inline]
-pub(super) fn allocate<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
+pub fn allocate<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: a heap type has a tp_alloc; it returns a new reference or null with an error set.
     unsafe {
         let class = class.as_type_ptr();

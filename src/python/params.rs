@@ -153,19 +153,19 @@ fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, dep
 }
 
 /// A hash under which typed-equal values agree; None where the value cannot be keyed.
-pub(super) fn typed_hash(value: &Bound<'_, PyAny>) -> Option<u64> {
+pub fn typed_hash(value: &Bound<'_, PyAny>) -> Option<u64> {
     let known = known(value.py()).ok()?;
     let mut hasher = FxHasher::default();
     hash_value(known, &mut hasher, value.as_ptr(), 0).then(|| hasher.finish())
 }
 
 /// Whether two values that have a typed hash are the same.
-pub(super) fn typed_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
+pub fn typed_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
     known(a.py()).is_ok_and(|known| equal_values(known, a.as_ptr(), b.as_ptr(), 0))
 }
 
 /// Feeds the names and values of a params dict; false where one cannot be keyed.
-pub(super) fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
+pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
     let Ok(known) = known(params.py()) else { return false };
     let mut position = 0;
     let (mut name, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -187,7 +187,7 @@ pub(super) fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> 
 }
 
 /// Whether two params dicts have the same names and typed-equal values in the same order.
-pub(super) fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
+pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
     let Ok(known) = known(a.py()) else { return false };
     if a.len() != b.len() {
         return false;
@@ -213,7 +213,7 @@ pub(super) fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool
 ///
 /// # Errors
 /// A name is not a string, or reading a value failed.
-pub(super) fn canonical_params(
+pub fn canonical_params(
     jax: &Jax,
     builder: &mut Builder,
     side: &mut Side,

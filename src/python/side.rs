@@ -29,7 +29,7 @@ type Object = Py<PyAny>;
 /// The objects that a tracer may still be asked for when its trace is over: they hold nothing else
 /// of the trace.
 #[derive(Default)]
-pub(super) struct Leaves {
+pub struct Leaves {
     /// By `TypeId`.
     avals: Vec<Object>,
     /// Tracebacks and name stacks, by the `ForeignId`s of a `Source`.
@@ -75,8 +75,12 @@ pub struct Side {
     /// Shared with the frame once the program is finished.
     leaves: Arc<Leaves>,
     type_by_pointer: FxHashMap<usize, TypeId>,
+    /// The handles keep the primitives.
+    primitive_by_pointer: FxHashMap<usize, PrimitiveId>,
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
+    /// By address; the dict is held so that the address stays its own.
+    shared_params: FxHashMap<usize, (ParamsId, Py<PyDict>)>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
     effects: FxHashMap<EffectsId, Object>,
     /// What stands for no effects, for the primitives that do not say so with an empty set.
@@ -199,12 +203,17 @@ impl Side {
         builder: &mut Builder,
         primitive: &Bound<'_, PyAny>,
     ) -> PyResult<PrimitiveId> {
+        if let Some(&id) = self.primitive_by_pointer.get(&address(primitive)) {
+            return Ok(id);
+        }
         let py = primitive.py();
         let name: String = primitive.getattr(pyo3::intern!(py, "name"))?.str()?.to_string();
         let multiple: bool =
             primitive.getattr(pyo3::intern!(py, "multiple_results"))?.is_truthy()?;
         let object = self.handle(primitive);
-        Ok(builder.primitive(&name, multiple, object))
+        let id = builder.primitive(&name, multiple, object);
+        self.primitive_by_pointer.insert(address(primitive), id);
+        Ok(id)
     }
 
     pub fn params_id(
@@ -216,6 +225,21 @@ impl Side {
         let canonical = params::canonical_params(jax, builder, self, params)?;
         let id = builder.params(canonical);
         self.params.entry(id).or_insert_with(|| params.clone().unbind());
+        Ok(id)
+    }
+
+    /// As `params_id`, for a dict that nobody changes and that may come again.
+    pub fn shared_params_id(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        params: &Bound<'_, PyDict>,
+    ) -> PyResult<ParamsId> {
+        if let Some((id, _)) = self.shared_params.get(&address(params)) {
+            return Ok(*id);
+        }
+        let id = self.params_id(jax, builder, params)?;
+        self.shared_params.insert(address(params), (id, params.clone().unbind()));
         Ok(id)
     }
 
@@ -405,6 +429,7 @@ impl Side {
         self.tracebacks = FxHashMap::default();
         self.name_stacks = FxHashMap::default();
         self.name_stack_by_pointer = FxHashMap::default();
+        self.shared_params = FxHashMap::default();
         self.handles.shrink_to_fit();
     }
 
@@ -415,7 +440,7 @@ impl Side {
         {
             visit.call(object)?;
         }
-        for params in self.params.values() {
+        for params in self.params.values().chain(self.shared_params.values().map(|(_, p)| p)) {
             visit.call(params)?;
         }
         for object in self.consts.iter().flatten().chain(self.vars.values()) {
@@ -427,7 +452,7 @@ impl Side {
 
 /// Whether `object` is exactly of the type at `class`.
 #[inline]
-pub(super) fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
+pub fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
     // SAFETY: `object` is a live object wherever this is called.
     unsafe { ffi::Py_TYPE(object) == class }
 }

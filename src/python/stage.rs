@@ -9,8 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple};
 use smallvec::SmallVec;
 
+use crate::ir::SourceId;
+
 use super::convert::aval_info;
-use super::frame::{Frame, Operand};
+use super::frame::{Frame, NewVar, Operand};
 use super::graph::borrow_mut;
 use super::jax::Jax;
 use super::memo::{Context, Entry, Key, Outcome, PrimitiveInfo};
@@ -22,7 +24,7 @@ use super::tracer::new_tracer;
 type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
 
 /// One primitive application about to be staged.
-pub(super) struct Staging<'a, 'py> {
+pub struct Staging<'a, 'py> {
     pub trace: &'a Bound<'py, PyAny>,
     pub frame: &'a Bound<'py, Frame>,
     pub primitive: &'a Bound<'py, PyAny>,
@@ -36,7 +38,7 @@ pub(super) struct Staging<'a, 'py> {
 ///
 /// # Errors
 /// The program cannot grow.
-pub(super) fn stage_known<'py>(
+pub fn stage_known<'py>(
     jax: &Jax,
     at: &Staging<'_, 'py>,
     operands: &[Operand<'py>],
@@ -61,7 +63,7 @@ pub(super) fn stage_known<'py>(
 ///
 /// # Errors
 /// Whatever jax's rules raise.
-pub(super) fn stage<'py>(
+pub fn stage<'py>(
     jax: &Jax,
     at: &Staging<'_, 'py>,
     operands: &[Operand<'py>],
@@ -298,7 +300,7 @@ fn may_fold<'py>(jax: &Jax, at: &Staging<'_, 'py>, operands: &[Operand<'py>]) ->
         && operands.iter().any(|operand| constant_value(at.frame, operand).is_some()))
 }
 
-/// jax's `try_constant_folding`: results that are constants, where a rule says so.
+/// As `fold_constants`, as tracers.
 fn fold<'py>(
     jax: &Jax,
     at: &Staging<'_, 'py>,
@@ -306,12 +308,31 @@ fn fold<'py>(
     params: &Bound<'py, PyDict>,
     out_avals: impl FnOnce() -> Vec<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Objects<'py>>> {
-    let py = params.py();
-    let Some(rule) = jax.const_fold_rules.bind(py).get_item(at.primitive)? else {
+    let Some(constants) = fold_constants(jax, at.frame, at.primitive, operands, params, out_avals)?
+    else {
         return Ok(None);
     };
-    let constants: Vec<_> =
-        operands.iter().map(|operand| constant_value(at.frame, operand)).collect();
+    constants
+        .iter()
+        .map(|constant| tracer_of(jax, at.trace, at.frame, constant, at.source))
+        .collect::<PyResult<_>>()
+        .map(Some)
+}
+
+/// jax's `try_constant_folding`: results that are constants, where a rule says so.
+pub fn fold_constants<'py>(
+    jax: &Jax,
+    frame: &Bound<'py, Frame>,
+    primitive: &Bound<'py, PyAny>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+    out_avals: impl FnOnce() -> Vec<Bound<'py, PyAny>>,
+) -> PyResult<Option<SmallVec<[Operand<'py>; 1]>>> {
+    let py = params.py();
+    let Some(rule) = jax.const_fold_rules.bind(py).get_item(primitive)? else {
+        return Ok(None);
+    };
+    let constants: Vec<_> = operands.iter().map(|operand| constant_value(frame, operand)).collect();
     if constants.iter().all(Option::is_none) {
         return Ok(None);
     }
@@ -320,12 +341,12 @@ fn fold<'py>(
     if values.is_none() {
         return Ok(None);
     }
-    let mut outs = SmallVec::new();
-    for (value, aval) in values.try_iter()?.zip(out_avals) {
-        let operand = const_operand(jax, at.frame, &value?, Some(aval))?;
-        outs.push(tracer_of(jax, at.trace, at.frame, &operand, at.source)?);
-    }
-    Ok(Some(outs))
+    values
+        .try_iter()?
+        .zip(out_avals)
+        .map(|(value, aval)| const_operand(jax, frame, &value?, Some(aval)))
+        .collect::<PyResult<_>>()
+        .map(Some)
 }
 
 /// Asks a forwarding rule that reads only avals and params: the operand that is the single output.
@@ -436,7 +457,7 @@ fn with_tracers<'py>(
 
 /// Appends an equation as given; jax's `emit_eqn`.
 #[allow(clippy::too_many_arguments)] // the parts of an equation
-pub(super) fn emit<'py>(
+pub fn emit<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
@@ -449,29 +470,25 @@ pub(super) fn emit<'py>(
     context: &Bound<'py, PyAny>,
 ) -> PyResult<Objects<'py>> {
     let py = params.py();
-    let held;
-    let (operands, resolved) = if effects.is_truthy()? {
-        held = with_tracers(jax, trace, frame, operands, source)?;
-        (held.as_slice(), resolved_effects(jax, frame, &held, effects)?)
-    } else {
-        (operands, None)
-    };
     let qdd_type = jax.aval_qdd_type.bind(py);
     let mut plain_avals = Vec::with_capacity(out_avals.len());
     for aval in out_avals {
         let has_qdd = !qdd_type.is_none() && aval.is_instance(qdd_type)?;
         plain_avals.push(if has_qdd { aval.getattr("aval")? } else { aval.clone() });
     }
-    let (vars, source) = {
-        let mut frame = borrow_mut(frame);
-        let local = frame.describe(jax, primitive, params, &plain_avals)?;
-        let source = frame.source(source)?;
-        let context = frame.context(context)?;
-        if resolved.is_none() {
-            frame.note_no_effects(&local, effects);
-        }
-        (frame.append(jax, &local, operands, resolved.as_ref(), source, context)?, source)
-    };
+    let (vars, source) = append(
+        jax,
+        trace,
+        frame,
+        primitive,
+        operands,
+        &plain_avals,
+        params,
+        effects,
+        source,
+        context,
+        false,
+    )?;
     let mut outs = SmallVec::new();
     for ((new, aval), given) in vars.into_iter().zip(plain_avals).zip(out_avals) {
         let tracer = new_tracer(jax, trace, new.var, aval.clone(), source, new.counted)?;
@@ -481,4 +498,37 @@ pub(super) fn emit<'py>(
         outs.push(tracer);
     }
     Ok(outs)
+}
+
+/// Appends an equation; its results have no tracers yet. `shared` params belong to an equation of
+/// another jaxpr, which may come again.
+#[allow(clippy::too_many_arguments)] // the parts of an equation
+pub fn append<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    frame: &Bound<'py, Frame>,
+    primitive: &Bound<'py, PyAny>,
+    operands: &[Operand<'py>],
+    out_avals: &[Bound<'py, PyAny>],
+    params: &Bound<'py, PyDict>,
+    effects: &Bound<'py, PyAny>,
+    source: &SourceRef<'py>,
+    context: &Bound<'py, PyAny>,
+    shared: bool,
+) -> PyResult<(SmallVec<[NewVar; 1]>, SourceId)> {
+    let held;
+    let (operands, resolved) = if effects.is_truthy()? {
+        held = with_tracers(jax, trace, frame, operands, source)?;
+        (held.as_slice(), resolved_effects(jax, frame, &held, effects)?)
+    } else {
+        (operands, None)
+    };
+    let mut frame = borrow_mut(frame);
+    let local = frame.describe(jax, primitive, params, out_avals, shared)?;
+    let source = frame.source(source)?;
+    let context = frame.context(context)?;
+    if resolved.is_none() {
+        frame.note_no_effects(&local, effects);
+    }
+    Ok((frame.append(jax, &local, operands, resolved.as_ref(), source, context)?, source))
 }

@@ -25,7 +25,7 @@ use super::tracer::{new_literal_tracer, new_tracer, set_mutable_qdd, variable_of
 static TRACE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// The trace type, shown under jax's own name.
-pub(super) fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = TRACE.get_or_try_init(py, || {
         heap_type(
             jax.trace_type.bind(py),
@@ -55,12 +55,12 @@ pub(super) fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound
 
 /// Whether `trace` is exactly of our type.
 #[inline]
-pub(super) fn is_ours(py: Python<'_>, trace: *mut ffi::PyObject) -> bool {
+pub fn is_ours(py: Python<'_>, trace: *mut ffi::PyObject) -> bool {
     TRACE.get(py).is_some_and(|class| is_exactly(trace, class.as_ptr().cast()))
 }
 
 /// The frame of a trace of ours.
-pub(super) fn frame_of<'py>(jax: &Jax, trace: &Bound<'py, PyAny>) -> Option<Bound<'py, Frame>> {
+pub fn frame_of<'py>(jax: &Jax, trace: &Bound<'py, PyAny>) -> Option<Bound<'py, Frame>> {
     if !is_ours(trace.py(), trace.as_ptr()) {
         return None;
     }
@@ -109,7 +109,7 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
 }
 
 /// The operand that a tracer object of `frame`'s trace stands for.
-pub(super) fn operand_of_tracer<'py>(
+pub fn operand_of_tracer<'py>(
     jax: &Jax,
     frame: &Bound<'py, Frame>,
     tracer: &Bound<'py, PyAny>,
@@ -126,7 +126,7 @@ pub(super) fn operand_of_tracer<'py>(
 }
 
 /// What `x` is as an operand of `trace`: jax's `to_jaxpr_tracer`, without making a tracer.
-pub(super) fn operand<'py>(
+pub fn operand<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
@@ -152,7 +152,7 @@ pub(super) fn operand<'py>(
 }
 
 /// `x` as a literal or a constant; jax's `new_const`.
-pub(super) fn const_operand<'py>(
+pub fn const_operand<'py>(
     jax: &Jax,
     frame: &Bound<'py, Frame>,
     x: &Bound<'py, PyAny>,
@@ -202,7 +202,7 @@ fn check_canonical(x: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// The tracer object for an operand.
-pub(super) fn tracer_of<'py>(
+pub fn tracer_of<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
@@ -270,7 +270,7 @@ fn qdd_const<'py>(
 }
 
 /// Gives a tracer quasi-dynamic data.
-pub(super) fn attach_qdd<'py>(
+pub fn attach_qdd<'py>(
     jax: &Jax,
     frame: &Bound<'py, Frame>,
     tracer: &Bound<'py, PyAny>,
@@ -356,7 +356,7 @@ fn get_const<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
 }
 
 /// The value of an operand that is a literal or a constant.
-pub(super) fn constant_value<'py>(
+pub fn constant_value<'py>(
     frame: &Bound<'py, Frame>,
     operand: &Operand<'py>,
 ) -> Option<Bound<'py, PyAny>> {
@@ -453,7 +453,7 @@ fn call_staging_rule<'py>(
 }
 
 /// Whether a staging rule does nothing to these params: it rebuilds the dict in the order they have.
-pub(super) fn keeps_params(
+pub fn keeps_params(
     jax: &Jax,
     rule: &Bound<'_, PyAny>,
     params: &Bound<'_, PyDict>,
@@ -484,8 +484,12 @@ fn is_high<'py>(
     if info.plain_is_high {
         return has_high_param(jax, params);
     }
-    let avals: Vec<_> =
-        args.iter().map(|x| jax.typeof_fn.bind(py).call1((x,))).collect::<PyResult<_>>()?;
+    let typeof_arg = |x: &Bound<'py, PyAny>| match super::tracer::variable(py, x.as_ptr()) {
+        // SAFETY: `variable` found the tracer to be ours.
+        Some(_) => Ok(unsafe { jax.slots.tracer_aval.get(x) }),
+        None => jax.typeof_fn.bind(py).call1((x,)).map(Some),
+    };
+    let avals: Vec<_> = args.iter().map(typeof_arg).collect::<PyResult<_>>()?;
     primitive
         .getattr(intern!(py, "is_high"))?
         .call(PyTuple::new(py, avals)?, Some(params))?
@@ -493,11 +497,15 @@ fn is_high<'py>(
 }
 
 /// Whether some param is a high jaxpr.
-pub(super) fn has_high_param(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
+pub fn has_high_param(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
     let py = params.py();
     for value in params.values() {
-        let jaxpr = value.is_instance(jax.jaxpr_type.bind(py))?
-            || value.is_instance(jax.closed_jaxpr_type.bind(py))?;
+        // SAFETY: types are compared along the method resolution order; no Python runs.
+        let jaxpr = unsafe {
+            let class = value.get_type_ptr();
+            ffi::PyType_IsSubtype(class, jax.jaxpr_type.as_ptr().cast()) != 0
+                || ffi::PyType_IsSubtype(class, jax.closed_jaxpr_type.as_ptr().cast()) != 0
+        };
         if jaxpr && value.getattr(intern!(py, "is_high"))?.is_truthy()? {
             return Ok(true);
         }
@@ -506,7 +514,7 @@ pub(super) fn has_high_param(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<
 }
 
 /// One tracer, or a list of them.
-pub(super) fn results<'py>(
+pub fn results<'py>(
     py: Python<'py>,
     info: PrimitiveInfo,
     mut outs: SmallVec<[Bound<'py, PyAny>; 1]>,

@@ -48,7 +48,7 @@ static PENDING: Mutex<Vec<(Py<Frame>, Var)>> = Mutex::new(Vec::new());
 static NUM_PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// The tracer type.
-pub(super) fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = TRACER.get_or_try_init(py, || {
         let base = jax.tracer_type.bind(py);
         // SAFETY: `base` is a type.
@@ -95,7 +95,7 @@ unsafe fn fields(tracer: *mut ffi::PyObject) -> *mut Fields {
 }
 
 /// A tracer of `trace` for a variable. A counted variable has to be retained by the caller.
-pub(super) fn new_tracer<'py>(
+pub fn new_tracer<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     var: Var,
@@ -118,7 +118,7 @@ pub(super) fn new_tracer<'py>(
 }
 
 /// A tracer of `trace` for a jax `Literal`.
-pub(super) fn new_literal_tracer<'py>(
+pub fn new_literal_tracer<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     literal: Bound<'py, PyAny>,
@@ -138,7 +138,7 @@ pub(super) fn new_literal_tracer<'py>(
 
 /// The variable behind a tracer of ours, whatever its trace.
 #[inline]
-pub(super) fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
+pub fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
     if !is_exactly(object, class_pointer(py)) {
         return None;
     }
@@ -149,7 +149,7 @@ pub(super) fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var
 
 /// The variable behind a tracer of ours that belongs to `trace`.
 #[inline]
-pub(super) fn variable_of_trace(
+pub fn variable_of_trace(
     py: Python<'_>,
     jax: &Jax,
     object: *mut ffi::PyObject,
@@ -203,7 +203,7 @@ fn release(frame: &Bound<'_, Frame>, var: Var, tracer: *mut ffi::PyObject) {
 }
 
 /// Releases the variables of `frame` whose tracers died while the frame was in use.
-pub(super) fn release_pending(frame: &Bound<'_, Frame>) {
+pub fn release_pending(frame: &Bound<'_, Frame>) {
     if NUM_PENDING.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -315,10 +315,7 @@ fn set_debug_info(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) ->
 }
 
 /// Sets `mutable_qdd`, the handle on quasi-dynamic data.
-pub(super) fn set_mutable_qdd(
-    tracer: &Bound<'_, PyAny>,
-    value: Option<Bound<'_, PyAny>>,
-) -> PyResult<()> {
+pub fn set_mutable_qdd(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
     match jax(tracer.py())?.slots.tracer_mutable_qdd {
         Some(slot) => fill_slot(tracer, slot, value),
         None => Err(PyAttributeError::new_err("mutable_qdd")),
