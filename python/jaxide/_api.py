@@ -128,7 +128,7 @@ def trace(
     def trace_f(*args: Any, **kwargs: Any) -> Program:
         result = traced(*args, **kwargs)
         jaxpr = _compat.closed_jaxpr(result)
-        return Program._of_trace(jaxpr, result.in_tree, result.out_tree)
+        return Program._of(jaxpr, result.in_tree, result.out_tree)
 
     return trace_f
 
@@ -139,4 +139,9 @@ def from_jaxpr(jaxpr: Any) -> Program:
     Raises:
       TypeError: the argument is not a jaxpr.
     """
-    return Program._of_jaxpr(jaxpr)
+    if not _compat.is_jaxpr(jaxpr):
+        raise TypeError(
+            "jaxide.from_jaxpr expects a jaxpr, got an object of type "
+            f"{type(jaxpr).__module__}.{type(jaxpr).__qualname__}"
+        )
+    return Program._of(jaxpr)

@@ -20,36 +20,25 @@ class Program:
     def __init__(self) -> None:
         raise TypeError("make a Program with jaxide.trace(...) or jaxide.from_jaxpr(...)")
 
-    _graph: _core.Graph
+    _graph: _core.Graph | None
     _in_tree: Any
     _out_tree: Any
 
     @classmethod
-    def _new(cls, graph: _core.Graph, in_tree: Any, out_tree: Any) -> Program:
+    def _of(cls, jaxpr: Any, in_tree: Any = None, out_tree: Any = None) -> Program:
+        """The program of a closed jaxpr; the trees of its arguments and results where known."""
         self = object.__new__(cls)
-        self._graph, self._in_tree, self._out_tree = graph, in_tree, out_tree
+        # Where the native trace does not know this jax, the jaxpr is all there is.
+        self._graph = _core.graph_of(jaxpr) if _compat.native() else None
+        if self._graph is None or in_tree is not None:
+            self.jaxpr = jaxpr
+        self._in_tree, self._out_tree = in_tree, out_tree
         return self
-
-    @classmethod
-    def _of_trace(cls, jaxpr: Any, in_tree: Any, out_tree: Any) -> Program:
-        _compat.native()
-        self = cls._new(_core.graph_of(jaxpr), in_tree, out_tree)
-        self.jaxpr = jaxpr
-        return self
-
-    @classmethod
-    def _of_jaxpr(cls, jaxpr: Any) -> Program:
-        if not _compat.is_jaxpr(jaxpr):
-            raise TypeError(
-                "jaxide.from_jaxpr expects a jaxpr, got an object of type "
-                f"{type(jaxpr).__module__}.{type(jaxpr).__qualname__}"
-            )
-        _compat.native()
-        return cls._new(_core.graph_of(jaxpr), None, None)
 
     @cached_property
     def jaxpr(self) -> Any:
         """The program as a ``ClosedJaxpr`` of the installed jax."""
+        assert self._graph is not None
         return _compat.close(*self._graph.to_jaxpr())
 
     @property
@@ -64,7 +53,7 @@ class Program:
 
     def __len__(self) -> int:
         """The number of equations, those of nested programs not counted."""
-        return len(self._graph)
+        return len(self.jaxpr.eqns if self._graph is None else self._graph)
 
     def __bool__(self) -> bool:
         return True
