@@ -477,6 +477,9 @@ impl Frame {
     ) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
         let list = PyList::empty(py);
+        if eqns.is_empty() {
+            return Ok(list);
+        }
         let mut frame = borrow_mut(slf);
         let (builder, side) = frame.recording()?;
         for &eqn in eqns {
@@ -807,7 +810,7 @@ impl Frame {
             let frame = borrow_mut(slf);
             frame.progenitors(py, var)
         };
-        let eqns = Self::eqn_objects_or_none(slf, jax, &with_consts)?;
+        let eqns = Self::eqn_objects(slf, jax, &with_consts)?;
         (positions, eqns).into_pyobject(py)
     }
 
@@ -950,16 +953,5 @@ impl Frame {
     /// The inputs of the program that a finished trace has left.
     fn program_invars(&self) -> Vec<Var> {
         self.program.as_ref().map(|program| program.invars().to_vec()).unwrap_or_default()
-    }
-
-    fn eqn_objects_or_none<'py>(
-        slf: &Bound<'py, Self>,
-        jax: &Jax,
-        eqns: &[Eqn],
-    ) -> PyResult<Bound<'py, PyList>> {
-        if eqns.is_empty() {
-            return Ok(PyList::empty(slf.py()));
-        }
-        Self::eqn_objects(slf, jax, eqns)
     }
 }

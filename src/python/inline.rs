@@ -11,7 +11,7 @@ use super::frame::{Frame, Operand};
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
 use super::source::SourceRef;
-use super::stage::{append, fold_constants};
+use super::stage::{NewEqn, append, fold_constants};
 use super::trace::{const_operand, frame_of, operand_of_tracer, tracer_of};
 use super::tracer::new_tracer;
 
@@ -131,10 +131,17 @@ impl<'py> Inlining<'_, 'py> {
         }
         let effects = self.effects(env, &eqn.getattr(intern!(py, "effects"))?)?;
         let ctx = eqn.getattr(intern!(py, "ctx"))?;
-        let (new, source) = append(
-            jax, self.trace, self.frame, &primitive, &operands, &out_avals, &params, &effects,
-            &source, &ctx, true,
-        )?;
+        let eqn = NewEqn {
+            primitive: &primitive,
+            operands: &operands,
+            out_avals: &out_avals,
+            params: &params,
+            shared_params: true,
+            effects: &effects,
+            source: &source,
+            context: &ctx,
+        };
+        let (new, source) = append(jax, self.trace, self.frame, &eqn)?;
         for ((var, new), aval) in outvars.iter().zip(new).zip(out_avals) {
             let tracer = if needs_tracer(&var) {
                 let made = new_tracer(jax, self.trace, new.var, aval.clone(), source, new.counted)?;

@@ -122,6 +122,27 @@ pub struct Args<'py> {
 }
 
 impl<'py> Args<'py> {
+    /// The arguments of a call that is under way.
+    ///
+    /// # Safety
+    /// `positional` is a tuple and `keywords` a dict or null.
+    unsafe fn borrowed(
+        py: Python<'py>,
+        method: &'static str,
+        positional: *mut ffi::PyObject,
+        keywords: *mut ffi::PyObject,
+    ) -> Self {
+        // SAFETY: as promised by the caller; both are alive during the call.
+        unsafe {
+            Self {
+                method,
+                positional: Bound::from_borrowed_ptr(py, positional).cast_into_unchecked(),
+                keywords: Bound::from_borrowed_ptr_or_opt(py, keywords)
+                    .map(|keywords| keywords.cast_into_unchecked()),
+            }
+        }
+    }
+
     /// The argument at `index`, or named `name`.
     pub fn get(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         if index < self.positional.len() {
@@ -162,17 +183,8 @@ pub unsafe fn call_method(
 ) -> *mut ffi::PyObject {
     guarded(ptr::null_mut(), |py| {
         // SAFETY: CPython passes a tuple and a dict or null, alive during the call.
-        let (slf, args) = unsafe {
-            (
-                Bound::from_borrowed_ptr(py, slf),
-                Args {
-                    method: name,
-                    positional: Bound::from_borrowed_ptr(py, args).cast_into_unchecked(),
-                    keywords: Bound::from_borrowed_ptr_or_opt(py, kwargs)
-                        .map(|k| k.cast_into_unchecked()),
-                },
-            )
-        };
+        let (slf, args) =
+            unsafe { (Bound::from_borrowed_ptr(py, slf), Args::borrowed(py, name, args, kwargs)) };
         body(&slf, &args).map(Bound::into_ptr)
     })
 }
@@ -223,17 +235,8 @@ pub unsafe fn call_init(
 ) -> c_int {
     guarded(-1, |py| {
         // SAFETY: as in `call_method`.
-        let (slf, args) = unsafe {
-            (
-                Bound::from_borrowed_ptr(py, slf),
-                Args {
-                    method: name,
-                    positional: Bound::from_borrowed_ptr(py, args).cast_into_unchecked(),
-                    keywords: Bound::from_borrowed_ptr_or_opt(py, kwargs)
-                        .map(|k| k.cast_into_unchecked()),
-                },
-            )
-        };
+        let (slf, args) =
+            unsafe { (Bound::from_borrowed_ptr(py, slf), Args::borrowed(py, name, args, kwargs)) };
         body(&slf, &args).map(|()| 0)
     })
 }

@@ -18,7 +18,7 @@ use super::jax::Jax;
 use super::memo::{Context, Entry, Key, Outcome, PrimitiveInfo};
 use super::native::while_handling;
 use super::source::SourceRef;
-use super::trace::{const_operand, constant_value, operand_of_tracer, tracer_of};
+use super::trace::{attach_qdd, const_operand, constant_value, operand_of_tracer, tracer_of};
 use super::tracer::new_tracer;
 
 type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
@@ -234,13 +234,16 @@ fn stage_anew<'py>(
         jax,
         at.trace,
         at.frame,
-        at.primitive,
-        operands,
-        &out_avals,
-        params,
-        &effects,
-        at.source,
-        at.context.for_eqns.bind(py),
+        &NewEqn {
+            primitive: at.primitive,
+            operands,
+            out_avals: &out_avals,
+            params,
+            shared_params: false,
+            effects: &effects,
+            source: at.source,
+            context: at.context.for_eqns.bind(py),
+        },
     )
 }
 
@@ -455,80 +458,66 @@ fn with_tracers<'py>(
     operands.iter().map(with_tracer).collect()
 }
 
-/// Appends an equation as given; jax's `emit_eqn`.
-#[allow(clippy::too_many_arguments)] // the parts of an equation
+/// An equation to be appended as given.
+pub struct NewEqn<'a, 'py> {
+    pub primitive: &'a Bound<'py, PyAny>,
+    pub operands: &'a [Operand<'py>],
+    pub out_avals: &'a [Bound<'py, PyAny>],
+    pub params: &'a Bound<'py, PyDict>,
+    /// The params belong to an equation of another jaxpr, which may come again.
+    pub shared_params: bool,
+    pub effects: &'a Bound<'py, PyAny>,
+    pub source: &'a SourceRef<'py>,
+    pub context: &'a Bound<'py, PyAny>,
+}
+
+/// Appends an equation; the tracers of its results. jax's `emit_eqn`.
 pub fn emit<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
-    primitive: &Bound<'py, PyAny>,
-    operands: &[Operand<'py>],
-    out_avals: &[Bound<'py, PyAny>],
-    params: &Bound<'py, PyDict>,
-    effects: &Bound<'py, PyAny>,
-    source: &SourceRef<'py>,
-    context: &Bound<'py, PyAny>,
+    eqn: &NewEqn<'_, 'py>,
 ) -> PyResult<Objects<'py>> {
-    let py = params.py();
+    let py = trace.py();
     let qdd_type = jax.aval_qdd_type.bind(py);
-    let mut plain_avals = Vec::with_capacity(out_avals.len());
-    for aval in out_avals {
+    let mut out_avals = Vec::with_capacity(eqn.out_avals.len());
+    for aval in eqn.out_avals {
         let has_qdd = !qdd_type.is_none() && aval.is_instance(qdd_type)?;
-        plain_avals.push(if has_qdd { aval.getattr("aval")? } else { aval.clone() });
+        out_avals.push(if has_qdd { aval.getattr("aval")? } else { aval.clone() });
     }
-    let (vars, source) = append(
-        jax,
-        trace,
-        frame,
-        primitive,
-        operands,
-        &plain_avals,
-        params,
-        effects,
-        source,
-        context,
-        false,
-    )?;
+    let plain = NewEqn { out_avals: &out_avals, ..*eqn };
+    let (vars, source) = append(jax, trace, frame, &plain)?;
     let mut outs = SmallVec::new();
-    for ((new, aval), given) in vars.into_iter().zip(plain_avals).zip(out_avals) {
+    for ((new, aval), given) in vars.into_iter().zip(&out_avals).zip(eqn.out_avals) {
         let tracer = new_tracer(jax, trace, new.var, aval.clone(), source, new.counted)?;
-        if !given.is(&aval) {
-            super::trace::attach_qdd(jax, frame, &tracer, &aval, &given.getattr("qdd")?)?;
+        if !given.is(aval) {
+            attach_qdd(jax, frame, &tracer, aval, &given.getattr("qdd")?)?;
         }
         outs.push(tracer);
     }
     Ok(outs)
 }
 
-/// Appends an equation; its results have no tracers yet. `shared` params belong to an equation of
-/// another jaxpr, which may come again.
-#[allow(clippy::too_many_arguments)] // the parts of an equation
+/// Appends an equation; its results have no tracers yet.
 pub fn append<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
-    primitive: &Bound<'py, PyAny>,
-    operands: &[Operand<'py>],
-    out_avals: &[Bound<'py, PyAny>],
-    params: &Bound<'py, PyDict>,
-    effects: &Bound<'py, PyAny>,
-    source: &SourceRef<'py>,
-    context: &Bound<'py, PyAny>,
-    shared: bool,
+    eqn: &NewEqn<'_, 'py>,
 ) -> PyResult<(SmallVec<[NewVar; 1]>, SourceId)> {
     let held;
-    let (operands, resolved) = if effects.is_truthy()? {
-        held = with_tracers(jax, trace, frame, operands, source)?;
-        (held.as_slice(), resolved_effects(jax, frame, &held, effects)?)
+    let (operands, resolved) = if eqn.effects.is_truthy()? {
+        held = with_tracers(jax, trace, frame, eqn.operands, eqn.source)?;
+        (held.as_slice(), resolved_effects(jax, frame, &held, eqn.effects)?)
     } else {
-        (operands, None)
+        (eqn.operands, None)
     };
     let mut frame = borrow_mut(frame);
-    let local = frame.describe(jax, primitive, params, out_avals, shared)?;
-    let source = frame.source(source)?;
-    let context = frame.context(context)?;
+    let local = frame.describe(jax, eqn.primitive, eqn.params, eqn.out_avals, eqn.shared_params)?;
+    let source = frame.source(eqn.source)?;
+    let context = frame.context(eqn.context)?;
     if resolved.is_none() {
-        frame.note_no_effects(&local, effects);
+        frame.note_no_effects(&local, eqn.effects);
     }
     Ok((frame.append(jax, &local, operands, resolved.as_ref(), source, context)?, source))
 }

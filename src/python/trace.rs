@@ -19,7 +19,7 @@ use super::memo::{Context, PrimitiveInfo};
 use super::native::{Args, TypeSpec, call_init, heap_type, method};
 use super::side::is_exactly;
 use super::source::SourceRef;
-use super::stage::{Staging, stage};
+use super::stage::{NewEqn, Staging, emit, stage};
 use super::tracer::{new_literal_tracer, new_tracer, set_mutable_qdd, variable_of_trace};
 
 static TRACE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -578,8 +578,16 @@ fn emit_eqn<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<
         Some(ctx) => ctx,
         None => Context::current(py, jax)?.for_eqns.bind(py).clone(),
     };
-    let outs = super::stage::emit(
-        jax, trace, &frame, &primitive, &operands, &out_avals, &params, &effects, &source, &ctx,
-    )?;
+    let eqn = NewEqn {
+        primitive: &primitive,
+        operands: &operands,
+        out_avals: &out_avals,
+        params: &params,
+        shared_params: false,
+        effects: &effects,
+        source: &source,
+        context: &ctx,
+    };
+    let outs = emit(jax, trace, &frame, &eqn)?;
     Ok(PyList::new(py, outs)?.into_any())
 }
