@@ -119,6 +119,9 @@ class _Describer:
                 return self.debug_info(value)
             case linear_util.WrappedFun():
                 return (_type_name(value), self.debug_info(value.debug_info))
+            case core.Tracer():
+                # A function that leaks the tracers of a transformation captures them as constants.
+                return (_type_name(value), self.aval(value.aval))
             case jax.Ref():
                 return (_type_name(value), self.aval(jax.typeof(value)), self.value(value[...]))
             case _ if hasattr(value, "__array__") and hasattr(value, "dtype"):

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import HealthCheck, given, settings
+from hypothesis import example as explicit_example
 from hypothesis import strategies as st
 from jax import lax
 
@@ -28,7 +29,7 @@ COMMON = {
     "derandomize": "CI" in os.environ,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("default", max_examples=150, **COMMON)
+settings.register_profile("default", max_examples=300, **COMMON)
 settings.register_profile("long", max_examples=5000, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -244,6 +245,13 @@ arguments = st.one_of(
 )
 
 
+# The function of a custom rule captures the tracer that it is differentiated in.
+CAPTURED_TRACER = Program(
+    (Nest("grad", 0, 0, Program((Nest("custom_jvp", 0, 0, Program((), (1,))),), (0,))),), (0,)
+)
+
+
+@explicit_example(CAPTURED_TRACER, [1])
 @given(programs(depth=2), st.lists(arguments, min_size=1, max_size=3))
 def test_generated(program: Program, args: list[Any]) -> None:
     case = Case("generated", lambda: lambda *values: run(program, values), tuple(args))
