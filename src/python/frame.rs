@@ -17,7 +17,9 @@ use crate::ir::{
 };
 
 use super::convert::{self, build_error};
-use super::graph::{EqnObjects, Graph, JaxprFields, borrow_mut, eqn_object, new_jaxpr};
+use super::graph::{
+    EqnObjects, Graph, JaxprFields, borrow_mut, eqn_object, new_jaxpr, new_nested_jaxpr,
+};
 use super::jax::{Jax, jax};
 use super::memo::Entry;
 use super::side::Side;
@@ -761,7 +763,7 @@ impl Frame {
         debug_info: &Bound<'py, PyAny>,
         source_info: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
-        let _ = (trace, source_info);
+        let _ = source_info;
         let py = slf.py();
         let jax = jax(py)?;
         release_pending(slf);
@@ -792,7 +794,14 @@ impl Frame {
         let graph = Graph::finish(builder, side, &atoms, &fields, false)?;
         frame.graph = Some(graph.clone().unbind());
         drop(frame);
-        new_jaxpr(jax, &graph)
+        // SAFETY: `is_ours` checked that the trace has jax's slots.
+        let parent = super::trace::is_ours(py, trace.as_ptr())
+            .then(|| unsafe { jax.slots.trace_parent_trace.get(trace) })
+            .flatten();
+        match parent {
+            Some(parent) if parent.is(&jax.eval_trace) => new_jaxpr(jax, &graph),
+            _ => new_nested_jaxpr(jax, &graph),
+        }
     }
 
     /// Which inputs a tracer depends on, else the equations with constants it may come from.

@@ -297,9 +297,23 @@ pub fn new_jaxpr<'py>(
     Ok((jaxpr, consts))
 }
 
+/// As `new_jaxpr`, for a program that becomes part of another: jax 0.11 on asks for a nested jaxpr to
+/// be exactly a `Jaxpr`, so there it is filled at once.
+pub fn new_nested_jaxpr<'py>(
+    jax: &Jax,
+    graph: &Bound<'py, Graph>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
+    let (jaxpr, consts) = new_jaxpr(jax, graph)?;
+    if jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
+        eqns(&jaxpr)?;
+    }
+    Ok((jaxpr, consts))
+}
+
 static LAZY_JAXPR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// The subclass of jax's `Jaxpr` with equations on demand. Shows itself under jax's own name.
+/// The subclass of jax's `Jaxpr` with equations on demand. Shows itself under jax's own name, and
+/// becomes jax's own class when the equations are there.
 pub fn lazy_jaxpr_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = LAZY_JAXPR.get_or_try_init(py, || {
         heap_type(
@@ -366,6 +380,8 @@ fn eqns<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if read().is_some_and(|now| now.is(&current)) {
         // SAFETY: as above.
         unsafe { jax.slots.jaxpr_eqns.set(slf.as_ptr(), filled.clone().into_any()) };
+        // Nothing of ours is left in it: from now on it is exactly jax's.
+        slf.setattr(intern!(py, "__class__"), &jax.jaxpr_type)?;
         return Ok(filled.into_any());
     }
     eqns(slf)
