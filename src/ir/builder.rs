@@ -2,7 +2,7 @@
 
 use std::{fmt, mem, sync::Arc};
 
-use cranelift_entity::{EntityList, EntityRef, EntitySet, PrimaryMap};
+use cranelift_entity::{EntityList, EntityRef, EntitySet, PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use thiserror::Error;
@@ -19,6 +19,7 @@ use super::{
         VarData,
     },
     source::{RecentSources, Source},
+    table::Interner,
     types::Type,
 };
 
@@ -169,6 +170,35 @@ impl Builder {
     /// Interns parameters.
     pub fn params(&mut self, params: Params) -> ParamsId {
         self.program.params.intern(params)
+    }
+
+    /// Interns parameters by the embedding's object, yet to be resolved.
+    pub fn deferred_params(&mut self, object: ForeignId) -> ParamsId {
+        self.program.params.intern(Params::deferred(object))
+    }
+
+    /// Parameters whose content is not known yet, and their objects.
+    pub fn unresolved_params(&self) -> Vec<(ParamsId, ForeignId)> {
+        let deferred = |(id, params): (_, &Params)| Some((id, params.deferred_object()?));
+        self.program.params.iter().filter_map(deferred).collect()
+    }
+
+    /// Says what deferred parameters are. Equal ones become one, so ids change: the result has the
+    /// new id of each old one.
+    pub fn resolve_params(
+        &mut self,
+        mut known: FxHashMap<ParamsId, Params>,
+    ) -> SecondaryMap<ParamsId, ParamsId> {
+        let mut moved = SecondaryMap::with_default(ParamsId::from_u32(0));
+        let mut resolved = Interner::new();
+        for (id, params) in self.program.params.iter() {
+            moved[id] = resolved.intern(known.remove(&id).unwrap_or_else(|| params.clone()));
+        }
+        self.program.params = resolved;
+        for data in self.program.eqns.values_mut() {
+            data.params = moved[data.params];
+        }
+        moved
     }
 
     /// Interns a list of effects, in the order given.

@@ -190,10 +190,43 @@ fn separated<T>(
 pub struct DuplicateParam(pub Box<str>);
 
 /// The parameters of an equation, sorted by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Params(Box<[(Box<str>, ParamValue)]>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Params(Content);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Content {
+    Known(Box<[(Box<str>, ParamValue)]>),
+    Deferred(ForeignId),
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self(Content::Known(Box::default()))
+    }
+}
 
 impl Params {
+    /// Parameters that the embedding has not spelled out yet. Until it does, they are equal to
+    /// those of the same object, and read as none.
+    pub fn deferred(object: ForeignId) -> Self {
+        Self(Content::Deferred(object))
+    }
+
+    /// The embedding's object of deferred parameters.
+    pub fn deferred_object(&self) -> Option<ForeignId> {
+        match self.0 {
+            Content::Known(_) => None,
+            Content::Deferred(object) => Some(object),
+        }
+    }
+
+    fn entries(&self) -> &[(Box<str>, ParamValue)] {
+        match &self.0 {
+            Content::Known(entries) => entries,
+            Content::Deferred(_) => &[],
+        }
+    }
+
     /// Sorts the parameters by name.
     ///
     /// # Errors
@@ -202,46 +235,51 @@ impl Params {
         entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => Err(DuplicateParam(pair[0].0.clone())),
-            None => Ok(Self(entries.into())),
+            None => Ok(Self(Content::Known(entries.into()))),
         }
     }
 
     /// Takes the parameters as they are, for tests of what a verifier must find.
     pub(super) fn new_unchecked(entries: Vec<(Box<str>, ParamValue)>) -> Self {
-        Self(entries.into())
+        Self(Content::Known(entries.into()))
     }
 
     /// The value of a parameter.
     pub fn get(&self, name: &str) -> Option<&ParamValue> {
-        let index = self.0.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
-        Some(&self.0[index].1)
+        let entries = self.entries();
+        let index = entries.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
+        Some(&entries[index].1)
     }
 
     /// The parameters by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &ParamValue)> {
-        self.0.iter().map(|(name, value)| (&**name, value))
+        self.entries().iter().map(|(name, value)| (&**name, value))
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.entries().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries().is_empty()
     }
 
     /// Bytes owned outside the value itself.
     pub(super) fn heap_bytes(&self) -> usize {
-        let entries = self.0.iter().map(|(name, value)| name.len() + value.heap_bytes());
-        size_of_val::<[_]>(&self.0) + entries.sum::<usize>()
+        let entries = self.entries();
+        let content = entries.iter().map(|(name, value)| name.len() + value.heap_bytes());
+        size_of_val::<[_]>(entries) + content.sum::<usize>()
     }
 }
 
-/// As in a jaxpr: `[a=1 b=f32]`, and nothing where there are none.
+/// As in a jaxpr: `[a=1 b=f32]`, and nothing where there are none; deferred ones as their object.
 impl fmt::Display for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(object) = self.deferred_object() {
+            return write!(f, "[**{object}]");
+        }
         if self.is_empty() {
             return Ok(());
         }

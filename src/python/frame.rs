@@ -187,31 +187,25 @@ impl Frame {
             return Ok(local.clone());
         }
         let out_avals: Vec<_> = entry.out_avals.iter().map(|aval| aval.bind(py).clone()).collect();
-        let local = self.describe(jax, primitive, entry.params.bind(py), &out_avals, false)?;
+        let local = self.describe(jax, primitive, entry.params.bind(py), &out_avals)?;
         self.entries.insert(entry.number, local.clone());
         Ok(local)
     }
 
-    /// The ids of an equation's primitive, params and output types; `shared` params belong to an
-    /// equation of another jaxpr, and are read once.
+    /// The ids of an equation's primitive, params and output types.
     pub fn describe(
         &mut self,
         jax: &Jax,
         primitive: &Bound<'_, PyAny>,
         params: &Bound<'_, PyDict>,
         out_avals: &[Bound<'_, PyAny>],
-        shared: bool,
     ) -> PyResult<LocalEntry> {
         let (builder, side) = self.recording()?;
         let out_types =
             out_avals.iter().map(|aval| side.ty(jax, builder, aval)).collect::<PyResult<_>>()?;
         Ok(LocalEntry {
             primitive: side.primitive(builder, primitive)?,
-            params: if shared {
-                side.shared_params_id(jax, builder, params)?
-            } else {
-                side.params_id(jax, builder, params)?
-            },
+            params: side.deferred_params_id(builder, params),
             out_types,
         })
     }
@@ -740,7 +734,7 @@ impl Frame {
         let primitive = eqn.getattr("primitive")?;
         let ctx = eqn.getattr("ctx")?;
         let mut frame = borrow_mut(slf);
-        let local = frame.describe(jax, &primitive, &params, &out_avals, false)?;
+        let local = frame.describe(jax, &primitive, &params, &out_avals)?;
         let source = frame.source(&source)?;
         let context = frame.context(&ctx)?;
         if !has_effects {

@@ -85,12 +85,14 @@ impl Graph {
     /// The program, its nested programs read as well.
     pub fn resolved_program(slf: &Bound<'_, Self>, jax: &Jax) -> PyResult<Arc<Program>> {
         let py = slf.py();
-        let mut graph = borrow_mut(slf);
+        let mut borrowed = borrow_mut(slf);
+        let graph = &mut *borrowed;
         if !graph.resolved {
             let program = Program::clone(&graph.program);
             let outvars = program.outvars().to_vec();
             let (names, effects) = (program.debug_info().clone(), program.effects());
             let mut builder = program.into_builder(DeadCode::Keep);
+            graph.side.resolve_params(py, jax, &mut builder)?;
             resolve_subprograms(jax, py, &mut builder, &graph.side)?;
             let program = builder.finish(&outvars, names, effects).map_err(build_error)?;
             graph.program = Arc::new(program);

@@ -136,7 +136,6 @@ impl<'py> Inlining<'_, 'py> {
             operands: &operands,
             out_avals: &out_avals,
             params: &params,
-            shared_params: true,
             effects: &effects,
             source: &source,
             context: &ctx,

@@ -79,8 +79,6 @@ pub struct Side {
     primitive_by_pointer: FxHashMap<usize, PrimitiveId>,
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
-    /// By address; the dict is held so that the address stays its own.
-    shared_params: FxHashMap<usize, (ParamsId, Py<PyDict>)>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
     effects: FxHashMap<EffectsId, Object>,
     /// What stands for no effects, for the primitives that do not say so with an empty set.
@@ -228,27 +226,47 @@ impl Side {
         Ok(id)
     }
 
-    /// As `params_id`, for a dict that nobody changes and that may come again.
-    pub fn shared_params_id(
+    /// As `params_id`, read when somebody asks for the IR: a trace has no use for the content.
+    pub fn deferred_params_id(
         &mut self,
-        jax: &Jax,
         builder: &mut Builder,
         params: &Bound<'_, PyDict>,
-    ) -> PyResult<ParamsId> {
-        if let Some((id, _)) = self.shared_params.get(&address(params)) {
-            return Ok(*id);
+    ) -> ParamsId {
+        let object = self.handle(params);
+        let id = builder.deferred_params(object);
+        self.params.entry(id).or_insert_with(|| params.clone().unbind());
+        id
+    }
+
+    /// Reads all deferred params.
+    pub fn resolve_params(
+        &mut self,
+        py: Python<'_>,
+        jax: &Jax,
+        builder: &mut Builder,
+    ) -> PyResult<()> {
+        let mut known = FxHashMap::default();
+        for (id, _) in builder.unresolved_params() {
+            let params = self.params_dict(py, id);
+            known.insert(id, params::canonical_params(jax, builder, self, &params)?);
         }
-        let id = self.params_id(jax, builder, params)?;
-        self.shared_params.insert(address(params), (id, params.clone().unbind()));
-        Ok(id)
+        let moved = builder.resolve_params(known);
+        let dicts = std::mem::take(&mut self.params);
+        self.params = dicts.into_iter().map(|(id, params)| (moved[id], params)).collect();
+        Ok(())
+    }
+
+    /// The dict that equations with these params share.
+    pub fn params_dict<'py>(&self, py: Python<'py>, id: ParamsId) -> Bound<'py, PyDict> {
+        match self.params.get(&id) {
+            Some(params) => params.bind(py).clone(),
+            None => PyDict::new(py),
+        }
     }
 
     /// A dict of its own for one equation.
     pub fn params_copy<'py>(&self, py: Python<'py>, id: ParamsId) -> PyResult<Bound<'py, PyDict>> {
-        match self.params.get(&id) {
-            Some(params) => params.bind(py).copy(),
-            None => Ok(PyDict::new(py)),
-        }
+        self.params_dict(py, id).copy()
     }
 
     /// Interns a non-empty set of resolved effects.
@@ -429,7 +447,6 @@ impl Side {
         self.tracebacks = FxHashMap::default();
         self.name_stacks = FxHashMap::default();
         self.name_stack_by_pointer = FxHashMap::default();
-        self.shared_params = FxHashMap::default();
         self.handles.shrink_to_fit();
     }
 
@@ -440,7 +457,7 @@ impl Side {
         {
             visit.call(object)?;
         }
-        for params in self.params.values().chain(self.shared_params.values().map(|(_, p)| p)) {
+        for params in self.params.values() {
             visit.call(params)?;
         }
         for object in self.consts.iter().flatten().chain(self.vars.values()) {

@@ -239,7 +239,6 @@ fn stage_anew<'py>(
             operands,
             out_avals: &out_avals,
             params,
-            shared_params: false,
             effects: &effects,
             source: at.source,
             context: at.context.for_eqns.bind(py),
@@ -464,8 +463,6 @@ pub struct NewEqn<'a, 'py> {
     pub operands: &'a [Operand<'py>],
     pub out_avals: &'a [Bound<'py, PyAny>],
     pub params: &'a Bound<'py, PyDict>,
-    /// The params belong to an equation of another jaxpr, which may come again.
-    pub shared_params: bool,
     pub effects: &'a Bound<'py, PyAny>,
     pub source: &'a SourceRef<'py>,
     pub context: &'a Bound<'py, PyAny>,
@@ -513,7 +510,7 @@ pub fn append<'py>(
         (eqn.operands, None)
     };
     let mut frame = borrow_mut(frame);
-    let local = frame.describe(jax, eqn.primitive, eqn.params, eqn.out_avals, eqn.shared_params)?;
+    let local = frame.describe(jax, eqn.primitive, eqn.params, eqn.out_avals)?;
     let source = frame.source(eqn.source)?;
     let context = frame.context(eqn.context)?;
     if resolved.is_none() {

@@ -583,7 +583,6 @@ fn emit_eqn<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<
         operands: &operands,
         out_avals: &out_avals,
         params: &params,
-        shared_params: false,
         effects: &effects,
         source: &source,
         context: &ctx,
