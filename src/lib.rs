@@ -67,6 +67,7 @@
 //! Variables are never renumbered, so that an embedding can keep tables beside the program, indexed
 //! by variable. A variable that was removed leaves a gap.
 
+pub mod expand;
 pub mod ir;
 // All of it is private: `pub` there means visible to its other modules.
 #[allow(unreachable_pub)]

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from jaxide import _core
+from jaxide import _core, _sites
 
 SUPPORTED = "jax 0.10.2 to 0.12"
 
@@ -187,7 +187,8 @@ def _load() -> types.SimpleNamespace:
         shaped_array_type=_interned_aval(),
         source_info_type=_slotted("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=_symbol("effects:JaxprInputEffect"),
-        primitive_type=_symbol(f"{core}:Primitive"),
+        index_update_ref_type=_slotted("numpy.array_methods:_IndexUpdateRef", "array index"),
+        jit_type=_jit_type(),
         aval_qdd_type=_optional(f"{core}:AvalQDD"),
         mutable_qdd_type=_optional(f"{core}:MutableQuasiDynamicData"),
         trace_state=_symbol(f"{core}:trace_state_strong_ref"),
@@ -200,6 +201,13 @@ def _load() -> types.SimpleNamespace:
         trace_context=_symbol("config:trace_context"),
         eager_constant_folding=_symbol("config:eager_constant_folding"),
         current_eqn_context=_symbol(f"{core}:current_jaxpr_eqn_context"),
+        array_methods=tuple(_symbol("numpy.array_methods:_array_methods")),
+        prng_settings=tuple(
+            _symbol(f"config:{name}")
+            for name in ("default_prng_impl", "enable_custom_prng", "legacy_prng_key")
+        ),
+        check_tracer_leaks=_symbol("config:check_tracer_leaks"),
+        warnings=warnings,
         canonicalize_value=_symbol("dtypes:canonicalize_value"),
         typeof_fn=_symbol(f"{core}:typeof"),
         is_literalable=_function(f"{core}:is_literalable", "x for_ad"),
@@ -235,8 +243,8 @@ def _load() -> types.SimpleNamespace:
         if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
-        stock_bind=_copy(_symbol(f"{core}:Primitive.bind")),
-        stock_inline=_copy(_function(_INLINE, "trace src jaxpr consts *arg_tracers")),
+        stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
+        stock_inline=_sites.copy_function(_function(_INLINE, "trace src jaxpr consts *arg_tracers")),
         primitive_bind_with_trace=_symbol(f"{core}:Primitive.bind_with_trace"),
         primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=_open_jaxpr,
@@ -256,6 +264,24 @@ def _interned_aval() -> type:
     if one is not other:
         raise Mismatch("jax._src.core.ShapedArray is not interned")
     return cls
+
+
+def _jit_type() -> type:
+    """The type of what ``jax.jit`` returns."""
+    return type(jax.jit(lambda: None))
+
+
+def _catch() -> None:
+    """Catches the functions of jax whose calls are remembered."""
+    _sites.catch_loaded(_jit_type(), (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc))
+    _sites.catch(_function("numpy.ufunc_api:ufunc.__call__", "self *args out where"), "ufunc")
+    _sites.catch(
+        _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs"), "custom_jvp"
+    )
+    update_ref = _symbol("numpy.array_methods:_IndexUpdateRef")
+    for name, method in vars(update_ref).items():
+        if isinstance(method, types.FunctionType) and not name.startswith("_"):
+            _sites.catch(method, f"Array.at[].{name}")
 
 
 def _binding_trace() -> Any:
@@ -306,24 +332,12 @@ def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeTyp
     )
 
 
-def _copy(function: Any) -> types.FunctionType:
-    """A function with the code that ``function`` has now."""
-    copy = types.FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
-
-
 class _MemoCache:
     """The core's memo in the shape of a cache of jax, so that ``jax.clear_caches`` empties it."""
 
     def cache_clear(self) -> None:
         _core.clear_memo()
+        _core.clear_fragments()
 
     def cache_info(self) -> str:
         return f"{_core.memo_len()} entries"
@@ -358,6 +372,7 @@ def native() -> bool:
         namespace = _load()
         types_ = _core.initialize(namespace, _trampoline)
         _register(*types_)
+        _catch()
     except (Mismatch, AttributeError, TypeError) as error:
         warnings.warn(
             f"jaxide does not know jax {jax.__version__}: {error}. Supported: {SUPPORTED}. "

@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::expand::Imports;
 use crate::ir::{
     Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, ParamsId,
     PrimitiveId, Program, SourceId, TypeId, Var,
@@ -72,8 +73,16 @@ pub struct Frame {
     /// The tracer of a constant, by address, while one is alive.
     const_tracers: FxHashMap<Var, usize>,
     entries: FxHashMap<u32, LocalEntry>,
+    /// By the number of the fragment.
+    imports: FxHashMap<u64, Arc<Imports>>,
     /// Variables with quasi-dynamic data (jax before 0.11).
     qdds: Vec<(Var, Py<PyAny>)>,
+}
+
+/// A place in a program under construction.
+pub struct Mark {
+    pub eqns: u32,
+    pub is_high: bool,
 }
 
 /// A new variable and whether its tracers are counted.
@@ -97,12 +106,33 @@ impl Frame {
             const_by_id: FxHashMap::default(),
             const_tracers: FxHashMap::default(),
             entries: FxHashMap::default(),
+            imports: FxHashMap::default(),
             qdds: Vec::new(),
         }
     }
 
+    /// Where the frame is now, for reading what comes after.
+    pub fn mark(&self) -> Mark {
+        let eqns = self.builder.as_ref().map_or(0, Builder::num_eqns);
+        Mark { eqns: u32::try_from(eqns).unwrap_or(u32::MAX), is_high: self.is_high }
+    }
+
+    /// What was recorded so far, where the frame still records and keeps dead code.
+    pub fn recorded(&self) -> Option<(&Builder, &Side)> {
+        self.builder.as_ref().filter(|_| !self.auto_dce).map(|builder| (builder, &self.side))
+    }
+
+    /// The rows of a fragment in this program.
+    pub fn imports(&self, fragment: u64) -> Option<Arc<Imports>> {
+        self.imports.get(&fragment).cloned()
+    }
+
+    pub fn keep_imports(&mut self, fragment: u64, imports: Arc<Imports>) {
+        self.imports.insert(fragment, imports);
+    }
+
     /// The builder and the objects of a frame that still records.
-    fn recording(&mut self) -> PyResult<(&mut Builder, &mut Side)> {
+    pub fn recording(&mut self) -> PyResult<(&mut Builder, &mut Side)> {
         match &mut self.builder {
             Some(builder) => Ok((builder, &mut self.side)),
             None => Err(PyRuntimeError::new_err(
@@ -113,6 +143,10 @@ impl Frame {
 
     pub fn auto_dce(&self) -> bool {
         self.auto_dce
+    }
+
+    pub fn is_high(&self) -> bool {
+        self.is_high
     }
 
     pub fn mark_high(&mut self) {
@@ -784,6 +818,7 @@ impl Frame {
         };
         let side = std::mem::take(&mut frame.side);
         frame.entries = FxHashMap::default();
+        frame.imports = FxHashMap::default();
         let fields = JaxprFields { effects, debug_info, is_high };
         let graph = Graph::finish(builder, side, &atoms, &fields, false)?;
         frame.graph = Some(graph.clone().unbind());

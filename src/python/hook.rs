@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -25,6 +25,101 @@ use super::tracer::tracer_type;
 thread_local! {
     /// How many activations this thread is in.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Every thread is active.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Traces are checked for leaks, for which jax switches its own caches off.
+static CHECKS_LEAKS: AtomicBool = AtomicBool::new(false);
+/// How many programs were begun that are not part of another.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
+/// Whether traces of this thread are ours.
+#[inline]
+pub fn is_tracing() -> bool {
+    DEPTH.get() > 0 || INSTALLED.load(Ordering::Relaxed)
+}
+
+/// Whether `jax.checking_leaks` was on when the last trace began.
+pub fn checks_leaks() -> bool {
+    CHECKS_LEAKS.load(Ordering::Relaxed)
+}
+
+/// Grows with each program that is not part of another.
+pub fn epoch() -> u64 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// Takes note of a trace that begins.
+///
+/// # Errors
+/// The setting cannot be read.
+pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = parent.py();
+    if parent.is(&jax.eval_trace) {
+        EPOCH.fetch_add(1, Ordering::Relaxed);
+    }
+    let checks = jax.check_tracer_leaks.bind(py).getattr(pyo3::intern!(py, "value"))?;
+    CHECKS_LEAKS.store(checks.is_truthy()?, Ordering::Relaxed);
+    Ok(())
+}
+
+/// How many calls are being recorded, and the `warnings.warn` that was there before.
+static RECORDINGS: Mutex<(usize, Option<Py<PyAny>>)> = Mutex::new((0, None));
+
+/// While it lives, warnings are noticed.
+pub struct Recording;
+
+impl Recording {
+    /// Puts a native function in the place of `warnings.warn`, which adds no Python frame.
+    ///
+    /// # Errors
+    /// The module refuses.
+    pub fn begin(py: Python<'_>) -> PyResult<Self> {
+        let warnings = jax(py)?.warnings.bind(py);
+        let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        if recordings.0 == 0 {
+            recordings.1 = Some(warnings.getattr("warn")?.unbind());
+            warnings.setattr("warn", super::expand::switch::warn_hook(py)?)?;
+        }
+        recordings.0 += 1;
+        Ok(Self)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        Python::attach(|py| {
+            let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+            recordings.0 -= 1;
+            if recordings.0 == 0
+                && let Some(stock) = recordings.1.take()
+                && let Ok(jax) = jax(py)
+            {
+                // An exception may be on its way: it has to survive this.
+                let error = PyErr::take(py);
+                let _ = jax.warnings.bind(py).setattr("warn", stock);
+                if let Some(error) = error {
+                    error.restore(py);
+                }
+            }
+        });
+    }
+}
+
+/// The `warnings.warn` that is in place while nothing is recorded.
+///
+/// # Errors
+/// The module has none.
+pub fn stock_warn(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let stock = {
+        let recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        recordings.1.as_ref().map(|stock| stock.clone_ref(py))
+    };
+    match stock {
+        Some(stock) => Ok(stock.into_bound(py)),
+        None => jax(py)?.warnings.bind(py).getattr("warn"),
+    }
 }
 
 /// How many activations there are in the process.
@@ -79,6 +174,7 @@ pub fn initialize<'py>(
         Hooked::new(make_trampoline, "inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?)?,
     ];
     let _ = HOOKED.set(py, hooked);
+    super::expand::switch::set_jit_type(jax.jit_type.bind(py))?;
     Ok((
         tracer_type(py, jax)?.clone(),
         trace_type(py, jax)?.clone(),
@@ -153,10 +249,11 @@ fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             (*class).tp_new = Some(new_trace);
         }
     }
-    Ok(())
+    super::expand::switch::on(py)
 }
 
 fn switch_off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    super::expand::switch::off(py)?;
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
     // SAFETY: as in `switch_on`; the value stored is the function pointer that was there.
     unsafe {
@@ -177,7 +274,7 @@ unsafe extern "C" fn new_trace(
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    let ours = if DEPTH.get() > 0 {
+    let ours = if is_tracing() {
         Python::attach(|py| {
             // SAFETY: CPython passes a tuple and a dict or null.
             let lowering = unsafe { asks_for_lowering(py, args, kwargs) };

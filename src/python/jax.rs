@@ -3,10 +3,13 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PySet, PyType};
+use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
 
 use super::native::{Slot, allocate};
 
@@ -56,8 +59,10 @@ jax_objects! {
     shaped_array_type: PyType,
     source_info_type: PyType,
     input_effect_type: PyType,
-    /// `core.Primitive`.
-    primitive_type: PyType,
+    /// What `x.at[i]` is.
+    index_update_ref_type: PyType,
+    /// The type of what `jax.jit` returns.
+    jit_type: PyType,
     /// `core.AvalQDD` where jax still has quasi-dynamic data, else `None`.
     aval_qdd_type: PyAny,
     mutable_qdd_type: PyAny,
@@ -79,6 +84,15 @@ jax_objects! {
     /// `config.eager_constant_folding`.
     eager_constant_folding: PyAny,
     current_eqn_context: PyAny,
+
+    /// Names of the methods of arrays that append equations.
+    array_methods: PyTuple,
+    /// Settings of random numbers that are not part of the config context, each as `.value`.
+    prng_settings: PyTuple,
+    /// `config.check_tracer_leaks`.
+    check_tracer_leaks: PyAny,
+    /// The module `warnings`.
+    warnings: PyAny,
 
     canonicalize_value: PyAny,
     typeof_fn: PyAny,
@@ -137,6 +151,7 @@ pub struct Slots {
     pub jaxpr_eqns: Slot,
     pub source_traceback: Slot,
     pub source_name_stack: Slot,
+    pub index_update_ref: [Slot; 2],
     pub var_aval: Slot,
     /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
     pub var_qdds: Option<[Slot; 2]>,
@@ -160,6 +175,7 @@ impl Slots {
         let (jaxpr, eqn) = (&class("jaxpr_type")?, &class("eqn_type")?);
         let (var, literal) = (&class("var_type")?, &class("literal_type")?);
         let source_info = &class("source_info_type")?;
+        let index_update_ref = &class("index_update_ref_type")?;
         let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
         Ok(Self {
             var_aval: Slot::of(var, "aval")?,
@@ -167,6 +183,10 @@ impl Slots {
                 (Ok(initial), Ok(last)) => Some([initial, last]),
                 _ => None,
             },
+            index_update_ref: [
+                Slot::of(index_update_ref, "array")?,
+                Slot::of(index_update_ref, "index")?,
+            ],
             literal_val: Slot::of(literal, "val")?,
             literal_aval: Slot::of(literal, "aval")?,
             eqn_invars: Slot::of(eqn, "invars")?,
@@ -195,7 +215,36 @@ impl Slots {
     }
 }
 
+/// Settings of random numbers that were seen; the position is the number.
+static PRNG_SETTINGS: Mutex<Vec<Py<PyTuple>>> = Mutex::new(Vec::new());
+
 impl Jax {
+    /// A number for the settings of random numbers as they are now.
+    ///
+    /// # Errors
+    /// A setting cannot be read or compared.
+    pub fn prng_settings_number(&self, py: Python<'_>) -> PyResult<u32> {
+        let values: Vec<_> = self
+            .prng_settings
+            .bind(py)
+            .iter()
+            .map(|setting| setting.getattr(intern!(py, "value")))
+            .collect::<PyResult<_>>()?;
+        let values = PyTuple::new(py, values)?;
+        let known: Vec<Py<PyTuple>> = {
+            let seen = PRNG_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.iter().map(|values| values.clone_ref(py)).collect()
+        };
+        for (number, seen) in known.iter().enumerate() {
+            if seen.bind(py).eq(&values)? {
+                return Ok(u32::try_from(number)?);
+            }
+        }
+        let mut seen = PRNG_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(values.unbind());
+        Ok(u32::try_from(seen.len() - 1)?)
+    }
+
     /// `core.Var(aval)`.
     pub fn new_var<'py>(&self, aval: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = aval.py();

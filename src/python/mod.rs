@@ -13,12 +13,14 @@
 //! memo.rs      abstract evaluation remembered by (primitive, avals, params, config context)
 //! bind.rs      `Primitive.bind` while a trace of ours is current
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
+//! expand/      what library functions append, remembered and replayed
 //! hook.rs      switching the interposition on and off
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
 mod bind;
 mod convert;
+mod expand;
 mod frame;
 mod graph;
 mod hook;
@@ -38,6 +40,10 @@ use pyo3::prelude::*;
 /// The native core of jaxide. Private: use the `jaxide` package.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::expand::store::{clear_fragments, fragment_info, set_fragment_bounds};
+    #[pymodule_export]
+    use super::expand::switch::{catch_function, caught_functions, forget_jit, trust_callable};
     #[pymodule_export]
     use super::graph::{Graph, graph_of};
     #[pymodule_export]

@@ -77,7 +77,7 @@ impl Slot {
 }
 
 /// Runs `body` attached to the interpreter; errors and panics become Python exceptions.
-fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R {
+pub fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R {
     Python::attach(|py| match catch_unwind(AssertUnwindSafe(|| body(py))) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {

@@ -24,18 +24,30 @@ use super::side::{Side, is_exactly};
 /// Deeper nesting than this is not hashed: bounded recursion.
 const MAX_DEPTH: u32 = 32;
 
-struct Known {
-    enum_meta: Py<PyType>,
-    dtype: Py<PyType>,
+/// Classes of values that are compared in a way of their own.
+pub struct Known {
+    pub enum_meta: Py<PyType>,
+    pub dtype: Py<PyType>,
+    pub numpy_scalar: Py<PyType>,
+    pub numpy_array: Py<PyType>,
 }
 
 static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
 
-fn known(py: Python<'_>) -> PyResult<&Known> {
+/// The classes, looked up once.
+///
+/// # Errors
+/// numpy cannot be imported.
+pub fn known(py: Python<'_>) -> PyResult<&Known> {
     KNOWN.get_or_try_init(py, || {
+        let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
+            Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
+        };
         Ok(Known {
-            enum_meta: py.import("enum")?.getattr("EnumMeta")?.cast_into::<PyType>()?.unbind(),
-            dtype: py.import("numpy")?.getattr("dtype")?.cast_into::<PyType>()?.unbind(),
+            enum_meta: class("enum", "EnumMeta")?,
+            dtype: class("numpy", "dtype")?,
+            numpy_scalar: class("numpy", "generic")?,
+            numpy_array: class("numpy", "ndarray")?,
         })
     })
 }

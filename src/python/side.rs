@@ -291,6 +291,16 @@ impl Side {
         }
     }
 
+    /// What `primitive` says for no effects, where that is not an empty set.
+    pub fn stands_for_no_effects(&self, primitive: PrimitiveId) -> Option<&Object> {
+        self.no_effects.get(&primitive)
+    }
+
+    /// A traceback or name stack of a source.
+    pub fn source_object<'py>(&self, py: Python<'py>, id: ForeignId) -> Bound<'py, PyAny> {
+        self.leaves.sources[index(id)].bind(py).clone()
+    }
+
     /// The effects of an equation of `primitive`.
     pub fn effects<'py>(
         &self,

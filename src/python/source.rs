@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use super::jax::Jax;
 
 /// Where an operation came from, as jax's `SourceInfo`.
+#[derive(Clone)]
 pub struct SourceRef<'py> {
     pub traceback: Option<Bound<'py, PyAny>>,
     pub name_stack: Bound<'py, PyAny>,

@@ -95,6 +95,8 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
         args.get(2, "lower")?.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
     let weakref =
         py.import(intern!(py, "weakref"))?.getattr(intern!(py, "ref"))?.call1((trace,))?;
+    let parent = args.get(1, "parent_trace")?.unwrap_or_else(none);
+    super::hook::trace_begins(jax, &parent)?;
     let slots = &jax.slots;
     // SAFETY: our type has jax's slots.
     unsafe {
@@ -103,7 +105,7 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
         slots.trace_weakref.set(raw, weakref);
         slots.trace_requires_low.set(raw, lower);
         slots.trace_frame.set(raw, frame.into_any());
-        slots.trace_parent_trace.set(raw, args.get(1, "parent_trace")?.unwrap_or_else(none));
+        slots.trace_parent_trace.set(raw, parent);
     }
     Ok(())
 }

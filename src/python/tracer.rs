@@ -14,10 +14,11 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 
 use crate::ir::{SourceId, Var};
 
+use super::expand::{operators, switch::catch_method};
 use super::frame::Frame;
 use super::jax::{Jax, jax};
 use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method};
@@ -52,8 +53,8 @@ pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, 
     let class = TRACER.get_or_try_init(py, || {
         let base = jax.tracer_type.bind(py);
         // SAFETY: `base` is a type.
-        let size = unsafe { (*base.as_type_ptr()).tp_basicsize.unsigned_abs() };
-        FIELDS_AT.store(size, Ordering::Relaxed);
+        let start = unsafe { (*base.as_type_ptr()).tp_basicsize.unsigned_abs() };
+        FIELDS_AT.store(start, Ordering::Relaxed);
         let mut attributes = vec![
             attribute!("val", val, set_val),
             attribute!("parent", parent, set_parent),
@@ -61,11 +62,17 @@ pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, 
             attribute!("_debug_info", debug_info, set_debug_info),
             attribute!("sharding", unavailable),
             attribute!("device", unavailable),
+            attribute!("shape", shape),
+            attribute!("dtype", dtype),
+            attribute!("ndim", ndim),
+            attribute!("size", size),
         ];
         if jax.slots.tracer_mutable_qdd.is_some() {
             attributes.push(attribute!("mutable_qdd", mutable_qdd, set_mutable_qdd));
         }
-        heap_type(
+        let mut slots = operators::slots();
+        slots.push((ffi::Py_tp_finalize, finalize as *mut c_void));
+        let class = heap_type(
             base,
             TypeSpec {
                 name: "jax._src.interpreters.partial_eval.DynamicJaxprTracer",
@@ -75,15 +82,30 @@ pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, 
                     method!("get_referent", get_referent),
                 ],
                 attributes,
-                slots: vec![(ffi::Py_tp_finalize, finalize as *mut c_void)],
+                slots,
             },
-        )
-        .map(Bound::unbind)
+        )?;
+        operators::initialize(py, jax)?;
+        catch_methods(jax, &class)?;
+        Ok::<_, PyErr>(class.unbind())
     })?;
     Ok(class.bind(py))
 }
 
-fn class_pointer(py: Python<'_>) -> *mut ffi::PyTypeObject {
+/// Puts stand-ins for the methods of arrays on the type, where jax's tracer has them.
+fn catch_methods(jax: &Jax, class: &Bound<'_, PyType>) -> PyResult<()> {
+    let py = class.py();
+    let base = jax.tracer_type.bind(py);
+    for name in jax.array_methods.bind(py).iter() {
+        let name = name.cast_into::<PyString>()?;
+        if let Some(method) = base.getattr_opt(&name)? {
+            class.setattr(&name, catch_method(&format!("Array.{name}"), &method)?)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn class_pointer(py: Python<'_>) -> *mut ffi::PyTypeObject {
     TRACER.get(py).map_or(std::ptr::null_mut(), |class| class.as_ptr().cast())
 }
 
@@ -145,6 +167,37 @@ pub fn variable(py: Python<'_>, object: *mut ffi::PyObject) -> Option<Var> {
     // SAFETY: the exact type was checked.
     let fields = unsafe { *fields(object) };
     (fields.state != FOREIGN).then(|| Var::from_u32(fields.var))
+}
+
+/// What an object is to `trace`.
+pub enum Traced {
+    /// A tracer of `trace` for an input or a result.
+    Variable(Var),
+    /// A tracer of `trace` for a captured value.
+    Constant,
+    /// A tracer of ours for a literal, made through jax's own constructor, or of another trace.
+    Foreign,
+}
+
+/// What `object` is to `trace`, which keeps dead code; None where it is no tracer of ours.
+#[inline]
+pub fn traced(
+    py: Python<'_>,
+    jax: &Jax,
+    object: *mut ffi::PyObject,
+    trace: *mut ffi::PyObject,
+) -> Option<Traced> {
+    if !is_exactly(object, class_pointer(py)) {
+        return None;
+    }
+    // SAFETY: the exact type was checked; it has jax's slots.
+    let (fields, own) = unsafe { (*fields(object), jax.slots.tracer_trace.peek(object) == trace) };
+    Some(match fields.state {
+        VARIABLE if own => Traced::Variable(Var::from_u32(fields.var)),
+        // Where dead code is kept, only constants are counted.
+        COUNTED if own => Traced::Constant,
+        _ => Traced::Foreign,
+    })
 }
 
 /// The variable behind a tracer of ours that belongs to `trace`.
@@ -326,6 +379,32 @@ pub fn set_mutable_qdd(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>
 /// and `CPython` throws it away: `Tracer.__getattr__` answers next and raises the one that shows.
 fn unavailable<'py>(_: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Err(PyAttributeError::new_err(""))
+}
+
+fn of_aval<'py>(
+    tracer: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match own_slot(tracer, jax(tracer.py())?.slots.tracer_aval) {
+        Some(aval) => aval.getattr(name),
+        None => Err(PyAttributeError::new_err("aval")),
+    }
+}
+
+fn shape<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_aval(tracer, intern!(tracer.py(), "shape"))
+}
+
+fn dtype<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_aval(tracer, intern!(tracer.py(), "dtype"))
+}
+
+fn ndim<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_aval(tracer, intern!(tracer.py(), "ndim"))
+}
+
+fn size<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    of_aval(tracer, intern!(tracer.py(), "size"))
 }
 
 fn constant<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {

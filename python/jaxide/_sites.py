@@ -1,0 +1,163 @@
+"""Which functions of jax are caught while a trace of jaxide may run.
+
+A caught function keeps its identity, name, signature and documentation: only its code object is
+exchanged, for a trampoline with the same parameters that calls into the core. The core replays what
+an equal call appended before, or calls a copy of the function with the original code.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jaxide import _core
+
+# Modules whose public functions are macros over primitives.
+MODULES = (
+    "jax.numpy",
+    "jax.numpy.linalg",
+    "jax.numpy.fft",
+    "jax.lax",
+    "jax.lax.linalg",
+    "jax.nn",
+    "jax.nn.initializers",
+    "jax.random",
+    "jax.image",
+    "jax.scipy",
+)
+
+# Functions that read or write something besides their arguments and jax's configuration.
+_STATEFUL = {
+    "get_printoptions",
+    "printoptions",
+    "set_printoptions",
+    "from_dlpack",
+    "fromfile",
+    "load",
+    "save",
+    "savez",
+}
+
+# Modules whose functions read the settings of random numbers.
+_RANDOM = ("jax.random", "jax.nn.initializers")
+
+_caught: set[int] = set()
+
+
+def _loaded() -> Iterator[types.ModuleType]:
+    """The modules of `MODULES` that were imported, `jax.scipy` with what is below it."""
+    for name in sorted(sys.modules):
+        below_scipy = name.startswith("jax.scipy.") and "._" not in name
+        if name in MODULES or below_scipy:
+            yield sys.modules[name]
+
+
+def catch_loaded(jit_type: type, callable_types: tuple[type, ...]) -> None:
+    """Catches the public functions of the modules that were imported since the last time.
+
+    Args:
+      jit_type: the type of what ``jax.jit`` returns, whose instances are caught by the core.
+      callable_types: other types whose instances at module level live as long as the module.
+    """
+    for module in _loaded():
+        for name, value in vars(module).items():
+            if name.startswith("_") or id(value) in _caught:
+                continue
+            if isinstance(value, types.FunctionType):
+                if name not in _STATEFUL:
+                    random = module.__name__ in _RANDOM
+                    catch(value, f"{module.__name__}.{name}", reads_prng_settings=random)
+            elif isinstance(value, (jit_type, *callable_types)):
+                _caught.add(id(value))
+                _core.trust_callable(value)
+
+
+def catch(
+    function: types.FunctionType, name: str, *, reads_prng_settings: bool = False
+) -> None:
+    """Catches one function, for as long as the process lives."""
+    if id(function) in _caught:
+        return
+    _caught.add(id(function))
+    code = function.__code__
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    copy = copy_function(function)
+    _core.catch_function(
+        name,
+        function,
+        copy,
+        functools.partial(_trampoline, code),
+        code.co_argcount,
+        bool(code.co_flags & 0x04),
+        list(keywords),
+        bool(code.co_flags & 0x08),
+        reads_prng_settings,
+    )
+
+
+def copy_function(function: types.FunctionType) -> types.FunctionType:
+    """A function with the code that ``function`` has now."""
+    copy = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__qualname__ = function.__qualname__
+    return copy
+
+
+_HOOK = "jaxide: the hook goes here"
+
+
+def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
+    """Code with the parameters of ``code`` that passes them to ``hook``."""
+    template = _template(
+        code.co_argcount,
+        code.co_kwonlyargcount,
+        bool(code.co_flags & 0x04),
+        bool(code.co_flags & 0x08),
+    )
+    parameters = len(template.co_varnames) - 1
+    return template.replace(
+        co_consts=tuple(hook if value == _HOOK else value for value in template.co_consts),
+        co_varnames=(*code.co_varnames[:parameters], "hook"),
+        co_posonlyargcount=code.co_posonlyargcount,
+        co_freevars=code.co_freevars,
+        co_filename=code.co_filename,
+        co_firstlineno=code.co_firstlineno,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+    )
+
+
+@functools.cache
+def _template(positional: int, keywords: int, varargs: bool, varkeywords: bool) -> types.CodeType:
+    """Code of a function with that many parameters, by position only, that calls a constant."""
+    names = [f"p{i}" for i in range(positional)]
+    keyword_names = [f"k{i}" for i in range(keywords)]
+    parameters = list(names)
+    passed = list(names)
+    if varargs:
+        parameters.append("*args")
+        passed.append("args")
+    elif keywords:
+        parameters.append("*")
+    parameters += keyword_names
+    passed += keyword_names
+    if varkeywords:
+        parameters.append("**kwargs")
+        passed.append("kwargs")
+    source = (
+        f"def template({', '.join(parameters)}):\n"
+        f"    hook = {_HOOK!r}\n"
+        f"    return hook({', '.join(passed)})\n"
+    )
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    return namespace["template"].__code__

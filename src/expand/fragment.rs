@@ -1,0 +1,171 @@
+//! Fragments: the equations that one call appended, in terms of the call's own operands.
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::ir::{
+    Atom, BuildError, Builder, ContextId, EffectsId, LiteralId, ParamsId, PrimitiveId, SourceId,
+    TypeId, Var,
+};
+
+/// An operand of an equation of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A traced argument of the call.
+    Arg(u32),
+    /// An output of an earlier equation of the fragment, counted over all of them.
+    Out(u32),
+    /// A literal of the fragment.
+    Literal(u32),
+    /// A constant that the function captured.
+    Const(u32),
+}
+
+/// One equation of a fragment. What it is (primitive, params, effects, context) is the embedding's,
+/// row for row in [`Imports::equations`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    operands: Box<[Operand]>,
+    /// Rows of [`Imports::types`].
+    out_types: Box<[u32]>,
+    /// Which name scope, inside the call's own, it belongs to: a row of the call's sources.
+    scope: u32,
+}
+
+impl Template {
+    /// An equation of a fragment.
+    pub fn new(operands: Box<[Operand]>, out_types: Box<[u32]>, scope: u32) -> Self {
+        Self { operands, out_types, scope }
+    }
+
+    /// The operands.
+    pub fn operands(&self) -> &[Operand] {
+        &self.operands
+    }
+
+    /// The types of the outputs, as rows of the embedding's table.
+    pub fn out_types(&self) -> &[u32] {
+        &self.out_types
+    }
+
+    /// The name scope, as a row of the call's sources.
+    pub fn scope(&self) -> u32 {
+        self.scope
+    }
+}
+
+/// Why a list of equations is no fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FragmentError {
+    /// An operand that the call has not, or that no earlier equation defines.
+    #[error("equation {equation} has an operand that is not defined")]
+    Undefined {
+        /// The position of the equation.
+        equation: usize,
+    },
+}
+
+/// What one call appends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    templates: Box<[Template]>,
+    num_args: u32,
+    num_literals: u32,
+    num_consts: u32,
+}
+
+/// A fragment's rows in the tables of one program.
+#[derive(Clone, Debug, Default)]
+pub struct Imports {
+    /// Primitive, params, effects and context of each equation.
+    pub equations: Vec<(PrimitiveId, ParamsId, EffectsId, ContextId)>,
+    /// The types of outputs.
+    pub types: Vec<TypeId>,
+    /// The literals.
+    pub literals: Vec<LiteralId>,
+}
+
+impl Fragment {
+    /// Checks that operands precede their use.
+    ///
+    /// # Errors
+    /// An operand is not defined.
+    pub fn new(
+        templates: Vec<Template>,
+        num_args: u32,
+        num_literals: u32,
+        num_consts: u32,
+    ) -> Result<Self, FragmentError> {
+        let mut num_outs = 0;
+        for (equation, template) in templates.iter().enumerate() {
+            let defined = |operand: &Operand| match *operand {
+                Operand::Arg(index) => index < num_args,
+                Operand::Out(index) => (index as usize) < num_outs,
+                Operand::Literal(index) => index < num_literals,
+                Operand::Const(index) => index < num_consts,
+            };
+            if !template.operands.iter().all(defined) {
+                return Err(FragmentError::Undefined { equation });
+            }
+            num_outs += template.out_types.len();
+        }
+        Ok(Self { templates: templates.into(), num_args, num_literals, num_consts })
+    }
+
+    /// The equations.
+    pub fn templates(&self) -> &[Template] {
+        &self.templates
+    }
+
+    /// How many traced arguments the call has.
+    pub fn num_args(&self) -> usize {
+        self.num_args as usize
+    }
+
+    /// Appends the fragment to a program; the outputs of all its equations, in order.
+    ///
+    /// `args` and `consts` are the call's, `sources` has one for each scope.
+    ///
+    /// # Errors
+    /// The builder refuses an equation: an argument was removed, or the program is full.
+    pub fn replay(
+        &self,
+        builder: &mut Builder,
+        imports: &Imports,
+        args: &[Atom],
+        consts: &[Atom],
+        sources: &[SourceId],
+    ) -> Result<SmallVec<[Var; 8]>, BuildError> {
+        let mut outs: SmallVec<[Var; 8]> = SmallVec::new();
+        let mut operands: SmallVec<[Atom; 8]> = SmallVec::new();
+        let mut types: SmallVec<[TypeId; 4]> = SmallVec::new();
+        for (template, &(primitive, params, effects, context)) in
+            self.templates.iter().zip(&imports.equations)
+        {
+            operands.clear();
+            operands.extend(template.operands.iter().map(|operand| match *operand {
+                Operand::Arg(index) => args[index as usize],
+                Operand::Out(index) => Atom::var(outs[index as usize]),
+                Operand::Literal(index) => Atom::literal(imports.literals[index as usize]),
+                Operand::Const(index) => consts[index as usize],
+            }));
+            types.clear();
+            types.extend(template.out_types.iter().map(|&row| imports.types[row as usize]));
+            let source = sources[template.scope as usize];
+            let eqn =
+                builder.eqn(primitive, params, &operands, &types, effects, source, context)?;
+            outs.extend(builder.eqn_data(eqn).outvars());
+        }
+        Ok(outs)
+    }
+
+    /// Bytes of the fragment.
+    pub fn memory_bytes(&self) -> usize {
+        let of = |template: &Template| {
+            size_of::<Template>()
+                + size_of_val::<[_]>(&template.operands)
+                + size_of_val::<[_]>(&template.out_types)
+        };
+        size_of::<Self>() + self.templates.iter().map(of).sum::<usize>()
+    }
+}

@@ -1,0 +1,78 @@
+//! Signatures of calls: words that two calls have in common exactly where they are the same call.
+
+use smallvec::SmallVec;
+
+/// What the words that follow describe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tag {
+    /// A traced value: the position of the first equal one, then the type's identity.
+    Traced = 1,
+    /// An object that exists once: its identity.
+    Identity,
+    /// An integer.
+    Int,
+    /// The bits of a float.
+    Float,
+    /// The bits of the real and of the imaginary part.
+    Complex,
+    /// A text: its length, then its bytes.
+    Text,
+    /// Bytes: their length, then themselves.
+    Bytes,
+    /// A scalar of an array library: its class, then its bytes.
+    Scalar,
+    /// A sequence: its length, its class, then its items.
+    Sequence,
+    /// A dict: its length, then its keys and values in order.
+    Dict,
+    /// A slice: three values follow.
+    Slice,
+    /// An object of a class with fields: its class, then the fields.
+    Fields,
+    /// A named argument: the name and the value follow.
+    Keyword,
+}
+
+/// The words of one call. Writing is injective: tags and lengths come before content.
+#[derive(Clone, Debug, Default)]
+pub struct Signature {
+    words: SmallVec<[u64; 32]>,
+}
+
+impl Signature {
+    /// Starts a signature in a configuration, named by a number.
+    pub fn new(configuration: u64) -> Self {
+        let mut words = SmallVec::new();
+        words.push(configuration);
+        Self { words }
+    }
+
+    /// Writes a tag with a number below 2^56: a length or a position.
+    #[inline]
+    pub fn tag(&mut self, tag: Tag, number: usize) {
+        self.words.push((tag as u64) << 56 | number as u64);
+    }
+
+    /// Writes a word.
+    #[inline]
+    pub fn word(&mut self, word: u64) {
+        self.words.push(word);
+    }
+
+    /// Writes bytes, with their number as part of the tag.
+    pub fn bytes(&mut self, tag: Tag, bytes: &[u8]) {
+        self.tag(tag, bytes.len());
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.words.push(u64::from_le_bytes(word));
+        }
+    }
+
+    /// The words.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+}

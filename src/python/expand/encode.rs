@@ -1,0 +1,420 @@
+//! The arguments of a call as a signature.
+//!
+//! Nothing here runs Python code or allocates Python objects. What has no faithful words is
+//! refused, with the reason why, and the call runs as it would without a cache.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use crate::expand::{Signature, Tag};
+use crate::ir::Var;
+
+use super::super::jax::Jax;
+use super::super::native::Slot;
+use super::super::params::known;
+use super::super::side::is_exactly;
+use super::super::tracer::{Traced as Tracer, traced};
+
+/// Why a call is not cached.
+pub type Reason = &'static str;
+
+pub const CONCRETE_ARRAY: Reason = "concrete array";
+pub const CAPTURED_CONSTANT: Reason = "traced constant";
+pub const FOREIGN_TRACER: Reason = "foreign tracer";
+pub const REF: Reason = "Ref or other type that is no array";
+pub const CALLABLE: Reason = "callable without a stable identity";
+pub const UNHASHABLE: Reason = "unhashable argument";
+pub const UNKNOWN_OBJECT: Reason = "object of an unknown class";
+pub const LARGE_VALUE: Reason = "value too large for a key";
+
+/// Deeper nesting than this is not keyed: bounded recursion.
+const MAX_DEPTH: u32 = 64;
+/// A call with more than this in it is not keyed.
+const MAX_WORDS: usize = 1 << 14;
+
+/// A traced argument.
+#[derive(Clone, Copy)]
+pub struct Traced {
+    pub object: *mut ffi::PyObject,
+    pub var: Var,
+}
+
+/// A call in words, with what its words refer to. Lives no longer than the call's arguments.
+pub struct Call {
+    pub signature: Signature,
+    pub traced: SmallVec<[Traced; 8]>,
+    /// Objects whose identity is part of the signature: an entry under it must keep them alive.
+    pub pins: SmallVec<[*mut ffi::PyObject; 16]>,
+}
+
+/// Functions of jax that live as long as the process.
+static STABLE: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+
+/// Lets `callable` be an argument of cached calls: it is never freed, and does what it does.
+pub fn register_stable(callable: &Bound<'_, PyAny>) {
+    let mut stable = STABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if stable.get_or_insert_default().insert(callable.as_ptr() as usize) {
+        // Its address is known from now on, so it must stay its own.
+        std::mem::forget(callable.clone().unbind());
+    }
+}
+
+/// Whether `register_stable` was told of an object.
+pub fn is_stable(object: *mut ffi::PyObject) -> bool {
+    let stable = STABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    stable.as_ref().is_some_and(|stable| stable.contains(&(object as usize)))
+}
+
+struct Encoder<'a, 'py> {
+    py: Python<'py>,
+    jax: &'a Jax,
+    trace: *mut ffi::PyObject,
+    call: Call,
+}
+
+/// Encodes a call in a configuration, named by a number: positional arguments, then named ones.
+pub fn encode(
+    py: Python<'_>,
+    jax: &Jax,
+    trace: *mut ffi::PyObject,
+    configuration: u64,
+    args: &[*mut ffi::PyObject],
+    kwnames: *mut ffi::PyObject,
+) -> Result<Call, Reason> {
+    let call = Call {
+        signature: Signature::new(configuration),
+        traced: SmallVec::new(),
+        pins: SmallVec::new(),
+    };
+    let mut encoder = Encoder { py, jax, trace, call };
+    let named = if kwnames.is_null() {
+        0
+    } else {
+        // SAFETY: CPython passes a tuple of strings, one for each trailing argument.
+        usize::try_from(unsafe { ffi::PyTuple_GET_SIZE(kwnames) }).unwrap_or(0)
+    };
+    let (positional, keywords) = args.split_at(args.len() - named.min(args.len()));
+    for &arg in positional {
+        encoder.value(arg, 0)?;
+    }
+    for (index, &arg) in keywords.iter().enumerate() {
+        encoder.call.signature.tag(Tag::Keyword, 0);
+        // SAFETY: as above.
+        let name = unsafe { ffi::PyTuple_GET_ITEM(kwnames, index.cast_signed()) };
+        encoder.value(name, 0)?;
+        encoder.value(arg, 0)?;
+    }
+    Ok(encoder.call)
+}
+
+impl Encoder<'_, '_> {
+    fn value(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
+        // SAFETY: `value` is a live argument; only its type is read.
+        let class = unsafe { ffi::Py_TYPE(value) };
+        match traced(self.py, self.jax, value, self.trace) {
+            Some(Tracer::Variable(var)) => return self.variable(value, var),
+            Some(Tracer::Constant) => return Err(CAPTURED_CONSTANT),
+            Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
+            None => {}
+        }
+        // SAFETY: the exact type is checked before each access; nothing here runs Python code.
+        unsafe {
+            if value == ffi::Py_None()
+                || class == &raw mut ffi::PyBool_Type
+                || value == ffi::Py_Ellipsis()
+                || value == ffi::Py_NotImplemented()
+            {
+                self.call.signature.tag(Tag::Identity, 0);
+                self.call.signature.word(value as u64);
+                return Ok(());
+            }
+            if class == &raw mut ffi::PyLong_Type {
+                let mut overflow = 0;
+                let small = ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow);
+                if overflow != 0 {
+                    return Err(LARGE_VALUE);
+                }
+                self.call.signature.tag(Tag::Int, 0);
+                self.call.signature.word(small.cast_unsigned());
+                return Ok(());
+            }
+            if class == &raw mut ffi::PyFloat_Type {
+                self.call.signature.tag(Tag::Float, 0);
+                self.call.signature.word(ffi::PyFloat_AS_DOUBLE(value).to_bits());
+                return Ok(());
+            }
+            if class == &raw mut ffi::PyUnicode_Type {
+                return self.text(value);
+            }
+        }
+        self.container(value, class, depth)
+    }
+
+    fn variable(&mut self, object: *mut ffi::PyObject, var: Var) -> Result<(), Reason> {
+        // SAFETY: `traced` found a tracer of ours, which has jax's slots.
+        let aval = unsafe { self.jax.slots.tracer_aval.peek(object) };
+        if aval.is_null() || !is_exactly(aval, self.jax.shaped_array_type.as_ptr().cast()) {
+            return Err(REF);
+        }
+        // The same value twice is another call than two values of one type.
+        let position = self.call.traced.len();
+        let first = if position < 32 {
+            self.call.traced.iter().position(|traced| traced.var == var).unwrap_or(position)
+        } else {
+            position
+        };
+        self.call.signature.tag(Tag::Traced, first);
+        self.call.signature.word(aval as u64);
+        if position >= 32 {
+            // Too many to compare with each other: the variables tell, relative to the first.
+            let base = self.call.traced[0].var.as_u32();
+            self.call.signature.word(u64::from(var.as_u32().wrapping_sub(base)));
+        }
+        self.call.pins.push(aval);
+        self.call.traced.push(Traced { object, var });
+        Ok(())
+    }
+
+    unsafe fn text(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
+        let mut len = 0;
+        // SAFETY: a string; CPython keeps the UTF-8 form with it.
+        let bytes = unsafe {
+            let data = ffi::PyUnicode_AsUTF8AndSize(value, &raw mut len);
+            if data.is_null() {
+                ffi::PyErr_Clear();
+                return Err(UNKNOWN_OBJECT);
+            }
+            std::slice::from_raw_parts(data.cast::<u8>(), len.unsigned_abs())
+        };
+        if bytes.len() > MAX_WORDS {
+            return Err(LARGE_VALUE);
+        }
+        self.call.signature.bytes(Tag::Text, bytes);
+        Ok(())
+    }
+
+    fn sequence(
+        &mut self,
+        class: *mut ffi::PyTypeObject,
+        items: impl ExactSizeIterator<Item = *mut ffi::PyObject>,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if self.call.signature.words().len() > MAX_WORDS {
+            return Err(LARGE_VALUE);
+        }
+        self.call.signature.tag(Tag::Sequence, items.len());
+        self.call.signature.word(class as u64);
+        for item in items {
+            self.value(item, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn identity(&mut self, value: *mut ffi::PyObject) {
+        self.call.signature.tag(Tag::Identity, 0);
+        self.call.signature.word(value as u64);
+        self.call.pins.push(value);
+    }
+
+    #[allow(clippy::too_many_lines)] // one case for each class
+    fn container(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if depth == MAX_DEPTH {
+            return Err(LARGE_VALUE);
+        }
+        // SAFETY: the type is checked before each access; borrowed items are alive, since nothing
+        // here runs Python code that could change their containers.
+        unsafe {
+            if ffi::PyTuple_Check(value) != 0 {
+                let len = ffi::PyTuple_GET_SIZE(value);
+                if class != &raw mut ffi::PyTuple_Type {
+                    if !is_plain_namedtuple(class) {
+                        return Err(UNKNOWN_OBJECT);
+                    }
+                    self.call.pins.push(class.cast());
+                }
+                let items =
+                    (0..len.unsigned_abs()).map(|i| ffi::PyTuple_GET_ITEM(value, i.cast_signed()));
+                return self.sequence(class, items, depth);
+            }
+            if class == &raw mut ffi::PyList_Type {
+                let len = ffi::PyList_GET_SIZE(value);
+                let items =
+                    (0..len.unsigned_abs()).map(|i| ffi::PyList_GET_ITEM(value, i.cast_signed()));
+                return self.sequence(class, items, depth);
+            }
+            if class == &raw mut ffi::PyDict_Type {
+                let len = ffi::PyDict_Size(value);
+                self.call.signature.tag(Tag::Dict, len.unsigned_abs());
+                let mut position = 0;
+                let (mut name, mut item) = (std::ptr::null_mut(), std::ptr::null_mut());
+                while ffi::PyDict_Next(value, &raw mut position, &raw mut name, &raw mut item) != 0
+                {
+                    self.value(name, depth + 1)?;
+                    self.value(item, depth + 1)?;
+                }
+                return Ok(());
+            }
+            if class == &raw mut ffi::PySlice_Type {
+                let slice = value.cast::<ffi::PySliceObject>();
+                self.call.signature.tag(Tag::Slice, 0);
+                for part in [(*slice).start, (*slice).stop, (*slice).step] {
+                    self.value(part, depth + 1)?;
+                }
+                return Ok(());
+            }
+            if class == &raw mut ffi::PyComplex_Type {
+                let parts = ffi::PyComplex_AsCComplex(value);
+                self.call.signature.tag(Tag::Complex, 0);
+                self.call.signature.word(parts.real.to_bits());
+                self.call.signature.word(parts.imag.to_bits());
+                return Ok(());
+            }
+            if class == &raw mut ffi::PyBytes_Type {
+                let len = ffi::PyBytes_Size(value).unsigned_abs();
+                if len > MAX_WORDS {
+                    return Err(LARGE_VALUE);
+                }
+                let data = ffi::PyBytes_AsString(value).cast::<u8>();
+                self.call.signature.bytes(Tag::Bytes, std::slice::from_raw_parts(data, len));
+                return Ok(());
+            }
+        }
+        self.object(value, class, depth)
+    }
+
+    /// Classes of jax and numpy, and what is refused.
+    fn object(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
+        let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {
+            // SAFETY: two types; the method resolution order is read, no Python runs.
+            unsafe { ffi::PyType_IsSubtype(class, of.as_ptr().cast()) != 0 }
+        };
+        // SAFETY: as above; types are live objects.
+        let is_class = unsafe { ffi::PyType_Check(value) != 0 };
+        let enum_class = subtype(
+            // SAFETY: the type of a type.
+            unsafe { ffi::Py_TYPE(class.cast()) },
+            &known.enum_meta,
+        );
+        if is_class || enum_class || subtype(class, &known.dtype) {
+            self.identity(value);
+            return Ok(());
+        }
+        if subtype(class, &known.numpy_scalar) {
+            return self.numpy_scalar(value, class);
+        }
+        if is_exactly(value, self.jax.index_update_ref_type.as_ptr().cast()) {
+            self.call.signature.tag(Tag::Fields, 2);
+            self.call.signature.word(class as u64);
+            let slots: [Slot; 2] = self.jax.slots.index_update_ref;
+            for slot in slots {
+                // SAFETY: the exact type was checked.
+                let field = unsafe { slot.peek(value) };
+                if field.is_null() {
+                    return Err(UNKNOWN_OBJECT);
+                }
+                self.value(field, depth + 1)?;
+            }
+            return Ok(());
+        }
+        if is_stable(value) {
+            self.identity(value);
+            return Ok(());
+        }
+        Err(self.refusal(value, class))
+    }
+
+    fn numpy_scalar(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+    ) -> Result<(), Reason> {
+        // SAFETY: a live object; the buffer of a numpy scalar is its value.
+        unsafe {
+            let mut view: ffi::Py_buffer = std::mem::zeroed();
+            if ffi::PyObject_GetBuffer(value, &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
+                ffi::PyErr_Clear();
+                return Err(UNKNOWN_OBJECT);
+            }
+            let len = view.len.unsigned_abs();
+            let fits = len <= 64;
+            if fits {
+                self.call.signature.tag(Tag::Scalar, 0);
+                self.call.signature.word(class as u64);
+                let bytes = std::slice::from_raw_parts(view.buf.cast::<u8>(), len);
+                self.call.signature.bytes(Tag::Bytes, bytes);
+            }
+            ffi::PyBuffer_Release(&raw mut view);
+            if !fits {
+                return Err(LARGE_VALUE);
+            }
+        }
+        self.call.pins.push(class.cast());
+        Ok(())
+    }
+
+    /// Why an object is refused.
+    #[cold]
+    fn refusal(&self, value: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> Reason {
+        let jax = self.jax;
+        // SAFETY: types only; no Python runs.
+        unsafe {
+            let is = |of: &Py<pyo3::types::PyType>| {
+                ffi::PyType_IsSubtype(class, of.as_ptr().cast()) != 0
+            };
+            if is(&jax.any_tracer_type) {
+                return FOREIGN_TRACER;
+            }
+            if ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
+                || known(self.py).is_ok_and(|known| is(&known.numpy_array))
+            {
+                return CONCRETE_ARRAY;
+            }
+            if ffi::PyCallable_Check(value) != 0 {
+                return CALLABLE;
+            }
+            if (*class).tp_hash.is_none_or(|hash| {
+                std::ptr::fn_addr_eq(hash, ffi::PyObject_HashNotImplemented as ffi::hashfunc)
+            }) {
+                return UNHASHABLE;
+            }
+        }
+        UNKNOWN_OBJECT
+    }
+}
+
+/// Whether a subclass of tuple has nothing beyond its items, and names for them.
+///
+/// # Safety
+/// `class` is a type.
+pub unsafe fn is_plain_namedtuple(class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: looks the name up along the method resolution order; nothing of Python runs for a
+    // class whose metaclass is `type`.
+    unsafe {
+        if (*class).tp_dictoffset != 0 || ffi::Py_TYPE(class.cast()) != &raw mut ffi::PyType_Type {
+            return false;
+        }
+        let fields = ffi::PyObject_GetAttrString(class.cast(), c"_fields".as_ptr());
+        if fields.is_null() {
+            ffi::PyErr_Clear();
+            return false;
+        }
+        let plain = ffi::PyTuple_CheckExact(fields) != 0;
+        ffi::Py_DECREF(fields);
+        plain
+    }
+}

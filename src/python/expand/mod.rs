@@ -1,0 +1,23 @@
+//! The expansion cache at work: calls of the library caught, keyed, recorded and replayed.
+//!
+//! ```text
+//! encode.rs    the arguments of a call as a signature
+//! record.rs    what a call appended, as a fragment with its Python objects
+//! result.rs    what a call returned, as a recipe
+//! replay.rs    appending a fragment to a frame, making the result
+//! store.rs     the cache of the process: entries, counts, bounds
+//! site.rs      one callable that is caught, and the life of one call
+//! caught.rs    the native callables that stand in for functions and methods
+//! operators.rs number slots of the tracer type
+//! switch.rs    functions and jits of jax that are caught while a trace of ours may run
+//! ```
+
+pub mod caught;
+pub mod encode;
+pub mod operators;
+pub mod record;
+pub mod replay;
+pub mod result;
+pub mod site;
+pub mod store;
+pub mod switch;

@@ -1,0 +1,136 @@
+//! Appending a fragment, and making the result of its call.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use crate::expand::Imports;
+use crate::ir::{Atom, EffectsId, SourceId, Var};
+
+use super::super::convert::build_error;
+use super::super::frame::Frame;
+use super::super::graph::borrow_mut;
+use super::super::jax::Jax;
+use super::super::source::SourceRef;
+use super::super::tracer::new_tracer;
+use super::encode::Call;
+use super::record::Recorded;
+use super::result::Recipe;
+
+/// Does again what was recorded; the result of the call.
+///
+/// # Errors
+/// The program cannot grow.
+pub fn replay<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    frame: &Bound<'py, Frame>,
+    call: &Call,
+    recorded: &Recorded,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = trace.py();
+    if recorded.equations.is_empty()
+        && let Recipe::Object(object) = &recorded.recipe
+    {
+        return Ok(object.bind(py).clone());
+    }
+    let base = SourceRef::current(py, jax)?;
+    let mut scopes: SmallVec<[SourceRef<'py>; 2]> = SmallVec::new();
+    for scope in &recorded.scopes {
+        scopes.push(match scope {
+            None => base.clone(),
+            Some(below) => SourceRef {
+                traceback: base.traceback.clone(),
+                name_stack: base.name_stack.add(below.bind(py))?,
+            },
+        });
+    }
+    let (outs, source) = {
+        let mut frame = borrow_mut(frame);
+        let frame = &mut *frame;
+        let imports = import(py, jax, frame, recorded)?;
+        let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
+        for (value, aval) in &recorded.consts {
+            consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
+        }
+        let mut sources: SmallVec<[SourceId; 2]> = SmallVec::new();
+        for scope in &scopes {
+            sources.push(frame.source(scope)?);
+        }
+        let args: SmallVec<[Atom; 8]> = call.traced.iter().map(|arg| Atom::var(arg.var)).collect();
+        let (builder, _) = frame.recording()?;
+        let outs = recorded
+            .fragment
+            .replay(builder, &imports, &args, &consts, &sources)
+            .map_err(build_error)?;
+        let source = match sources.first() {
+            Some(&source) => source,
+            None => frame.source(&base)?,
+        };
+        (outs, source)
+    };
+    result(jax, trace, call, recorded, &outs, source, &base)
+}
+
+fn result<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    call: &Call,
+    recorded: &Recorded,
+    outs: &[Var],
+    source: SourceId,
+    base: &SourceRef<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = trace.py();
+    let tracer = |index: usize| {
+        let ty = recorded.out_type(index);
+        let aval = recorded.types[ty as usize].bind(py).clone();
+        new_tracer(jax, trace, outs[index], aval, source, false)
+    };
+    if let Recipe::Out(index) = recorded.recipe {
+        return tracer(index);
+    }
+    let mut needed = SmallVec::new();
+    recorded.recipe.outs(&mut needed);
+    let tracers: SmallVec<[(usize, Bound<'py, PyAny>); 4]> =
+        needed.into_iter().map(|index| Ok((index, tracer(index)?))).collect::<PyResult<_>>()?;
+    recorded.recipe.make(jax, trace, call, &tracers, &|| base.to_object(jax))
+}
+
+/// The rows of a fragment in a frame, made at its first use there.
+fn import(
+    py: Python<'_>,
+    jax: &Jax,
+    frame: &mut Frame,
+    recorded: &Recorded,
+) -> PyResult<Arc<Imports>> {
+    if let Some(known) = frame.imports(recorded.number) {
+        return Ok(known);
+    }
+    let mut imports = Imports::default();
+    let (builder, side) = frame.recording()?;
+    for equation in &recorded.equations {
+        let primitive = side.primitive(builder, equation.primitive.bind(py))?;
+        let params = side.deferred_params_id(builder, equation.params.bind(py));
+        let effects = match &equation.effects {
+            Some(effects) => side.effects_id(jax, builder, effects.bind(py))?,
+            None => EffectsId::NONE,
+        };
+        if let Some(no_effects) = &equation.no_effects {
+            side.note_no_effects(primitive, no_effects.bind(py));
+        }
+        let context = side.handle(equation.context.bind(py));
+        let context = builder.context(context);
+        imports.equations.push((primitive, params, effects, context));
+    }
+    for aval in &recorded.types {
+        imports.types.push(side.ty(jax, builder, aval.bind(py))?);
+    }
+    for literal in &recorded.literals {
+        imports.literals.push(side.literal(jax, builder, literal.bind(py))?);
+    }
+    let imports = Arc::new(imports);
+    frame.keep_imports(recorded.number, imports.clone());
+    Ok(imports)
+}

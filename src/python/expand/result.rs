@@ -1,0 +1,211 @@
+//! What a call returned, as a recipe: traced values by where they come from, all else as it was.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::ir::Var;
+
+use super::super::jax::Jax;
+use super::super::params::typed_hash;
+use super::super::tracer::{Traced as Tracer, new_literal_tracer, traced};
+use super::encode::{Call, Reason};
+
+pub const UNKNOWN_RESULT: Reason = "result of an unknown class";
+pub const OUTER_VALUE: Reason = "value of the enclosing trace";
+
+const MAX_DEPTH: u32 = 64;
+
+/// How to make a result again.
+pub enum Recipe {
+    /// The traced argument itself.
+    Arg(usize),
+    /// The output of an equation, counted over all of the fragment; one tracer each.
+    Out(usize),
+    /// A tracer of a literal: the literal and its aval.
+    Literal(Py<PyAny>, Py<PyAny>),
+    /// An immutable object.
+    Object(Py<PyAny>),
+    Tuple(Vec<Recipe>),
+    List(Vec<Recipe>),
+    Dict(Vec<(Py<PyAny>, Recipe)>),
+    /// A named tuple of a class.
+    Named(Py<PyType>, Vec<Recipe>),
+}
+
+/// Where the results of a call may come from.
+pub struct Origin<'a, 'py> {
+    pub jax: &'a Jax,
+    pub trace: &'a Bound<'py, PyAny>,
+    pub call: &'a Call,
+    pub outs: &'a FxHashMap<Var, usize>,
+}
+
+impl Recipe {
+    /// Reads a result.
+    ///
+    /// # Errors
+    /// It cannot be made again.
+    pub fn of(
+        from: &Origin<'_, '_>,
+        result: &Bound<'_, PyAny>,
+        depth: u32,
+    ) -> Result<Self, Reason> {
+        let py = result.py();
+        if depth == MAX_DEPTH {
+            return Err(UNKNOWN_RESULT);
+        }
+        match traced(py, from.jax, result.as_ptr(), from.trace.as_ptr()) {
+            Some(Tracer::Variable(var)) => return Self::of_variable(from, result, var),
+            Some(Tracer::Constant) => return Err(super::encode::CAPTURED_CONSTANT),
+            Some(Tracer::Foreign) => return Self::of_literal(from, result),
+            None => {}
+        }
+        let of_all = |items: &mut dyn Iterator<Item = Bound<'_, PyAny>>| {
+            items.map(|item| Self::of(from, &item, depth + 1)).collect::<Result<Vec<_>, _>>()
+        };
+        let class = result.get_type();
+        if let Ok(tuple) = result.cast_exact::<PyTuple>() {
+            return of_all(&mut tuple.iter()).map(Self::Tuple);
+        }
+        if let Ok(list) = result.cast_exact::<PyList>() {
+            return of_all(&mut list.iter()).map(Self::List);
+        }
+        if let Ok(dict) = result.cast_exact::<PyDict>() {
+            let entry = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+                typed_hash(&key).ok_or(UNKNOWN_RESULT)?;
+                Ok((key.unbind(), Self::of(from, &value, depth + 1)?))
+            };
+            return dict.iter().map(entry).collect::<Result<_, _>>().map(Self::Dict);
+        }
+        if let Ok(tuple) = result.cast::<PyTuple>() {
+            // SAFETY: a type.
+            if unsafe { super::encode::is_plain_namedtuple(class.as_type_ptr()) } {
+                return of_all(&mut tuple.iter())
+                    .map(|items| Self::Named(class.clone().unbind(), items));
+            }
+            return Err(UNKNOWN_RESULT);
+        }
+        if typed_hash(result).is_some() || result.is(py.NotImplemented()) {
+            return Ok(Self::Object(result.clone().unbind()));
+        }
+        Err(UNKNOWN_RESULT)
+    }
+
+    fn of_variable(
+        from: &Origin<'_, '_>,
+        result: &Bound<'_, PyAny>,
+        var: Var,
+    ) -> Result<Self, Reason> {
+        let args = &from.call.traced;
+        let same = |identical: bool| {
+            args.iter().position(|arg| {
+                if identical { arg.object == result.as_ptr() } else { arg.var == var }
+            })
+        };
+        if let Some(index) = same(true) {
+            return Ok(Self::Arg(index));
+        }
+        if same(false).is_some() {
+            // Another tracer of an argument's variable: not seen to happen.
+            return Err(OUTER_VALUE);
+        }
+        from.outs.get(&var).copied().map(Self::Out).ok_or(OUTER_VALUE)
+    }
+
+    fn of_literal(from: &Origin<'_, '_>, result: &Bound<'_, PyAny>) -> Result<Self, Reason> {
+        let slots = &from.jax.slots;
+        // SAFETY: `traced` found our type, which has jax's slots.
+        let (val, aval, trace) = unsafe {
+            (
+                slots.tracer_val.get(result),
+                slots.tracer_aval.get(result),
+                slots.tracer_trace.peek(result.as_ptr()),
+            )
+        };
+        match (val, aval) {
+            (Some(val), Some(aval))
+                if trace == from.trace.as_ptr() && val.get_type().is(&from.jax.literal_type) =>
+            {
+                Ok(Self::Literal(val.unbind(), aval.unbind()))
+            }
+            _ => Err(super::encode::FOREIGN_TRACER),
+        }
+    }
+
+    /// Marks the outputs that the result needs tracers of.
+    pub fn outs(&self, needed: &mut SmallVec<[usize; 4]>) {
+        match self {
+            Self::Out(index) if !needed.contains(index) => needed.push(*index),
+            Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
+                items.iter().for_each(|item| item.outs(needed));
+            }
+            Self::Dict(items) => items.iter().for_each(|(_, item)| item.outs(needed)),
+            _ => {}
+        }
+    }
+
+    /// Makes the result. `outs` has the tracers of the outputs that it needs.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn make<'py>(
+        &self,
+        jax: &Jax,
+        trace: &Bound<'py, PyAny>,
+        call: &Call,
+        outs: &[(usize, Bound<'py, PyAny>)],
+        source_info: &dyn Fn() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = trace.py();
+        let all = |items: &[Self]| -> PyResult<Vec<_>> {
+            items.iter().map(|item| item.make(jax, trace, call, outs, source_info)).collect()
+        };
+        match self {
+            Self::Arg(index) => {
+                // SAFETY: an argument of the call under way.
+                Ok(unsafe { Bound::from_borrowed_ptr(py, call.traced[*index].object) })
+            }
+            Self::Out(index) => {
+                let found = outs.iter().find(|(out, _)| out == index);
+                found.map(|(_, tracer)| tracer.clone()).ok_or_else(|| {
+                    pyo3::exceptions::PyRuntimeError::new_err("a result without a tracer")
+                })
+            }
+            Self::Literal(literal, aval) => new_literal_tracer(
+                jax,
+                trace,
+                literal.bind(py).clone(),
+                aval.bind(py).clone(),
+                source_info()?,
+            ),
+            Self::Object(object) => Ok(object.bind(py).clone()),
+            Self::Tuple(items) => Ok(PyTuple::new(py, all(items)?)?.into_any()),
+            Self::List(items) => Ok(PyList::new(py, all(items)?)?.into_any()),
+            Self::Dict(items) => {
+                let dict = PyDict::new(py);
+                for (key, item) in items {
+                    dict.set_item(key, item.make(jax, trace, call, outs, source_info)?)?;
+                }
+                Ok(dict.into_any())
+            }
+            Self::Named(class, items) => {
+                let items = PyTuple::new(py, all(items)?)?;
+                let args = PyTuple::new(py, [items])?;
+                // SAFETY: a subclass of tuple; `tuple.__new__` makes an instance of any of them.
+                unsafe {
+                    let made = pyo3::ffi::PyTuple_Type.tp_new.map(|new| {
+                        new(
+                            class.as_ptr().cast(),
+                            args.as_ptr(),
+                            std::ptr::null_mut::<ffi::PyObject>(),
+                        )
+                    });
+                    Bound::from_owned_ptr_or_err(py, made.unwrap_or(std::ptr::null_mut()))
+                }
+            }
+        }
+    }
+}

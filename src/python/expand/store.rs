@@ -1,0 +1,226 @@
+//! The cache of the process.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rustc_hash::FxHashMap;
+
+use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
+
+use super::super::hook;
+use super::encode::Reason;
+use super::record::Recorded;
+
+/// What is known of a call.
+pub enum Known {
+    /// It can be replayed.
+    Replay(Recorded),
+    /// It can be replayed if the next recording agrees.
+    Candidate(Recorded),
+    /// It has to run each time.
+    Bypass(Reason),
+}
+
+/// An entry of the cache.
+pub struct Entry {
+    pub known: Known,
+    /// What the signature refers to by identity.
+    _pins: Vec<Py<PyAny>>,
+    /// When it was made, by `hook::epoch`.
+    epoch: u64,
+}
+
+impl Entry {
+    /// Made in the trace that is running.
+    pub fn is_current(&self) -> bool {
+        self.epoch == hook::epoch()
+    }
+}
+
+const BOUNDS: Bounds = Bounds { per_callable: 2048, entries: 1 << 16, bytes: 1 << 28 };
+
+struct Store {
+    cache: Cache<Entry>,
+    callables: FxHashMap<CallableId, Callable>,
+    next_callable: u64,
+    next_fragment: u64,
+    evictions: u64,
+}
+
+struct Callable {
+    name: Arc<str>,
+    counts: Counts,
+}
+
+static STORE: Mutex<Option<Store>> = Mutex::new(None);
+
+/// Python code never runs while this is held.
+fn store() -> MutexGuard<'static, Option<Store>> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with<R>(body: impl FnOnce(&mut Store) -> R) -> R {
+    body(store().get_or_insert_with(|| Store {
+        cache: Cache::new(BOUNDS),
+        callables: FxHashMap::default(),
+        next_callable: 0,
+        next_fragment: 0,
+        evictions: 0,
+    }))
+}
+
+/// A number for a callable.
+pub fn new_callable(name: &str) -> CallableId {
+    with(|store| {
+        let id = CallableId(store.next_callable);
+        store.next_callable += 1;
+        store.callables.insert(id, Callable { name: name.into(), counts: Counts::default() });
+        id
+    })
+}
+
+/// Forgets a callable that is gone.
+pub fn forget_callable(id: CallableId) {
+    let removed = with(|store| {
+        store.callables.remove(&id);
+        store.cache.forget(id)
+    });
+    drop(removed);
+}
+
+/// Forgets what is known of a callable that stays.
+pub fn forget_entries(id: CallableId) {
+    let removed = with(|store| store.cache.forget(id));
+    drop(removed);
+}
+
+/// A number for a fragment.
+pub fn new_fragment() -> u64 {
+    with(|store| {
+        store.next_fragment += 1;
+        store.next_fragment
+    })
+}
+
+/// What is known of a call; a replay or a bypass is counted.
+#[inline]
+pub fn find(id: CallableId, signature: &Signature, revalidates: bool) -> Option<Arc<Entry>> {
+    with(|store| {
+        let entry = store.cache.get(id, signature)?.clone();
+        if let Some(callable) = store.callables.get_mut(&id) {
+            match entry.known {
+                Known::Replay(_) if entry.is_current() || !revalidates => {
+                    callable.counts.hits += 1;
+                }
+                Known::Replay(_) | Known::Candidate(_) => {}
+                Known::Bypass(reason) => {
+                    *callable.counts.bypasses.entry(reason).or_default() += 1;
+                }
+            }
+        }
+        Some(entry)
+    })
+}
+
+/// Counts a call that ran because it must.
+pub fn count_bypass(id: CallableId, reason: Reason) {
+    with(|store| {
+        if let Some(callable) = store.callables.get_mut(&id) {
+            *callable.counts.bypasses.entry(reason).or_default() += 1;
+        }
+    });
+}
+
+/// Remembers a call that ran.
+pub fn insert(id: CallableId, signature: &Signature, known: Known, pins: Vec<Py<PyAny>>) {
+    let bytes = match &known {
+        Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
+        Known::Bypass(_) => 0,
+    };
+    let bytes = bytes + pins.len() * size_of::<usize>() + size_of::<Entry>();
+    let entry = Arc::new(Entry { known, _pins: pins, epoch: hook::epoch() });
+    let removed = with(|store| {
+        if let Some(callable) = store.callables.get_mut(&id) {
+            match entry.known {
+                Known::Bypass(reason) => {
+                    *callable.counts.bypasses.entry(reason).or_default() += 1;
+                }
+                _ => callable.counts.misses += 1,
+            }
+            let removed = store.cache.insert(id, signature, entry, bytes);
+            store.evictions += removed.len() as u64;
+            removed
+        } else {
+            // The callable went while it ran.
+            vec![entry]
+        }
+    });
+    drop(removed);
+}
+
+/// Forgets all fragments and starts counting anew.
+#[pyfunction]
+pub fn clear_fragments() {
+    let removed = with(|store| {
+        for callable in store.callables.values_mut() {
+            callable.counts = Counts::default();
+        }
+        store.evictions = 0;
+        store.cache.clear()
+    });
+    drop(removed);
+}
+
+/// The state of the cache, as plain data: totals, and counts of each callable that was called.
+#[pyfunction]
+pub fn fragment_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let (totals, callables) = with(|store| {
+        let bounds = store.cache.bounds();
+        let totals = [
+            ("entries", store.cache.len()),
+            ("bytes", store.cache.bytes()),
+            ("evictions", usize::try_from(store.evictions).unwrap_or(usize::MAX)),
+            ("max_entries", bounds.entries),
+            ("max_entries_per_callable", bounds.per_callable),
+            ("max_bytes", bounds.bytes),
+        ];
+        let callables: Vec<_> = store
+            .callables
+            .iter()
+            .filter(|(_, callable)| {
+                let counts = &callable.counts;
+                counts.hits > 0 || counts.misses > 0 || !counts.bypasses.is_empty()
+            })
+            .map(|(&id, callable)| {
+                (callable.name.clone(), store.cache.len_of(id), callable.counts.clone())
+            })
+            .collect();
+        (totals, callables)
+    });
+    let info = PyDict::new(py);
+    for (name, value) in totals {
+        info.set_item(name, value)?;
+    }
+    let list = PyList::empty(py);
+    for (name, entries, counts) in callables {
+        let bypasses = PyDict::new(py);
+        for (reason, count) in counts.bypasses {
+            bypasses.set_item(reason, count)?;
+        }
+        list.append((&*name, entries, counts.hits, counts.misses, bypasses))?;
+    }
+    info.set_item("callables", list)?;
+    Ok(info)
+}
+
+/// Changes the bounds: entries of one callable, entries in all, bytes in all.
+#[pyfunction]
+pub fn set_fragment_bounds(per_callable: usize, entries: usize, bytes: usize) {
+    let removed = with(|store| {
+        let removed = store.cache.set_bounds(Bounds { per_callable, entries, bytes });
+        store.evictions += removed.len() as u64;
+        removed
+    });
+    drop(removed);
+}

@@ -1,0 +1,258 @@
+//! Functions and jits of jax that are caught while a trace of ours may run.
+//!
+//! A function keeps its identity: its code object is changed for a trampoline with the same
+//! parameters. A jit is caught through its type: without the flag that says that instances have a
+//! call pointer of their own, `CPython` calls the type's `tp_call`, which is ours meanwhile.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple, PyType};
+use pyo3::wrap_pyfunction;
+use rustc_hash::FxHashMap;
+
+use super::super::native::guarded;
+use super::caught::{Layout, Stand, new_caught};
+use super::encode::{is_stable, register_stable};
+use super::site::{Site, call};
+use super::store;
+
+/// A function whose code is changed.
+struct Switched {
+    function: Py<PyAny>,
+    stock: Py<PyAny>,
+    trampoline: Py<PyAny>,
+}
+
+static SWITCHED: Mutex<Vec<Switched>> = Mutex::new(Vec::new());
+
+/// Makes a stand-in for a function of jax. `copy` is the function with the code it has now;
+/// `make_code(stand_in)` returns the code of a trampoline that calls the stand-in.
+///
+/// Raises:
+///     `TypeError`: the code does not fit the function.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // the description of a function's parameters
+#[pyo3(signature = (name, function, copy, make_code, positional, varargs, keywords, varkeywords, reads_prng_settings))]
+pub fn catch_function(
+    name: &str,
+    function: &Bound<'_, PyAny>,
+    copy: &Bound<'_, PyAny>,
+    make_code: &Bound<'_, PyAny>,
+    positional: usize,
+    varargs: bool,
+    keywords: Vec<Py<PyString>>,
+    varkeywords: bool,
+    reads_prng_settings: bool,
+) -> PyResult<()> {
+    let py = function.py();
+    let site = Site { reads_prng_settings, ..Site::pure(name) };
+    let layout = Some(Layout { positional, varargs, keywords, varkeywords });
+    let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
+    let switched = Switched {
+        function: function.clone().unbind(),
+        stock: function.getattr("__code__")?.unbind(),
+        trampoline: make_code.call1((stand_in,))?.unbind(),
+    };
+    register_stable(function);
+    SWITCHED.lock().unwrap_or_else(PoisonError::into_inner).push(switched);
+    Ok(())
+}
+
+/// Lets an object of jax that lives as long as the process be an argument of cached calls.
+#[pyfunction]
+pub fn trust_callable(callable: &Bound<'_, PyAny>) {
+    register_stable(callable);
+}
+
+/// A stand-in for a method of jax's tracer.
+pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let stand = Stand { site: Site::pure(name), original: method.clone().unbind(), layout: None };
+    new_caught(method.py(), stand)
+}
+
+/// How many functions are caught while a trace of ours may run.
+#[pyfunction]
+pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
+    let switched = SWITCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    switched.iter().map(|switched| switched.function.clone_ref(py)).collect()
+}
+
+/// Jits by address, with a weak reference that says when one is gone.
+static JITS: Mutex<Option<FxHashMap<usize, Jit>>> = Mutex::new(None);
+
+struct Jit {
+    site: Arc<Site>,
+    _weakref: Py<PyAny>,
+}
+
+struct JitType {
+    class: *mut ffi::PyTypeObject,
+    call: ffi::ternaryfunc,
+}
+
+// SAFETY: a type that is never freed, and a function.
+unsafe impl Send for JitType {}
+// SAFETY: as above.
+unsafe impl Sync for JitType {}
+
+static JIT_TYPE: PyOnceLock<JitType> = PyOnceLock::new();
+
+/// Notes the type of what `jax.jit` returns.
+///
+/// # Errors
+/// It is not called through a pointer of its own.
+pub fn set_jit_type(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let py = class.py();
+    // SAFETY: a live type.
+    let stock = unsafe { (*class.as_type_ptr()).tp_call };
+    let Some(call) = stock else {
+        return Err(PyTypeError::new_err("the type of jax.jit's result cannot be called"));
+    };
+    let kept = class.clone().unbind();
+    let class = class.as_type_ptr();
+    std::mem::forget(kept);
+    let _ = JIT_TYPE.set(py, JitType { class, call });
+    Ok(())
+}
+
+/// Puts the trampolines in place.
+///
+/// # Errors
+/// Something else has replaced a function's code.
+pub fn on(py: Python<'_>) -> PyResult<()> {
+    let switched = SWITCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    for function in switched.iter() {
+        set_code(py, &function.function, &function.trampoline)?;
+    }
+    if let Some(jit) = JIT_TYPE.get(py) {
+        // SAFETY: a heap type of jax, changed with the interpreter attached.
+        unsafe {
+            (*jit.class).tp_call = Some(call_jit);
+            (*jit.class).tp_flags &= !ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+        }
+    }
+    Ok(())
+}
+
+/// Puts back what was there.
+///
+/// # Errors
+/// `CPython` refuses the code.
+pub fn off(py: Python<'_>) -> PyResult<()> {
+    if let Some(jit) = JIT_TYPE.get(py) {
+        // SAFETY: as in `on`.
+        unsafe {
+            (*jit.class).tp_call = Some(jit.call);
+            (*jit.class).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+        }
+    }
+    let switched = SWITCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    for function in switched.iter() {
+        set_code(py, &function.function, &function.stock)?;
+    }
+    Ok(())
+}
+
+fn set_code(py: Python<'_>, function: &Py<PyAny>, code: &Py<PyAny>) -> PyResult<()> {
+    function.bind(py).setattr(pyo3::intern!(py, "__code__"), code)
+}
+
+/// `tp_call` of the type of jits while a trace of ours may run.
+unsafe extern "C" fn call_jit(
+    slf: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    guarded(std::ptr::null_mut(), |py| {
+        let Some(jit) = JIT_TYPE.get(py) else {
+            return Err(PyTypeError::new_err("jaxide: not a jit"));
+        };
+        // SAFETY: the type's own function, with what CPython passed.
+        let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
+        if !super::super::hook::is_tracing() {
+            return stock().map(Bound::into_ptr);
+        }
+        // SAFETY: CPython passes a tuple, and a dict or null.
+        let (jitted, positional, keywords) = unsafe {
+            (
+                Bound::from_borrowed_ptr(py, slf),
+                Bound::from_borrowed_ptr(py, args).cast_into_unchecked::<PyTuple>(),
+                Bound::from_borrowed_ptr_or_opt(py, kwargs)
+                    .map(|kwargs| kwargs.cast_into_unchecked::<PyDict>()),
+            )
+        };
+        let site = site_of(&jitted)?;
+        let mut all: smallvec::SmallVec<[*mut ffi::PyObject; 8]> =
+            positional.iter_borrowed().map(|arg| arg.as_ptr()).collect();
+        let names = match keywords {
+            Some(keywords) if !keywords.is_empty() => {
+                let names = PyTuple::new(py, keywords.keys())?;
+                all.extend(keywords.iter().map(|(_, value)| value.as_ptr()));
+                Some(names)
+            }
+            _ => None,
+        };
+        let names = names.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
+        call(py, &site, &all, names, stock).map(Bound::into_ptr)
+    })
+}
+
+fn jits<R>(body: impl FnOnce(&mut FxHashMap<usize, Jit>) -> R) -> R {
+    body(JITS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// The site of a jit, made when it is first called.
+fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
+    let address = jitted.as_ptr() as usize;
+    if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
+        return Ok(site);
+    }
+    let py = jitted.py();
+    let name = jitted
+        .getattr_opt("__qualname__")?
+        .map_or_else(|| "<jit>".to_owned(), |name| name.to_string());
+    let revalidates = !is_stable(jitted.as_ptr());
+    let site = Arc::new(Site { revalidates, ..Site::pure(&name) });
+    let id = site.id;
+    let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
+        let jit = jits(|jits| jits.remove(&address));
+        store::forget_callable(id);
+        drop(jit);
+    })?;
+    let weakref = py
+        .import(pyo3::intern!(py, "weakref"))?
+        .getattr(pyo3::intern!(py, "ref"))?
+        .call1((jitted, gone))?
+        .unbind();
+    jits(|jits| jits.insert(address, Jit { site: site.clone(), _weakref: weakref }));
+    Ok(site)
+}
+
+/// Forgets what is known of one jit, whose own caches were cleared.
+#[pyfunction]
+pub fn forget_jit(jitted: &Bound<'_, PyAny>) {
+    let address = jitted.as_ptr() as usize;
+    if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
+        store::forget_entries(site.id);
+    }
+}
+
+/// What `initialize` makes of Python functions of ours.
+pub fn warn_hook(py: Python<'_>) -> PyResult<Bound<'_, PyCFunction>> {
+    wrap_pyfunction!(warn, py)
+}
+
+/// Stands in for `warnings.warn` while something is recorded.
+#[pyfunction]
+#[pyo3(signature = (*args, **kwargs))]
+fn warn<'py>(
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    super::site::note_warning();
+    super::super::hook::stock_warn(args.py())?.call(args, kwargs)
+}
