@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxide import _compat, _core
+from jaxide import _compat, _core, _tracing
 from jaxide._axes import abstract_arguments
 from jaxide._program import Program
 
@@ -42,11 +42,19 @@ def _tracer(
     axis_env: Sequence[tuple[Hashable, int]] | None,
     static_argnames: str | Iterable[str],
     abstracted_axes: Any,
+    return_shape: bool = False,
 ) -> Callable[..., Any]:
-    """A function of example arguments that traces ``fun`` and returns jax's ``Traced``."""
+    """A function of example arguments that traces ``fun``, and returns jax's ``Traced`` or ours."""
     static = _static(static_argnums, static_argnames)
+    plain = not (static_argnames or return_shape or abstracted_axes is not None) and (
+        static_argnums is None or static_argnums == ()
+    )
 
     def traced(*args: Any, **kwargs: Any) -> Any:
+        if plain and _compat.native():
+            with _core.Activation(), _compat.extend_axis_env(axis_env):
+                found = _tracing.trace(fun, args, kwargs)
+                return found or jax.jit(fun, **static).trace(*args, **kwargs)
         jitted = jax.jit(fun, **static)
         if abstracted_axes is not None:
             args = abstract_arguments(fun, abstracted_axes, args, static_argnums, static_argnames)
@@ -89,7 +97,9 @@ def make_jaxpr(
       shapes where ``return_shape`` is true.
     """
     fun = _traceable(fun)
-    traced = _tracer(fun, static_argnums, axis_env, static_argnames, abstracted_axes)
+    traced = _tracer(
+        fun, static_argnums, axis_env, static_argnames, abstracted_axes, return_shape
+    )
 
     @_compat.wraps(fun)
     @_compat.api_boundary

@@ -7,6 +7,7 @@ else is a ``Mismatch``: jaxide then says so once and hands every trace to stock 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -266,6 +267,69 @@ def _interned_aval() -> type:
     return cls
 
 
+@functools.cache
+def private() -> types.SimpleNamespace:
+    """What `_tracing` needs of jax's private functions."""
+    return types.SimpleNamespace(
+        argument_names=_function(
+            "api_util:_non_static_arg_names",
+            "fn_signature args kwargs static_argnums static_argnames",
+        ),
+        array_type=_symbol("array:ArrayImpl"),
+        check_callable=_function("api_util:check_callable", "fun"),
+        check_tracer_leaks=_symbol("config:check_tracer_leaks"),
+        clean_path=_function("linear_util:_clean_keystr_arg_names", "k"),
+        debug_info=_symbol("core:DebugInfo"),
+        debug_key_reuse=_symbol("config:debug_key_reuse"),
+        flat_tree=_optional("tree_util:FlatTree"),
+        flatten_static=_optional(
+            "flattree:flatten_static_argnums_argnames_and_return_various_trees"
+        ),
+        fun_name=_function("util:fun_name", "fun default_name"),
+        fun_signature=_function("api_util:fun_signature", "fun"),
+        fun_sourceinfo=_function("api_util:fun_sourceinfo", "fun"),
+        initial_result_paths=_symbol("core:initial_result_paths"),
+        is_top_level=_is_top_level(),
+        log_elapsed_time=_symbol("dispatch:log_elapsed_time"),
+        quasi_dynamic_index=_optional("pjit:_qdd_cache_index"),
+        quasi_dynamic_update=_optional("pjit:_qdd_cache_update"),
+        shaped_abstractify=_function("core:shaped_abstractify", "x"),
+        shaped_array=_symbol("core:ShapedArray"),
+        single_device_sharding=_symbol("sharding_impls:SingleDeviceSharding"),
+        trace_event=_symbol("dispatch:JAXPR_TRACE_EVENT"),
+        trace_to_jaxpr=_symbol("interpreters.partial_eval:trace_to_jaxpr"),
+        tracer=_symbol("core:Tracer"),
+        typeof=_symbol("core:typeof"),
+    )
+
+
+def flatten_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """jax's ``FlatTree`` of the arguments of a jit, and their tree as a trace reports it."""
+    jax = private()
+    if jax.flatten_static is not None:
+        leaves, _, tree = jax.flatten_static(args, kwargs, (), ())
+        return leaves, tree
+    leaves = jax.flat_tree.flatten_static_argnums_argnames(args, kwargs, (), ())
+    return leaves, leaves.tree_without_statics
+
+
+def quasi_dynamic_state(fun: Any, avals: Any) -> tuple[Any, ...]:
+    """What jax before 0.11 adds to the key of a trace for types with quasi-dynamic data."""
+    index = private().quasi_dynamic_index
+    return () if index is None else (index(fun, avals.vals),)
+
+
+def note_quasi_dynamic_state(fun: Any, avals: Any, state: tuple[Any, ...]) -> None:
+    """Records, as jax before 0.11 does, that a trace captured nothing with quasi-dynamic data."""
+    if state:
+        private().quasi_dynamic_update(fun, avals.vals, *state, [], [])
+
+
+def _is_top_level() -> Callable[[], bool]:
+    """The function that says whether no trace is running."""
+    return _optional("core:trace_ctx.is_top_level") or _symbol("core:trace_state_clean")
+
+
 def _jit_type() -> type:
     """The type of what ``jax.jit`` returns."""
     return type(jax.jit(lambda: None))
@@ -369,6 +433,7 @@ def _register(tracer: type, trace: type, jaxpr: type) -> None:
 def native() -> bool:
     """Whether the native trace runs; where it does not, one warning has said why."""
     try:
+        private()
         namespace = _load()
         types_ = _core.initialize(namespace, _trampoline)
         _register(*types_)
@@ -396,7 +461,7 @@ def wraps(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callab
 
 def extend_axis_env(axis_env: Any) -> Any:
     """A context with named axes, as ``jax.make_jaxpr(axis_env=...)`` sets up."""
-    return _symbol("core:extend_axis_env_nd")(axis_env or [])
+    return _symbol("core:extend_axis_env_nd")(axis_env) if axis_env else contextlib.nullcontext()
 
 
 def _closed_jaxpr_type() -> Any:
@@ -406,7 +471,7 @@ def _closed_jaxpr_type() -> Any:
 
 def closed_jaxpr(traced: Any) -> Any:
     """The closed jaxpr of ``jit(f).trace(...)``, captured tracers as constants again."""
-    jaxpr, consts = traced.jaxpr, traced._consts
+    jaxpr, consts = traced.jaxpr, getattr(traced, "_consts", None)
     if not consts:
         return jaxpr
     if _closed_jaxpr_type() is _symbol("core:Jaxpr"):

@@ -94,6 +94,8 @@ pub struct Side {
     /// Equal name stacks share one object; keyed by typed hash.
     name_stacks: FxHashMap<u64, SmallVec<[ForeignId; 1]>>,
     name_stack_by_pointer: FxHashMap<usize, ForeignId>,
+    /// The empty name stack that was seen last.
+    empty_name_stack: Option<Object>,
 }
 
 fn address(object: &Bound<'_, PyAny>) -> usize {
@@ -345,9 +347,13 @@ impl Side {
         if let Some(&id) = self.name_stack_by_pointer.get(&address(name_stack)) {
             return Ok(Some(id));
         }
+        if self.empty_name_stack.as_ref().is_some_and(|empty| empty.is(name_stack)) {
+            return Ok(None);
+        }
         let py = name_stack.py();
         let scopes = name_stack.getattr(pyo3::intern!(py, "stack"))?;
         if scopes.len()? == 0 {
+            self.empty_name_stack = Some(name_stack.clone().unbind());
             return Ok(None);
         }
         let hash = typed_hash(&scopes);
@@ -457,6 +463,7 @@ impl Side {
         self.tracebacks = FxHashMap::default();
         self.name_stacks = FxHashMap::default();
         self.name_stack_by_pointer = FxHashMap::default();
+        self.empty_name_stack = None;
         self.handles.shrink_to_fit();
     }
 

@@ -141,14 +141,11 @@ fn configuration(
     if hook::checks_leaks() {
         return Err(LEAK_CHECK);
     }
-    let context = match Context::current(py, jax) {
-        Ok(context) => context,
+    let number = match Context::current_number(py, jax) {
+        Ok((_, true)) => return Err(FOLDS_EAGERLY),
+        Ok((number, false)) => u64::from(number),
         Err(error) => return Ok(Err(error)),
     };
-    if context.eager_folding {
-        return Err(FOLDS_EAGERLY);
-    }
-    let number = u64::from(context.number);
     if !site.reads_prng_settings {
         return Ok(Ok(number));
     }

@@ -4,7 +4,7 @@
 //! parameters. A jit is caught through its type: without the flag that says that instances have a
 //! call pointer of their own, `CPython` calls the type's `tp_call`, which is ours meanwhile.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -27,7 +27,16 @@ struct Switched {
     trampoline: Py<PyAny>,
 }
 
-static SWITCHED: Mutex<Vec<Switched>> = Mutex::new(Vec::new());
+struct Switches {
+    functions: Vec<Switched>,
+    on: bool,
+}
+
+static SWITCHES: Mutex<Switches> = Mutex::new(Switches { functions: Vec::new(), on: false });
+
+fn switches() -> MutexGuard<'static, Switches> {
+    SWITCHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Makes a stand-in for a function of jax. `copy` is the function with the code it has now;
 /// `make_code(stand_in)` returns the code of a trampoline that calls the stand-in.
@@ -52,13 +61,23 @@ pub fn catch_function(
     let site = Site { reads_prng_settings, ..Site::pure(name) };
     let layout = Some(Layout { positional, varargs, keywords, varkeywords });
     let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
+    let stock = function.getattr("__code__")?;
+    let trampoline = make_code.call1((stand_in,))?;
+    let is_function = function.get_type_ptr() == &raw mut ffi::PyFunction_Type;
+    if !is_function || !trampoline.getattr("co_freevars")?.eq(stock.getattr("co_freevars")?)? {
+        return Err(PyTypeError::new_err(format!("no trampoline fits {}", function.repr()?)));
+    }
+    register_stable(function);
     let switched = Switched {
         function: function.clone().unbind(),
-        stock: function.getattr("__code__")?.unbind(),
-        trampoline: make_code.call1((stand_in,))?.unbind(),
+        stock: stock.unbind(),
+        trampoline: trampoline.unbind(),
     };
-    register_stable(function);
-    SWITCHED.lock().unwrap_or_else(PoisonError::into_inner).push(switched);
+    let mut switches = switches();
+    if switches.on {
+        set_code(py, &switched.function, &switched.trampoline, true)?;
+    }
+    switches.functions.push(switched);
     Ok(())
 }
 
@@ -77,8 +96,7 @@ pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bou
 /// How many functions are caught while a trace of ours may run.
 #[pyfunction]
 pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
-    let switched = SWITCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    switched.iter().map(|switched| switched.function.clone_ref(py)).collect()
+    switches().functions.iter().map(|switched| switched.function.clone_ref(py)).collect()
 }
 
 /// Jits by address, with a weak reference that says when one is gone.
@@ -124,9 +142,11 @@ pub fn set_jit_type(class: &Bound<'_, PyType>) -> PyResult<()> {
 /// # Errors
 /// Something else has replaced a function's code.
 pub fn on(py: Python<'_>) -> PyResult<()> {
-    let switched = SWITCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    for function in switched.iter() {
-        set_code(py, &function.function, &function.trampoline)?;
+    let mut switches = switches();
+    switches.on = true;
+    let keeps_versions = py.version_info() >= (3, 13);
+    for function in &switches.functions {
+        set_code(py, &function.function, &function.trampoline, keeps_versions)?;
     }
     if let Some(jit) = JIT_TYPE.get(py) {
         // SAFETY: a heap type of jax, changed with the interpreter attached.
@@ -150,16 +170,41 @@ pub fn off(py: Python<'_>) -> PyResult<()> {
             (*jit.class).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
         }
     }
-    let switched = SWITCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    for function in switched.iter() {
-        set_code(py, &function.function, &function.stock)?;
+    let mut switches = switches();
+    switches.on = false;
+    let keeps_versions = py.version_info() >= (3, 13);
+    for function in &switches.functions {
+        set_code(py, &function.function, &function.stock, keeps_versions)?;
     }
     Ok(())
 }
 
-fn set_code(py: Python<'_>, function: &Py<PyAny>, code: &Py<PyAny>) -> PyResult<()> {
-    function.bind(py).setattr(pyo3::intern!(py, "__code__"), code)
+/// `function.__code__ = code`, for hundreds of functions at a time.
+///
+/// `CPython` specializes calls by a function's version and checks nothing else: a function without
+/// one has to be looked at again.
+/// From 3.13 on the interpreter keeps a table of versions, so there it changes the code itself.
+fn set_code(
+    py: Python<'_>,
+    function: &Py<PyAny>,
+    code: &Py<PyAny>,
+    keeps_versions: bool,
+) -> PyResult<()> {
+    if keeps_versions {
+        return function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
+    }
+    let function: *mut ffi::PyFunctionObject = function.as_ptr().cast();
+    // SAFETY: `catch_function` checked that it is a function, and that both codes have as many free
+    // variables as its closure. The old code is dropped last.
+    unsafe {
+        let code = code.clone_ref(py).into_ptr();
+        let old = std::mem::replace(&mut (*function).func_code, code);
+        (*function).func_version = 0;
+        ffi::Py_DECREF(old);
+    }
+    Ok(())
 }
+
 
 /// `tp_call` of the type of jits while a trace of ours may run.
 unsafe extern "C" fn call_jit(
