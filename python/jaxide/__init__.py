@@ -6,7 +6,14 @@ from jaxide import _compat as _compat
 from jaxide._api import from_jaxpr as from_jaxpr
 from jaxide._api import make_jaxpr as make_jaxpr
 from jaxide._api import trace as trace
+from jaxide._cache import CacheInfo as CacheInfo
+from jaxide._cache import CallableInfo as CallableInfo
+from jaxide._cache import cache_info as cache_info
+from jaxide._cache import clear_caches as clear_caches
 from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
+from jaxide._install import accelerated as accelerated
+from jaxide._install import install as install
+from jaxide._install import uninstall as uninstall
 from jaxide._program import Program as Program
 
 __version__ = _version("jaxide")

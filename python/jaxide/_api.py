@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxide import _compat, _core, _tracing
+from jaxide import _compat, _core, _sites, _tracing
 from jaxide._axes import abstract_arguments
 from jaxide._program import Program
 
@@ -51,6 +51,7 @@ def _tracer(
     )
 
     def traced(*args: Any, **kwargs: Any) -> Any:
+        _sites.catch_new()
         if plain and _compat.native():
             with _core.Activation(), _compat.extend_axis_env(axis_env):
                 found = _tracing.trace(fun, args, kwargs)

@@ -193,6 +193,7 @@ def _load() -> types.SimpleNamespace:
         aval_qdd_type=_optional(f"{core}:AvalQDD"),
         mutable_qdd_type=_optional(f"{core}:MutableQuasiDynamicData"),
         trace_state=_symbol(f"{core}:trace_state_strong_ref"),
+        weak_trace_state=_symbol(f"{core}:trace_state"),
         set_trace=_function(f"{core}:trace_ctx.set_trace", "trace"),
         binding_trace=_binding_trace(),
         eval_trace=_symbol(f"{core}:eval_trace"),
@@ -203,11 +204,21 @@ def _load() -> types.SimpleNamespace:
         eager_constant_folding=_symbol("config:eager_constant_folding"),
         current_eqn_context=_symbol(f"{core}:current_jaxpr_eqn_context"),
         array_methods=tuple(_symbol("numpy.array_methods:_array_methods")),
-        prng_settings=tuple(
+        other_settings=tuple(
             _symbol(f"config:{name}")
-            for name in ("default_prng_impl", "enable_custom_prng", "legacy_prng_key")
+            for name in (
+                "default_prng_impl",
+                "enable_custom_prng",
+                "legacy_prng_key",
+                "enable_checks",
+                "debug_nans",
+                "debug_infs",
+                "jax_platforms",
+                "disable_vmap_shmap_error",
+            )
         ),
         check_tracer_leaks=_symbol("config:check_tracer_leaks"),
+        no_tracing=_symbol("config:no_tracing"),
         warnings=warnings,
         canonicalize_value=_symbol("dtypes:canonicalize_value"),
         typeof_fn=_symbol(f"{core}:typeof"),
@@ -245,6 +256,7 @@ def _load() -> types.SimpleNamespace:
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
+        stock_evict=_sites.copy_function(_function("pjit:jit_evict_fn", "self")),
         stock_inline=_sites.copy_function(_function(_INLINE, "trace src jaxpr consts *arg_tracers")),
         primitive_bind_with_trace=_symbol(f"{core}:Primitive.bind_with_trace"),
         primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
@@ -337,7 +349,10 @@ def _jit_type() -> type:
 
 def _catch() -> None:
     """Catches the functions of jax whose calls are remembered."""
-    _sites.catch_loaded(_jit_type(), (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc))
+    scalar = type(jax.numpy.float32)
+    trusted = (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
+    _sites.catch_loaded(_jit_type(), trusted)
+    _sites.catch(scalar.__call__, "jax.numpy scalar type")
     _sites.catch(_function("numpy.ufunc_api:ufunc.__call__", "self *args out where"), "ufunc")
     _sites.catch(
         _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs"), "custom_jvp"
@@ -371,9 +386,15 @@ def _inline_template(trace: Any, src: Any, jaxpr: Any, consts: Any, *arg_tracers
     return hook(trace, src, jaxpr, consts, arg_tracers)
 
 
+def _evict_template(self: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(self)
+
+
 def _hooked(name: str) -> tuple[Any, Any]:
     """A function of jax that the core steps into, and how it is to call the core."""
     return {
+        "evict": (_function("pjit:jit_evict_fn", "self"), _evict_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
     }[name]
@@ -389,7 +410,7 @@ def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeTyp
     code = template.__code__
     return function, code.replace(
         co_consts=tuple(hook if constant == _HOOK else constant for constant in code.co_consts),
-        co_filename=own.co_filename,
+        co_filename=_sites.TRAMPOLINE_FILE,
         co_firstlineno=own.co_firstlineno,
         co_name=own.co_name,
         co_qualname=own.co_qualname,

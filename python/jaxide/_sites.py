@@ -8,6 +8,8 @@ an equal call appended before, or calls a copy of the function with the original
 from __future__ import annotations
 
 import functools
+import inspect
+import pathlib
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -41,10 +43,11 @@ _STATEFUL = {
     "savez",
 }
 
-# Modules whose functions read the settings of random numbers.
-_RANDOM = ("jax.random", "jax.nn.initializers")
-
 _caught: set[int] = set()
+
+# What `catch_new` was told to catch, and how many modules there were when it last looked.
+_types: tuple[type, tuple[type, ...]] | None = None
+_modules_seen = 0
 
 
 def _loaded() -> Iterator[types.ModuleType]:
@@ -56,28 +59,37 @@ def _loaded() -> Iterator[types.ModuleType]:
 
 
 def catch_loaded(jit_type: type, callable_types: tuple[type, ...]) -> None:
-    """Catches the public functions of the modules that were imported since the last time.
+    """Catches the public functions of the modules that are imported, and later by `catch_new`.
 
     Args:
       jit_type: the type of what ``jax.jit`` returns, whose instances are caught by the core.
       callable_types: other types whose instances at module level live as long as the module.
     """
+    global _types
+    _types = (jit_type, callable_types)
+    catch_new()
+
+
+def catch_new() -> None:
+    """Catches the public functions of the modules that were imported since the last time."""
+    global _modules_seen
+    if _types is None or len(sys.modules) == _modules_seen:
+        return
+    _modules_seen = len(sys.modules)
+    jit_type, callable_types = _types
     for module in _loaded():
         for name, value in vars(module).items():
             if name.startswith("_") or id(value) in _caught:
                 continue
             if isinstance(value, types.FunctionType):
                 if name not in _STATEFUL:
-                    random = module.__name__ in _RANDOM
-                    catch(value, f"{module.__name__}.{name}", reads_prng_settings=random)
+                    catch(value, f"{module.__name__}.{name}")
             elif isinstance(value, (jit_type, *callable_types)):
                 _caught.add(id(value))
                 _core.trust_callable(value)
 
 
-def catch(
-    function: types.FunctionType, name: str, *, reads_prng_settings: bool = False
-) -> None:
+def catch(function: types.FunctionType, name: str) -> None:
     """Catches one function, for as long as the process lives."""
     if id(function) in _caught:
         return
@@ -91,10 +103,9 @@ def catch(
         copy,
         functools.partial(_trampoline, code),
         code.co_argcount,
-        bool(code.co_flags & 0x04),
+        bool(code.co_flags & inspect.CO_VARARGS),
         list(keywords),
-        bool(code.co_flags & 0x08),
-        reads_prng_settings,
+        bool(code.co_flags & inspect.CO_VARKEYWORDS),
     )
 
 
@@ -114,14 +125,20 @@ def copy_function(function: types.FunctionType) -> types.FunctionType:
 
 _HOOK = "jaxide: the hook goes here"
 
+# A trampoline is one more frame between a function of jax and its caller. CPython does not count the
+# frames of its own import system, which it knows by these words in their file name, where a warning
+# says how many callers up it belongs; and jax hides frames of this folder.
+TRAMPOLINE_FILE = str(pathlib.Path(__file__).parent / "_importlib_bootstrap_trampoline")
+
 
 def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
     """Code with the parameters of ``code`` that passes them to ``hook``."""
     template = _template(
         code.co_argcount,
         code.co_kwonlyargcount,
-        bool(code.co_flags & 0x04),
-        bool(code.co_flags & 0x08),
+        bool(code.co_flags & inspect.CO_VARARGS),
+        bool(code.co_flags & inspect.CO_VARKEYWORDS),
+        len(code.co_freevars),
     )
     parameters = len(template.co_varnames) - 1
     return template.replace(
@@ -129,7 +146,7 @@ def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         co_varnames=(*code.co_varnames[:parameters], "hook"),
         co_posonlyargcount=code.co_posonlyargcount,
         co_freevars=code.co_freevars,
-        co_filename=code.co_filename,
+        co_filename=TRAMPOLINE_FILE,
         co_firstlineno=code.co_firstlineno,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
@@ -137,8 +154,10 @@ def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
 
 
 @functools.cache
-def _template(positional: int, keywords: int, varargs: bool, varkeywords: bool) -> types.CodeType:
-    """Code of a function with that many parameters, by position only, that calls a constant."""
+def _template(
+    positional: int, keywords: int, varargs: bool, varkeywords: bool, free: int
+) -> types.CodeType:
+    """Code of a function with that many parameters and free variables that calls a constant."""
     names = [f"p{i}" for i in range(positional)]
     keyword_names = [f"k{i}" for i in range(keywords)]
     parameters = list(names)
@@ -153,11 +172,17 @@ def _template(positional: int, keywords: int, varargs: bool, varkeywords: bool) 
     if varkeywords:
         parameters.append("**kwargs")
         passed.append("kwargs")
+    cells = [f"c{i}" for i in range(free)]
+    # The closure stays the function's own: code that does not take it over leaves holes where
+    # debuggers look for its values.
     source = (
-        f"def template({', '.join(parameters)}):\n"
-        f"    hook = {_HOOK!r}\n"
-        f"    return hook({', '.join(passed)})\n"
+        f"def outer({', '.join(cells)}):\n"
+        f"    def template({', '.join(parameters)}):\n"
+        f"        hook = {_HOOK!r}\n"
+        f"        return hook({', '.join(passed)})\n"
+        f"        {', '.join(cells) or 'pass'}\n"
+        f"    return template\n"
     )
     namespace: dict[str, Any] = {}
     exec(source, namespace)
-    return namespace["template"].__code__
+    return namespace["outer"](*cells).__code__

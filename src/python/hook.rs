@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -27,22 +27,15 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Every thread is active.
-static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// Traces are checked for leaks, for which jax switches its own caches off.
-static CHECKS_LEAKS: AtomicBool = AtomicBool::new(false);
+/// How many activations of all threads there are.
+static PROCESS: AtomicUsize = AtomicUsize::new(0);
 /// How many programs were begun that are not part of another.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 /// Whether traces of this thread are ours.
 #[inline]
 pub fn is_tracing() -> bool {
-    DEPTH.get() > 0 || INSTALLED.load(Ordering::Relaxed)
-}
-
-/// Whether `jax.checking_leaks` was on when the last trace began.
-pub fn checks_leaks() -> bool {
-    CHECKS_LEAKS.load(Ordering::Relaxed)
+    DEPTH.get() > 0 || PROCESS.load(Ordering::Relaxed) > 0
 }
 
 /// Grows with each program that is not part of another.
@@ -51,17 +44,10 @@ pub fn epoch() -> u64 {
 }
 
 /// Takes note of a trace that begins.
-///
-/// # Errors
-/// The setting cannot be read.
-pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = parent.py();
+pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) {
     if parent.is(&jax.eval_trace) {
         EPOCH.fetch_add(1, Ordering::Relaxed);
     }
-    let checks = jax.check_tracer_leaks.bind(py).getattr(pyo3::intern!(py, "value"))?;
-    CHECKS_LEAKS.store(checks.is_truthy()?, Ordering::Relaxed);
-    Ok(())
 }
 
 /// How many calls are being recorded, and the `warnings.warn` that was there before.
@@ -171,10 +157,16 @@ pub fn initialize<'py>(
     let jax = jax(py)?;
     let hooked = vec![
         Hooked::new(make_trampoline, "bind", wrap_pyfunction!(super::bind::bind, py)?)?,
+        Hooked::new(
+            make_trampoline,
+            "evict",
+            wrap_pyfunction!(super::expand::switch::evict_jit, py)?,
+        )?,
         Hooked::new(make_trampoline, "inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?)?,
     ];
     let _ = HOOKED.set(py, hooked);
     super::expand::switch::set_jit_type(jax.jit_type.bind(py))?;
+    super::epoch::initialize(py, jax)?;
     Ok((
         tracer_type(py, jax)?.clone(),
         trace_type(py, jax)?.clone(),
@@ -182,16 +174,19 @@ pub fn initialize<'py>(
     ))
 }
 
-/// A context manager: traces that this thread starts inside are recorded by jaxide.
+/// A context manager: traces that start inside are recorded by jaxide; those of this thread, or of
+/// the whole process.
 #[pyclass(module = "jaxide._core", frozen)]
-pub struct Activation;
+pub struct Activation {
+    process: bool,
+}
 
 #[pymethods]
-#[allow(clippy::unused_self)] // the activation is the thread's, not the object's
 impl Activation {
     #[new]
-    fn new() -> Self {
-        Self
+    #[pyo3(signature = (*, process = false))]
+    fn new(process: bool) -> Self {
+        Self { process }
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
@@ -201,7 +196,11 @@ impl Activation {
             switch_on(py, jax)?;
         }
         *active += 1;
-        DEPTH.set(DEPTH.get() + 1);
+        if self.process {
+            PROCESS.fetch_add(1, Ordering::Relaxed);
+        } else {
+            DEPTH.set(DEPTH.get() + 1);
+        }
         Ok(())
     }
 
@@ -209,10 +208,15 @@ impl Activation {
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyAny>) -> PyResult<()> {
         let jax = jax(py)?;
         let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
-        if *active == 0 || DEPTH.get() == 0 {
+        let entered = if self.process { PROCESS.load(Ordering::Relaxed) } else { DEPTH.get() };
+        if *active == 0 || entered == 0 {
             return Err(PyRuntimeError::new_err("jaxide: left an activation that was not entered"));
         }
-        DEPTH.set(DEPTH.get() - 1);
+        if self.process {
+            PROCESS.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            DEPTH.set(DEPTH.get() - 1);
+        }
         *active -= 1;
         if *active == 0 {
             switch_off(py, jax)?;
@@ -249,11 +253,14 @@ fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             (*class).tp_new = Some(new_trace);
         }
     }
+    super::epoch::on(py, jax);
     super::expand::switch::on(py)
 }
 
 fn switch_off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    super::expand::now::forget();
     super::expand::switch::off(py)?;
+    super::epoch::off(py, jax);
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
     // SAFETY: as in `switch_on`; the value stored is the function pointer that was there.
     unsafe {

@@ -69,6 +69,8 @@ jax_objects! {
 
     /// The tracing trace of this thread, as `.value`.
     trace_state: PyAny,
+    /// The weak reference to it that is part of jax's cache keys.
+    weak_trace_state: PyAny,
     /// `core.trace_ctx.set_trace`.
     set_trace: PyAny,
     /// What `Primitive.bind` makes current while a rule runs (`core.eval_trace` or `None`).
@@ -87,10 +89,10 @@ jax_objects! {
 
     /// Names of the methods of arrays that append equations.
     array_methods: PyTuple,
-    /// Settings of random numbers that are not part of the config context, each as `.value`.
-    prng_settings: PyTuple,
-    /// `config.check_tracer_leaks`.
+    /// Settings that functions read and that are not part of the config context.
+    other_settings: PyTuple,
     check_tracer_leaks: PyAny,
+    no_tracing: PyAny,
     /// The module `warnings`.
     warnings: PyAny,
 
@@ -125,6 +127,8 @@ jax_objects! {
     uncached_primitives: PySet,
     /// `Primitive.bind`, as a function object of its own.
     stock_bind: PyAny,
+    /// What `clear_cache` of a jit is, likewise.
+    stock_evict: PyAny,
     /// `partial_eval.inline_jaxpr_into_trace`, likewise.
     stock_inline: PyAny,
     primitive_bind_with_trace: PyAny,
@@ -215,24 +219,24 @@ impl Slots {
     }
 }
 
-/// Settings of random numbers that were seen; the position is the number.
-static PRNG_SETTINGS: Mutex<Vec<Py<PyTuple>>> = Mutex::new(Vec::new());
+/// Values of the other settings that were seen; the position is the number.
+static OTHER_SETTINGS: Mutex<Vec<Py<PyTuple>>> = Mutex::new(Vec::new());
 
 impl Jax {
-    /// A number for the settings of random numbers as they are now.
+    /// A number for the settings that are not part of the config context, as they are now.
     ///
     /// # Errors
     /// A setting cannot be read or compared.
-    pub fn prng_settings_number(&self, py: Python<'_>) -> PyResult<u32> {
+    pub fn other_settings_number(&self, py: Python<'_>) -> PyResult<u32> {
         let values: Vec<_> = self
-            .prng_settings
+            .other_settings
             .bind(py)
             .iter()
             .map(|setting| setting.getattr(intern!(py, "value")))
             .collect::<PyResult<_>>()?;
         let values = PyTuple::new(py, values)?;
         let known: Vec<Py<PyTuple>> = {
-            let seen = PRNG_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = OTHER_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
             seen.iter().map(|values| values.clone_ref(py)).collect()
         };
         for (number, seen) in known.iter().enumerate() {
@@ -240,7 +244,7 @@ impl Jax {
                 return Ok(u32::try_from(number)?);
             }
         }
-        let mut seen = PRNG_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = OTHER_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
         seen.push(values.unbind());
         Ok(u32::try_from(seen.len() - 1)?)
     }

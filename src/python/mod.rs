@@ -13,6 +13,7 @@
 //! memo.rs      abstract evaluation remembered by (primitive, avals, params, config context)
 //! bind.rs      `Primitive.bind` while a trace of ours is current
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
+//! epoch.rs     noticing that jax's state may have changed
 //! expand/      what library functions append, remembered and replayed
 //! hook.rs      switching the interposition on and off
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
@@ -20,6 +21,7 @@
 
 mod bind;
 mod convert;
+mod epoch;
 mod expand;
 mod frame;
 mod graph;
@@ -43,7 +45,7 @@ mod _core {
     #[pymodule_export]
     use super::expand::store::{clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
-    use super::expand::switch::{catch_function, caught_functions, forget_jit, trust_callable};
+    use super::expand::switch::{catch_function, caught_functions, trust_callable};
     #[pymodule_export]
     use super::graph::{Graph, graph_of};
     #[pymodule_export]

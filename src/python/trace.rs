@@ -96,7 +96,7 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
     let weakref =
         py.import(intern!(py, "weakref"))?.getattr(intern!(py, "ref"))?.call1((trace,))?;
     let parent = args.get(1, "parent_trace")?.unwrap_or_else(none);
-    super::hook::trace_begins(jax, &parent)?;
+    super::hook::trace_begins(jax, &parent);
     let slots = &jax.slots;
     // SAFETY: our type has jax's slots.
     unsafe {
@@ -372,6 +372,7 @@ pub fn constant_value<'py>(
 fn invalidate<'py>(trace: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<'py, PyAny>> {
     let py = trace.py();
     let frame = own_frame(jax(py)?, trace)?;
+    super::expand::now::forget();
     frame.call_method0(intern!(py, "invalidate"))
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Signature, Tag};
@@ -49,6 +49,8 @@ pub struct Call {
     pub traced: SmallVec<[Traced; 8]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive.
     pub pins: SmallVec<[*mut ffi::PyObject; 16]>,
+    /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
+    pub finite_float: bool,
 }
 
 /// Functions of jax that live as long as the process.
@@ -74,6 +76,8 @@ struct Encoder<'a, 'py> {
     jax: &'a Jax,
     trace: *mut ffi::PyObject,
     call: Call,
+    /// The first position of each traced value, where there are many.
+    first: FxHashMap<Var, usize>,
 }
 
 /// Encodes a call in a configuration, named by a number: positional arguments, then named ones.
@@ -89,8 +93,9 @@ pub fn encode(
         signature: Signature::new(configuration),
         traced: SmallVec::new(),
         pins: SmallVec::new(),
+        finite_float: false,
     };
-    let mut encoder = Encoder { py, jax, trace, call };
+    let mut encoder = Encoder { py, jax, trace, call, first: FxHashMap::default() };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -143,8 +148,10 @@ impl Encoder<'_, '_> {
                 return Ok(());
             }
             if class == &raw mut ffi::PyFloat_Type {
+                let float = ffi::PyFloat_AS_DOUBLE(value);
+                self.call.finite_float |= float.is_finite();
                 self.call.signature.tag(Tag::Float, 0);
-                self.call.signature.word(ffi::PyFloat_AS_DOUBLE(value).to_bits());
+                self.call.signature.word(float.to_bits());
                 return Ok(());
             }
             if class == &raw mut ffi::PyUnicode_Type {
@@ -162,18 +169,18 @@ impl Encoder<'_, '_> {
         }
         // The same value twice is another call than two values of one type.
         let position = self.call.traced.len();
-        let first = if position < 32 {
+        let first = if position < 16 {
             self.call.traced.iter().position(|traced| traced.var == var).unwrap_or(position)
         } else {
-            position
+            if self.first.is_empty() {
+                for (position, traced) in self.call.traced.iter().enumerate() {
+                    self.first.entry(traced.var).or_insert(position);
+                }
+            }
+            *self.first.entry(var).or_insert(position)
         };
         self.call.signature.tag(Tag::Traced, first);
         self.call.signature.word(aval as u64);
-        if position >= 32 {
-            // Too many to compare with each other: the variables tell, relative to the first.
-            let base = self.call.traced[0].var.as_u32();
-            self.call.signature.word(u64::from(var.as_u32().wrapping_sub(base)));
-        }
         self.call.pins.push(aval);
         self.call.traced.push(Traced { object, var });
         Ok(())
@@ -310,6 +317,16 @@ impl Encoder<'_, '_> {
             unsafe { ffi::Py_TYPE(class.cast()) },
             &known.enum_meta,
         );
+        if is_class {
+            let as_class: *mut ffi::PyTypeObject = value.cast();
+            // SAFETY: a type. One made in Python can change, so what it says of itself is no key.
+            let fixed = unsafe { (*as_class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 }
+                || subtype(as_class, &known.numpy_scalar)
+                || is_stable(value);
+            if !fixed {
+                return Err(UNKNOWN_OBJECT);
+            }
+        }
         if is_class || enum_class || subtype(class, &known.dtype) {
             self.identity(value);
             return Ok(());
@@ -363,6 +380,7 @@ impl Encoder<'_, '_> {
                 return Err(LARGE_VALUE);
             }
         }
+        self.call.finite_float = true;
         self.call.pins.push(class.cast());
         Ok(())
     }

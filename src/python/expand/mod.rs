@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! encode.rs    the arguments of a call as a signature
+//! now.rs       the trace, the configuration and the source info at the moment of a call
 //! record.rs    what a call appended, as a fragment with its Python objects
 //! result.rs    what a call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
@@ -14,6 +15,7 @@
 
 pub mod caught;
 pub mod encode;
+pub mod now;
 pub mod operators;
 pub mod record;
 pub mod replay;

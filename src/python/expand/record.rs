@@ -19,6 +19,8 @@ pub const HIGH_TYPE: Reason = "high-level type";
 pub const OTHER_SCOPE: Reason = "name scope that is not below the caller's";
 pub const NEW_OBJECTS: Reason = "new objects at each call";
 
+pub const OVERFLOW: Reason = "literal that overflowed";
+
 /// The Python objects of one equation.
 pub struct EquationObjects {
     pub primitive: Py<PyAny>,
@@ -56,6 +58,11 @@ struct Tables<'py> {
     const_rows: FxHashMap<Var, u32>,
     scopes: Vec<Option<Py<PyAny>>>,
     scope_rows: FxHashMap<usize, u32>,
+}
+
+fn is_infinite(literal: &Bound<'_, PyAny>) -> bool {
+    let value = literal.getattr("val").and_then(|val| val.call_method0("__float__"));
+    value.and_then(|value| value.extract::<f64>()).is_ok_and(f64::is_infinite)
 }
 
 fn row(len: usize) -> u32 {
@@ -106,6 +113,9 @@ pub fn record<'py>(
             operands.push(match atom.kind() {
                 AtomKind::Literal(id) => {
                     let literal = side.object(py, builder.literal_data(id).object);
+                    if call.finite_float && is_infinite(&literal) {
+                        return Err(OVERFLOW);
+                    }
                     tables.literals.push(literal.unbind());
                     Operand::Literal(row(tables.literals.len() - 1))
                 }

@@ -15,6 +15,7 @@ use super::super::jax::Jax;
 use super::super::source::SourceRef;
 use super::super::tracer::new_tracer;
 use super::encode::Call;
+use super::now::Now;
 use super::record::Recorded;
 use super::result::Recipe;
 
@@ -24,18 +25,18 @@ use super::result::Recipe;
 /// The program cannot grow.
 pub fn replay<'py>(
     jax: &Jax,
-    trace: &Bound<'py, PyAny>,
-    frame: &Bound<'py, Frame>,
+    now: &Now<'py>,
     call: &Call,
     recorded: &Recorded,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let (trace, frame) = (&now.trace, &now.frame);
     let py = trace.py();
     if recorded.equations.is_empty()
         && let Recipe::Object(object) = &recorded.recipe
     {
         return Ok(object.bind(py).clone());
     }
-    let base = SourceRef::current(py, jax)?;
+    let base = now.source(jax)?;
     let mut scopes: SmallVec<[SourceRef<'py>; 2]> = SmallVec::new();
     for scope in &recorded.scopes {
         scopes.push(match scope {

@@ -45,7 +45,6 @@ fn switches() -> MutexGuard<'static, Switches> {
 ///     `TypeError`: the code does not fit the function.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // the description of a function's parameters
-#[pyo3(signature = (name, function, copy, make_code, positional, varargs, keywords, varkeywords, reads_prng_settings))]
 pub fn catch_function(
     name: &str,
     function: &Bound<'_, PyAny>,
@@ -55,10 +54,9 @@ pub fn catch_function(
     varargs: bool,
     keywords: Vec<Py<PyString>>,
     varkeywords: bool,
-    reads_prng_settings: bool,
 ) -> PyResult<()> {
     let py = function.py();
-    let site = Site { reads_prng_settings, ..Site::pure(name) };
+    let site = Site::pure(name);
     let layout = Some(Layout { positional, varargs, keywords, varkeywords });
     let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
     let stock = function.getattr("__code__")?;
@@ -205,7 +203,6 @@ fn set_code(
     Ok(())
 }
 
-
 /// `tp_call` of the type of jits while a trace of ours may run.
 unsafe extern "C" fn call_jit(
     slf: *mut ffi::PyObject,
@@ -277,13 +274,15 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     Ok(site)
 }
 
-/// Forgets what is known of one jit, whose own caches were cleared.
+/// Stands in for `clear_cache` of a jit, which forgets its program.
 #[pyfunction]
-pub fn forget_jit(jitted: &Bound<'_, PyAny>) {
+pub fn evict_jit<'py>(jitted: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let address = jitted.as_ptr() as usize;
     if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
         store::forget_entries(site.id);
     }
+    let py = jitted.py();
+    super::super::jax::jax(py)?.stock_evict.bind(py).call1((jitted,))
 }
 
 /// What `initialize` makes of Python functions of ours.

@@ -1,0 +1,159 @@
+//! What a call reads besides its arguments, read again only when it may have changed.
+
+use std::cell::RefCell;
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::super::epoch::Epoch;
+use super::super::frame::Frame;
+use super::super::graph::borrow_mut;
+use super::super::jax::Jax;
+use super::super::memo::Context;
+use super::super::source::SourceRef;
+use super::super::trace::frame_of;
+use super::encode::Reason;
+
+pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
+pub const FOLDS_EAGERLY: Reason = "eager constant folding";
+pub const LEAK_CHECK: Reason = "leak checking";
+pub const NO_TRACING: Reason = "tracing is forbidden";
+
+/// The moment of a call.
+pub struct Now<'py> {
+    pub trace: Bound<'py, PyAny>,
+    pub frame: Bound<'py, Frame>,
+    /// The number of the configuration, or why nothing is remembered in it.
+    pub configuration: Result<u64, Reason>,
+    /// The user's source info: its traceback where it has one, its name stack.
+    context: SourceRef<'py>,
+}
+
+/// What was read at an epoch. The trace is the current one, so jax holds it.
+struct Remembered {
+    epoch: Epoch,
+    trace: *mut ffi::PyObject,
+    frame: Py<Frame>,
+    configuration: Result<u64, Reason>,
+    traceback: Option<Py<PyAny>>,
+    name_stack: Py<PyAny>,
+}
+
+/// The configuration that was read last: it outlives the trace.
+struct Configuration {
+    epoch: Epoch,
+    number: Result<u64, Reason>,
+}
+
+thread_local! {
+    static REMEMBERED: RefCell<Option<Remembered>> = const { RefCell::new(None) };
+    static CONFIGURATION: RefCell<Option<Configuration>> = const { RefCell::new(None) };
+}
+
+/// Forgets what this thread remembers of a trace that ends.
+pub fn forget() {
+    let old = REMEMBERED.take();
+    drop(old);
+}
+
+impl<'py> Now<'py> {
+    /// This moment; None where the current trace is not ours.
+    ///
+    /// # Errors
+    /// jax's state cannot be read.
+    #[inline]
+    pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
+        let epoch = Epoch::now();
+        let remembered = epoch.and_then(|epoch| {
+            REMEMBERED.with_borrow(|remembered| {
+                let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
+                Some(Self {
+                    // SAFETY: in this epoch it is the current trace, which jax holds.
+                    trace: unsafe { Bound::from_borrowed_ptr(py, known.trace) },
+                    frame: known.frame.bind(py).clone(),
+                    configuration: known.configuration,
+                    context: SourceRef {
+                        traceback: known.traceback.as_ref().map(|t| t.bind(py).clone()),
+                        name_stack: known.name_stack.bind(py).clone(),
+                    },
+                })
+            })
+        });
+        match remembered {
+            Some(now) => Ok(Some(now)),
+            None => Self::read_anew(py, jax, epoch),
+        }
+    }
+
+    #[cold]
+    fn read_anew(py: Python<'py>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Self>> {
+        let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+        let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };
+        let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
+        let context = SourceRef::of(jax, &context)?;
+        let configuration = if borrow_mut(&frame).auto_dce() {
+            Err(DROPS_DEAD_CODE)
+        } else {
+            configuration(py, jax, epoch)?
+        };
+        if let Some(epoch) = epoch {
+            let old = REMEMBERED.replace(Some(Remembered {
+                epoch,
+                trace: trace.as_ptr(),
+                frame: frame.clone().unbind(),
+                configuration,
+                traceback: context.traceback.clone().map(Bound::unbind),
+                name_stack: context.name_stack.clone().unbind(),
+            }));
+            drop(old);
+        }
+        Ok(Some(Self { trace, frame, configuration, context }))
+    }
+
+    /// The source of this moment: `source_info_util.current()`.
+    ///
+    /// # Errors
+    /// The stack cannot be read.
+    pub fn source(&self, jax: &Jax) -> PyResult<SourceRef<'py>> {
+        let mut source = self.context.clone();
+        if source.traceback.is_none() {
+            let traceback = jax.get_traceback.bind(self.trace.py()).call0()?;
+            source.traceback = (!traceback.is_none()).then_some(traceback);
+        }
+        Ok(source)
+    }
+}
+
+/// The number of the config context and of the other settings that a function may read.
+fn configuration(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Result<u64, Reason>> {
+    let known = epoch.and_then(|epoch| {
+        CONFIGURATION.with_borrow(|known| {
+            known.as_ref().filter(|known| known.epoch.same_config(epoch)).map(|known| known.number)
+        })
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let is_on = |setting: &Py<PyAny>| -> PyResult<bool> {
+        setting.bind(py).getattr(intern!(py, "value"))?.is_truthy()
+    };
+    let number = if is_on(&jax.check_tracer_leaks)? {
+        Err(LEAK_CHECK)
+    } else if is_on(&jax.no_tracing)? {
+        Err(NO_TRACING)
+    } else {
+        match Context::current_number(py, jax)? {
+            (_, true) => Err(FOLDS_EAGERLY),
+            (number, false) => {
+                let settings = jax.other_settings_number(py)?;
+                Ok(u64::from(number) | u64::from(settings) << 32)
+            }
+        }
+    };
+    if let Some(epoch) = epoch {
+        let old = CONFIGURATION.replace(Some(Configuration { epoch, number }));
+        drop(old);
+    }
+    Ok(number)
+}
