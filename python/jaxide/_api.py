@@ -46,9 +46,8 @@ def _tracer(
 ) -> Callable[..., Any]:
     """A function of example arguments that traces ``fun``, and returns jax's ``Traced`` or ours."""
     static = _static(static_argnums, static_argnames)
-    plain = not (static_argnames or return_shape or abstracted_axes is not None) and (
-        static_argnums is None or static_argnums == ()
-    )
+    all_dynamic = isinstance(static_argnums, tuple) and not static_argnums
+    plain = all_dynamic and not (static_argnames or return_shape or abstracted_axes is not None)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         _sites.catch_new()

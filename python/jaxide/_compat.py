@@ -256,6 +256,9 @@ def _load() -> types.SimpleNamespace:
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
+        source_hook=functools.partial(
+            _source_of, _sites.copy_function(_function("api_util:fun_sourceinfo", "fun"))
+        ),
         stock_evict=_sites.copy_function(_function("pjit:jit_evict_fn", "self")),
         stock_inline=_sites.copy_function(_function(_INLINE, "trace src jaxpr consts *arg_tracers")),
         primitive_bind_with_trace=_symbol(f"{core}:Primitive.bind_with_trace"),
@@ -391,10 +394,21 @@ def _evict_template(self: Any) -> Any:
     return hook(self)
 
 
+def _source_template(fun: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(fun)
+
+
+def _source_of(stock: Callable[[Any], str], fun: Any) -> str:
+    """``fun_sourceinfo``, which reads the file name off the code of a function."""
+    return stock(fun).replace(_sites.TRAMPOLINE_MARK, "")
+
+
 def _hooked(name: str) -> tuple[Any, Any]:
     """A function of jax that the core steps into, and how it is to call the core."""
     return {
         "evict": (_function("pjit:jit_evict_fn", "self"), _evict_template),
+        "source": (_function("api_util:fun_sourceinfo", "fun"), _source_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
     }[name]
@@ -410,7 +424,7 @@ def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeTyp
     code = template.__code__
     return function, code.replace(
         co_consts=tuple(hook if constant == _HOOK else constant for constant in code.co_consts),
-        co_filename=_sites.TRAMPOLINE_FILE,
+        co_filename=own.co_filename + _sites.TRAMPOLINE_MARK,
         co_firstlineno=own.co_firstlineno,
         co_name=own.co_name,
         co_qualname=own.co_qualname,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pathlib
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -125,10 +124,10 @@ def copy_function(function: types.FunctionType) -> types.FunctionType:
 
 _HOOK = "jaxide: the hook goes here"
 
-# A trampoline is one more frame between a function of jax and its caller. CPython does not count the
-# frames of its own import system, which it knows by these words in their file name, where a warning
-# says how many callers up it belongs; and jax hides frames of this folder.
-TRAMPOLINE_FILE = str(pathlib.Path(__file__).parent / "_importlib_bootstrap_trampoline")
+# A trampoline is one more frame between a function of jax and its caller. Where a warning says how
+# many callers up it belongs, CPython does not count frames of its own import system, which it knows
+# by these words in their file name. The rest of the name stays: jax hides frames by folder.
+TRAMPOLINE_MARK = "<not importlib._bootstrap>"
 
 
 def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
@@ -146,7 +145,7 @@ def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         co_varnames=(*code.co_varnames[:parameters], "hook"),
         co_posonlyargcount=code.co_posonlyargcount,
         co_freevars=code.co_freevars,
-        co_filename=TRAMPOLINE_FILE,
+        co_filename=code.co_filename + TRAMPOLINE_MARK,
         co_firstlineno=code.co_firstlineno,
         co_name=code.co_name,
         co_qualname=code.co_qualname,

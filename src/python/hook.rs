@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyType};
+use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
 use super::jax::{Jax, jax, set_jax};
@@ -127,7 +127,7 @@ impl Hooked {
     fn new(
         make_trampoline: &Bound<'_, PyAny>,
         name: &str,
-        hook: Bound<'_, PyCFunction>,
+        hook: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
             make_trampoline.call1((name, hook))?.extract()?;
@@ -155,15 +155,15 @@ pub fn initialize<'py>(
     let py = namespace.py();
     set_jax(py, Jax::from_namespace(namespace)?);
     let jax = jax(py)?;
-    let hooked = vec![
-        Hooked::new(make_trampoline, "bind", wrap_pyfunction!(super::bind::bind, py)?)?,
-        Hooked::new(
-            make_trampoline,
-            "evict",
-            wrap_pyfunction!(super::expand::switch::evict_jit, py)?,
-        )?,
-        Hooked::new(make_trampoline, "inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?)?,
+    let ours = [
+        ("bind", wrap_pyfunction!(super::bind::bind, py)?),
+        ("inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?),
+        ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
     ];
+    let mut hooked = vec![Hooked::new(make_trampoline, "source", jax.source_hook.bind(py))?];
+    for (name, hook) in ours {
+        hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);
+    }
     let _ = HOOKED.set(py, hooked);
     super::expand::switch::set_jit_type(jax.jit_type.bind(py))?;
     super::epoch::initialize(py, jax)?;

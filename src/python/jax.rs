@@ -127,6 +127,8 @@ jax_objects! {
     uncached_primitives: PySet,
     /// `Primitive.bind`, as a function object of its own.
     stock_bind: PyAny,
+    /// `api_util.fun_sourceinfo`, knowing what trampolines are.
+    source_hook: PyAny,
     /// What `clear_cache` of a jit is, likewise.
     stock_evict: PyAny,
     /// `partial_eval.inline_jaxpr_into_trace`, likewise.

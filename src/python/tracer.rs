@@ -62,10 +62,10 @@ pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, 
             attribute!("_debug_info", debug_info, set_debug_info),
             attribute!("sharding", unavailable),
             attribute!("device", unavailable),
-            attribute!("shape", shape),
-            attribute!("dtype", dtype),
-            attribute!("ndim", ndim),
-            attribute!("size", size),
+            attribute!("shape", shape, set_shape),
+            attribute!("dtype", dtype, set_dtype),
+            attribute!("ndim", ndim, set_ndim),
+            attribute!("size", size, set_size),
         ];
         if jax.slots.tracer_mutable_qdd.is_some() {
             attributes.push(attribute!("mutable_qdd", mutable_qdd, set_mutable_qdd));
@@ -391,20 +391,37 @@ fn of_aval<'py>(
     }
 }
 
-fn shape<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    of_aval(tracer, intern!(tracer.py(), "shape"))
+/// Sets or deletes what jax has a property for, which refuses in its own words.
+fn set_property(
+    tracer: &Bound<'_, PyAny>,
+    name: &str,
+    value: Option<Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let property = jax(tracer.py())?.tracer_type.bind(tracer.py()).getattr(name)?;
+    match value {
+        Some(value) => property.call_method1("__set__", (tracer, value)),
+        None => property.call_method1("__delete__", (tracer,)),
+    }
+    .map(drop)
 }
 
-fn dtype<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    of_aval(tracer, intern!(tracer.py(), "dtype"))
+macro_rules! properties_of_aval {
+    ($( $get:ident $set:ident $name:literal ),* $(,)?) => { $(
+        fn $get<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+            of_aval(tracer, intern!(tracer.py(), $name))
+        }
+
+        fn $set(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+            set_property(tracer, $name, value)
+        }
+    )* };
 }
 
-fn ndim<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    of_aval(tracer, intern!(tracer.py(), "ndim"))
-}
-
-fn size<'py>(tracer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    of_aval(tracer, intern!(tracer.py(), "size"))
+properties_of_aval! {
+    shape set_shape "shape",
+    dtype set_dtype "dtype",
+    ndim set_ndim "ndim",
+    size set_size "size",
 }
 
 fn constant<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {

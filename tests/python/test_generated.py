@@ -3,12 +3,17 @@
 A program is drawn as data: a list of steps, each an operator applied to values made before it, or
 a transformation or control-flow construct around a smaller program. Running the data as a Python
 function gives the function that is traced. `HYPOTHESIS_PROFILE=long` draws many more.
+
+Two kinds of programs: operators on values that fit each other, deeply nested and traced cold
+(`test_generated`), and calls of all of jax's public functions with arguments that fit or do not,
+traced again and again with all that the programs before left in the caches (`test_calls`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +28,7 @@ from jax import lax
 
 import jaxide
 import oracle
+import random_calls
 from corpus import Case
 
 COMMON = {
@@ -31,7 +37,7 @@ COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("default", max_examples=300, **COMMON)
-settings.register_profile("long", max_examples=5000, **COMMON)
+settings.register_profile("long", max_examples=10_000, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 DTYPES = [jnp.float32, jnp.float32, jnp.bfloat16, jnp.int32, jnp.uint8, jnp.bool_]
@@ -272,3 +278,59 @@ def test_generated(program: Program, args: list[Any]) -> None:
         return
     stock, ours = oracle.trace_with([jax.make_jaxpr, jaxide.make_jaxpr], case, cold=True)
     oracle.assert_same(case, stock, ours, cold=True)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What tracing a program made, or the error that it raised, and what its steps said."""
+
+    traced: oracle.Traced | None
+    error: tuple[type, str] | None
+    log: random_calls.Log
+    warned: list[tuple[Any, ...]]
+
+    def text(self) -> str:
+        if self.traced is None:
+            return ""
+        return oracle.scrub(self.traced.jaxpr.pretty_print(source_info=True, name_stack=True))
+
+
+def outcome(
+    maker: Callable[..., Any], program: random_calls.Program, args: Sequence[Any]
+) -> Outcome:
+    log: random_calls.Log = []
+
+    def function(*values: Any) -> list[Any]:
+        made = random_calls.run(program, values, log)
+        return [value for value in made if isinstance(value, jax.Array)]
+
+    traced = error = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            traced = oracle.Traced(maker(function)(*args), function)
+        except Exception as raised:
+            error = (type(raised), oracle.scrub(str(raised)))
+    warned = [(w.category, str(w.message), w.filename, w.lineno) for w in caught]
+    return Outcome(traced, error, log, warned)
+
+
+@given(
+    random_calls.programs(depth=2),
+    st.lists(random_calls.arguments, min_size=1, max_size=3),
+    st.permutations([jax.make_jaxpr, jaxide.make_jaxpr]),
+)
+def test_calls(
+    program: random_calls.Program, args: list[Any], makers: list[Callable[..., Any]]
+) -> None:
+    """Nothing is cleared, neither between the traces nor between the programs."""
+    for repetition in range(3):
+        made = {maker: outcome(maker, program, args) for maker in makers}
+        stock, ours = made[jax.make_jaxpr], made[jaxide.make_jaxpr]
+        oracle.assert_equal(stock.error, ours.error)
+        oracle.assert_equal(stock.log, ours.log)
+        if repetition > 0:  # the body of a jit warns in whichever trace comes first
+            oracle.assert_equal(stock.warned, ours.warned)
+        assert stock.text() == ours.text()
+    if stock.traced is not None:
+        oracle.assert_same_description(stock.traced, ours.traced)

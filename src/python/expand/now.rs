@@ -20,12 +20,21 @@ pub const FOLDS_EAGERLY: Reason = "eager constant folding";
 pub const LEAK_CHECK: Reason = "leak checking";
 pub const NO_TRACING: Reason = "tracing is forbidden";
 
+/// What a configuration means to the cache.
+#[derive(Clone, Copy)]
+pub struct Configuration {
+    /// Names everything that is configured.
+    pub number: u64,
+    /// Functions under jit run as if they were not.
+    pub jit_disabled: bool,
+}
+
 /// The moment of a call.
 pub struct Now<'py> {
     pub trace: Bound<'py, PyAny>,
     pub frame: Bound<'py, Frame>,
-    /// The number of the configuration, or why nothing is remembered in it.
-    pub configuration: Result<u64, Reason>,
+    /// The configuration, or why nothing is remembered in it.
+    pub configuration: Result<Configuration, Reason>,
     /// The user's source info: its traceback where it has one, its name stack.
     context: SourceRef<'py>,
 }
@@ -35,20 +44,20 @@ struct Remembered {
     epoch: Epoch,
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
-    configuration: Result<u64, Reason>,
+    configuration: Result<Configuration, Reason>,
     traceback: Option<Py<PyAny>>,
     name_stack: Py<PyAny>,
 }
 
 /// The configuration that was read last: it outlives the trace.
-struct Configuration {
+struct LastConfiguration {
     epoch: Epoch,
-    number: Result<u64, Reason>,
+    configuration: Result<Configuration, Reason>,
 }
 
 thread_local! {
     static REMEMBERED: RefCell<Option<Remembered>> = const { RefCell::new(None) };
-    static CONFIGURATION: RefCell<Option<Configuration>> = const { RefCell::new(None) };
+    static CONFIGURATION: RefCell<Option<LastConfiguration>> = const { RefCell::new(None) };
 }
 
 /// Forgets what this thread remembers of a trace that ends.
@@ -126,10 +135,15 @@ impl<'py> Now<'py> {
 }
 
 /// The number of the config context and of the other settings that a function may read.
-fn configuration(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Result<u64, Reason>> {
+fn configuration(
+    py: Python<'_>,
+    jax: &Jax,
+    epoch: Option<Epoch>,
+) -> PyResult<Result<Configuration, Reason>> {
     let known = epoch.and_then(|epoch| {
         CONFIGURATION.with_borrow(|known| {
-            known.as_ref().filter(|known| known.epoch.same_config(epoch)).map(|known| known.number)
+            let known = known.as_ref().filter(|known| known.epoch.same_config(epoch))?;
+            Some(known.configuration)
         })
     });
     if let Some(known) = known {
@@ -138,7 +152,7 @@ fn configuration(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Re
     let is_on = |setting: &Py<PyAny>| -> PyResult<bool> {
         setting.bind(py).getattr(intern!(py, "value"))?.is_truthy()
     };
-    let number = if is_on(&jax.check_tracer_leaks)? {
+    let configuration = if is_on(&jax.check_tracer_leaks)? {
         Err(LEAK_CHECK)
     } else if is_on(&jax.no_tracing)? {
         Err(NO_TRACING)
@@ -147,13 +161,16 @@ fn configuration(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Re
             (_, true) => Err(FOLDS_EAGERLY),
             (number, false) => {
                 let settings = jax.other_settings_number(py)?;
-                Ok(u64::from(number) | u64::from(settings) << 32)
+                Ok(Configuration {
+                    number: u64::from(number) | u64::from(settings) << 32,
+                    jit_disabled: is_on(&jax.disable_jit)?,
+                })
             }
         }
     };
     if let Some(epoch) = epoch {
-        let old = CONFIGURATION.replace(Some(Configuration { epoch, number }));
+        let old = CONFIGURATION.replace(Some(LastConfiguration { epoch, configuration }));
         drop(old);
     }
-    Ok(number)
+    Ok(configuration)
 }
