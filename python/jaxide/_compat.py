@@ -219,6 +219,7 @@ def _load() -> types.SimpleNamespace:
         ),
         check_tracer_leaks=_symbol("config:check_tracer_leaks"),
         no_tracing=_symbol("config:no_tracing"),
+        disable_jit=_symbol("config:disable_jit"),
         warnings=warnings,
         canonicalize_value=_symbol("dtypes:canonicalize_value"),
         typeof_fn=_symbol(f"{core}:typeof"),

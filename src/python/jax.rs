@@ -93,6 +93,7 @@ jax_objects! {
     other_settings: PyTuple,
     check_tracer_leaks: PyAny,
     no_tracing: PyAny,
+    disable_jit: PyAny,
     /// The module `warnings`.
     warnings: PyAny,
 

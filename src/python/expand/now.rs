@@ -42,6 +42,11 @@ pub struct Now<'py> {
 /// What was read at an epoch. The trace is the current one, so jax holds it.
 struct Remembered {
     epoch: Epoch,
+    /// None where the trace is not ours.
+    moment: Option<Moment>,
+}
+
+struct Moment {
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
     configuration: Result<Configuration, Reason>,
@@ -77,7 +82,8 @@ impl<'py> Now<'py> {
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
                 let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
-                Some(Self {
+                let Some(known) = &known.moment else { return Some(None) };
+                Some(Some(Self {
                     // SAFETY: in this epoch it is the current trace, which jax holds.
                     trace: unsafe { Bound::from_borrowed_ptr(py, known.trace) },
                     frame: known.frame.bind(py).clone(),
@@ -86,11 +92,11 @@ impl<'py> Now<'py> {
                         traceback: known.traceback.as_ref().map(|t| t.bind(py).clone()),
                         name_stack: known.name_stack.bind(py).clone(),
                     },
-                })
+                }))
             })
         });
         match remembered {
-            Some(now) => Ok(Some(now)),
+            Some(now) => Ok(now),
             None => Self::read_anew(py, jax, epoch),
         }
     }
@@ -98,7 +104,16 @@ impl<'py> Now<'py> {
     #[cold]
     fn read_anew(py: Python<'py>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Self>> {
         let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-        let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };
+        let remember = |moment| {
+            if let Some(epoch) = epoch {
+                let old = REMEMBERED.replace(Some(Remembered { epoch, moment }));
+                drop(old);
+            }
+        };
+        let Some(frame) = frame_of(jax, &trace) else {
+            remember(None);
+            return Ok(None);
+        };
         let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         let context = SourceRef::of(jax, &context)?;
         let configuration = if borrow_mut(&frame).auto_dce() {
@@ -106,17 +121,13 @@ impl<'py> Now<'py> {
         } else {
             configuration(py, jax, epoch)?
         };
-        if let Some(epoch) = epoch {
-            let old = REMEMBERED.replace(Some(Remembered {
-                epoch,
-                trace: trace.as_ptr(),
-                frame: frame.clone().unbind(),
-                configuration,
-                traceback: context.traceback.clone().map(Bound::unbind),
-                name_stack: context.name_stack.clone().unbind(),
-            }));
-            drop(old);
-        }
+        remember(Some(Moment {
+            trace: trace.as_ptr(),
+            frame: frame.clone().unbind(),
+            configuration,
+            traceback: context.traceback.clone().map(Bound::unbind),
+            name_stack: context.name_stack.clone().unbind(),
+        }));
         Ok(Some(Self { trace, frame, configuration, context }))
     }
 

@@ -16,6 +16,7 @@ use super::record::{NEW_OBJECTS, record};
 use super::replay::replay;
 use super::store::{self, Known};
 
+pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const WARNED: Reason = "function that warned";
 
 /// A callable that is caught.
@@ -61,9 +62,12 @@ pub fn call<'py>(
     let jax = jax(py)?;
     let Some(now) = Now::read(py, jax)? else { return proceed() };
     let (trace, frame) = (&now.trace, &now.frame);
-    let encoded = now
-        .configuration
-        .and_then(|configuration| encode(py, jax, trace.as_ptr(), configuration, args, kwnames));
+    let encoded = now.configuration.and_then(|configuration| {
+        if site.revalidates && configuration.jit_disabled {
+            return Err(JIT_DISABLED);
+        }
+        encode(py, jax, trace.as_ptr(), configuration.number, args, kwnames)
+    });
     let call = match encoded {
         Ok(call) => call,
         Err(reason) => {
