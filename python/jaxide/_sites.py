@@ -103,7 +103,7 @@ def catch(function: types.FunctionType, name: str) -> None:
         functools.partial(_trampoline, code),
         code.co_argcount,
         bool(code.co_flags & inspect.CO_VARARGS),
-        list(keywords),
+        keywords,
         bool(code.co_flags & inspect.CO_VARKEYWORDS),
     )
 

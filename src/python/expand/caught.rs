@@ -7,7 +7,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
+use smallvec::SmallVec;
 
 use super::super::native::guarded;
 use super::site::{Site, call};
@@ -17,8 +18,20 @@ use super::site::{Site, call};
 pub struct Layout {
     pub positional: usize,
     pub varargs: bool,
-    pub keywords: Vec<Py<PyString>>,
+    /// Names of the keyword-only parameters, and how many.
+    pub keywords: Py<PyTuple>,
+    pub num_keywords: usize,
     pub varkeywords: bool,
+}
+
+impl Layout {
+    /// How many objects the trampoline passes.
+    fn parameters(&self) -> usize {
+        self.positional
+            + usize::from(self.varargs)
+            + self.num_keywords
+            + usize::from(self.varkeywords)
+    }
 }
 
 /// What a stand-in knows. Lives as long as the process.
@@ -173,34 +186,49 @@ fn proceed<'py>(
             Bound::from_owned_ptr_or_err(py, result)
         };
     };
-    // SAFETY: alive during the call.
-    let object = |at: usize| unsafe { Bound::from_borrowed_ptr(py, args[at]) };
-    let expected = layout.positional
-        + usize::from(layout.varargs)
-        + layout.keywords.len()
-        + usize::from(layout.varkeywords);
-    if args.len() != expected {
+    if args.len() != layout.parameters() {
         return Err(PyRuntimeError::new_err(
             "a trampoline with other parameters than its function",
         ));
     }
-    let mut positional: Vec<Bound<'py, PyAny>> = (0..layout.positional).map(object).collect();
-    let mut next = layout.positional;
-    if layout.varargs {
-        positional.extend(object(next).cast_into::<PyTuple>()?.iter());
-        next += 1;
+    let (positional, rest) = args.split_at(layout.positional);
+    let mut passed: SmallVec<[*mut ffi::PyObject; 12]> = SmallVec::from_slice(positional);
+    let mut rest = rest.iter().copied();
+    if layout.varargs
+        && let Some(more) = rest.next()
+    {
+        // SAFETY: the trampoline's `*args`, a tuple that lives as long as its call.
+        passed.extend(unsafe {
+            (0..ffi::PyTuple_GET_SIZE(more)).map(|i| ffi::PyTuple_GET_ITEM(more, i))
+        });
     }
+    let positional = passed.len();
+    passed.extend(rest.by_ref().take(layout.num_keywords));
     let original = stand.original.bind(py);
-    if layout.keywords.is_empty() && !layout.varkeywords {
-        return original.call1(PyTuple::new(py, positional)?);
+    let names = layout.keywords.bind(py);
+    let names = match rest.next() {
+        // SAFETY: the trampoline's `**kwargs`, a dict that lives as long as its call.
+        Some(more) if unsafe { ffi::PyDict_Size(more) } > 0 => {
+            // SAFETY: as above.
+            let more = unsafe { Bound::from_borrowed_ptr(py, more) }.cast_into::<PyDict>()?;
+            let mut all: Vec<Bound<'py, PyAny>> = names.iter().collect();
+            for (name, value) in more.iter() {
+                // The dict keeps the value.
+                passed.push(value.as_ptr());
+                all.push(name);
+            }
+            PyTuple::new(py, all)?
+        }
+        _ => names.clone(),
+    };
+    // SAFETY: as many positional arguments as said, then one for each name; all are alive.
+    unsafe {
+        let result = ffi::PyObject_Vectorcall(
+            original.as_ptr(),
+            passed.as_ptr(),
+            positional,
+            if names.is_empty() { std::ptr::null_mut() } else { names.as_ptr() },
+        );
+        Bound::from_owned_ptr_or_err(py, result)
     }
-    let keywords = PyDict::new(py);
-    for name in &layout.keywords {
-        keywords.set_item(name, object(next))?;
-        next += 1;
-    }
-    if layout.varkeywords {
-        keywords.update(object(next).cast::<PyDict>()?.as_mapping())?;
-    }
-    original.call(PyTuple::new(py, positional)?, Some(&keywords))
 }

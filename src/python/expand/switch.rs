@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 use pyo3::wrap_pyfunction;
 use rustc_hash::FxHashMap;
 
@@ -52,12 +52,14 @@ pub fn catch_function(
     make_code: &Bound<'_, PyAny>,
     positional: usize,
     varargs: bool,
-    keywords: Vec<Py<PyString>>,
+    keywords: Bound<'_, PyTuple>,
     varkeywords: bool,
 ) -> PyResult<()> {
     let py = function.py();
     let site = Site::pure(name);
-    let layout = Some(Layout { positional, varargs, keywords, varkeywords });
+    let num_keywords = keywords.len();
+    let keywords = keywords.unbind();
+    let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });
     let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
     let stock = function.getattr("__code__")?;
     let trampoline = make_code.call1((stand_in,))?;
