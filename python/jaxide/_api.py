@@ -97,9 +97,7 @@ def make_jaxpr(
       shapes where ``return_shape`` is true.
     """
     fun = _traceable(fun)
-    traced = _tracer(
-        fun, static_argnums, axis_env, static_argnames, abstracted_axes, return_shape
-    )
+    traced = _tracer(fun, static_argnums, axis_env, static_argnames, abstracted_axes, return_shape)
 
     @_compat.wraps(fun)
     @_compat.api_boundary

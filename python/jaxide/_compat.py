@@ -19,6 +19,7 @@ from typing import Any
 import jax
 
 from jaxide import _core, _sites
+from jaxide._names import ResultPaths
 
 SUPPORTED = "jax 0.10.2 to 0.12"
 
@@ -257,11 +258,15 @@ def _load() -> types.SimpleNamespace:
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
+        result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         source_hook=functools.partial(
             _source_of, _sites.copy_function(_function("api_util:fun_sourceinfo", "fun"))
         ),
+        jits_forgot=_forgotten_jits(),
         stock_evict=_sites.copy_function(_function("pjit:jit_evict_fn", "self")),
-        stock_inline=_sites.copy_function(_function(_INLINE, "trace src jaxpr consts *arg_tracers")),
+        stock_inline=_sites.copy_function(
+            _function(_INLINE, "trace src jaxpr consts *arg_tracers")
+        ),
         primitive_bind_with_trace=_symbol(f"{core}:Primitive.bind_with_trace"),
         primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=_open_jaxpr,
@@ -395,6 +400,32 @@ def _evict_template(self: Any) -> Any:
     return hook(self)
 
 
+def _forgotten_jits() -> Callable[[], bool]:
+    """A function that says whether some jit's ``clear_cache`` was called since it was last asked.
+
+    That empties one cache of jax, so an entry of ours is put there to see if it is still there.
+    """
+    cached = _symbol("pjit:_infer_params_cached")
+    mark = object()
+
+    def probe() -> None: ...
+
+    def forgot() -> bool:
+        entry = cached(probe, None, None, (), None)
+        if entry.pjit_params is mark:
+            return False
+        entry.pjit_params = mark
+        return True
+
+    forgot()
+    return forgot
+
+
+def _result_paths_template(self: Any, ans: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(self, ans)
+
+
 def _source_template(fun: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(fun)
@@ -409,6 +440,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
     """A function of jax that the core steps into, and how it is to call the core."""
     return {
         "evict": (_function("pjit:jit_evict_fn", "self"), _evict_template),
+        "result_paths": (_function(_RESULT_PATHS, "self ans"), _result_paths_template),
         "source": (_function("api_util:fun_sourceinfo", "fun"), _source_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
@@ -416,6 +448,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
 
 
 _INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
+_RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 
 
 def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:

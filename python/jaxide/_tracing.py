@@ -9,12 +9,11 @@ a function object is traced once, whoever asks.
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _compat
+from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS
 
 
 class Traced(NamedTuple):
@@ -25,75 +24,56 @@ class Traced(NamedTuple):
     out_tree: Any
 
 
-class _ArgumentNames:
-    """Names of arguments, which jax derives anew at each trace; bounded, least recent first."""
-
-    def __init__(self, size: int):
-        self._size = size
-        self._names: OrderedDict[Any, tuple[str, ...] | None] = OrderedDict()
-
-    def __call__(
-        self, signature: inspect.Signature | None, tree: Any, args: Any, kwargs: Any
-    ) -> tuple[str, ...] | None:
-        key = (signature, tree)
-        try:
-            names = self._names[key]
-            self._names.move_to_end(key)
-        except KeyError:
-            names = _compat.private().argument_names(signature, args, kwargs, (), ())
-            self._names[key] = names
-            if len(self._names) > self._size:
-                self._names.popitem(last=False)
-        except TypeError:  # a default value, or a node of the tree, that has no hash
-            names = _compat.private().argument_names(signature, args, kwargs, (), ())
-        return names
-
-
-_argument_names = _ArgumentNames(256)
-
-
 def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced | None:
     """Traces ``fun``; None where more is needed than this. A jit then finds what was traced in
     jax's cache."""
-    jax = _compat.private()
-    if jax.debug_key_reuse.value or jax.check_tracer_leaks.value:
+    private = _compat.private()
+    if private.debug_key_reuse.value or private.check_tracer_leaks.value:
         return None
-    jax.check_callable(fun)
+    private.check_callable(fun)
     leaves, in_tree = _compat.flatten_arguments(args, kwargs)
     avals = []
     for leaf in leaves.vals:
-        if type(leaf) is jax.array_type and type(leaf.sharding) is jax.single_device_sharding:
-            avals.append(leaf.aval)
-            continue
+        if type(leaf) is private.array_type:
+            if type(leaf.sharding) is private.single_device_sharding:
+                avals.append(leaf.aval)
+                continue
         try:
-            aval = jax.shaped_abstractify(leaf)
+            aval = private.shaped_abstractify(leaf)
         except Exception:  # jax says what is wrong with which argument
             return None
-        if type(aval) is not jax.shaped_array:
+        if type(aval) is not private.shaped_array:
             return None
         avals.append(aval)
     in_avals = leaves.update(avals)
 
     debug_info = getattr(fun, "__fun_debug_info__", None)
     if debug_info is None:
-        source = jax.fun_sourceinfo(fun)
-        names = _argument_names(jax.fun_signature(fun), leaves.tree, args, kwargs)
-        debug_info = jax.debug_info("jit", source, names, jax.initial_result_paths)
+        source = private.fun_sourceinfo(fun)
+        signature = private.fun_signature(fun)
+        names = ARGUMENT_NAMES.get(
+            (signature, leaves.tree),
+            lambda: private.argument_names(signature, args, kwargs, (), ()),
+        )
+        debug_info = private.debug_info("jit", source, names, private.initial_result_paths)
     state = _compat.quasi_dynamic_state(fun, in_avals)
     timed = (
-        jax.log_elapsed_time(
+        private.log_elapsed_time(
             "Finished tracing {fun_name} for jit in {elapsed_time:.9f} sec",
-            jax.fun_name(fun),
-            event=jax.trace_event,
+            private.fun_name(fun),
+            event=private.trace_event,
         )
-        if jax.is_top_level()
+        if private.is_top_level()
         else contextlib.nullcontext()
     )
     with timed:
-        jaxpr, out = jax.trace_to_jaxpr(fun, in_avals, debug_info, *state)
+        jaxpr, out = private.trace_to_jaxpr(fun, in_avals, debug_info, *state)
     if any(not _is_array(const) for const in jaxpr.consts):
         return None
-    paths = tuple(f"result{jax.clean_path(path)}" for path in out.paths)
+    paths = RESULT_PATHS.get(
+        ("outermost", out.tree),
+        lambda: tuple(f"result{private.clean_path(path)}" for path in out.paths),
+    )
     getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
     _compat.note_quasi_dynamic_state(fun, in_avals, state)
     return Traced(jaxpr, in_tree, out.tree)
@@ -101,7 +81,9 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _is_array(const: Any) -> bool:
     """Whether a captured value is an array, not a tracer or a Ref."""
-    jax = _compat.private()
-    return type(const) is jax.array_type or (
-        not isinstance(const, jax.tracer) and type(jax.typeof(const)) is jax.shaped_array
+    private = _compat.private()
+    if type(const) is private.array_type:
+        return True
+    return not isinstance(const, private.tracer) and (
+        type(private.typeof(const)) is private.shaped_array
     )

@@ -117,7 +117,12 @@ impl<T> Cache<T> {
         shelf.slots.get(signature.words()).map(|slot| &slot.value)
     }
 
-    /// Remembers a call; what had to go for it comes back.
+    /// Whether a call has an entry.
+    pub fn contains(&self, callable: CallableId, signature: &Signature) -> bool {
+        self.shelves.get(&callable).is_some_and(|shelf| shelf.slots.contains_key(signature.words()))
+    }
+
+    /// Remembers a call; the entry it had, and what had to go for it comes back.
     pub fn insert(
         &mut self,
         callable: CallableId,

@@ -20,6 +20,8 @@ pub enum Tag {
     Text,
     /// Bytes: their length, then themselves.
     Bytes,
+    /// A traced literal: its type's and class's identity, then its bytes.
+    Literal,
     /// A scalar of an array library: its class, then its bytes.
     Scalar,
     /// A sequence: its length, its class, then its items.

@@ -160,7 +160,10 @@ pub fn initialize<'py>(
         ("inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?),
         ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
     ];
-    let mut hooked = vec![Hooked::new(make_trampoline, "source", jax.source_hook.bind(py))?];
+    let mut hooked = vec![
+        Hooked::new(make_trampoline, "source", jax.source_hook.bind(py))?,
+        Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?,
+    ];
     for (name, hook) in ours {
         hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);
     }

@@ -69,7 +69,8 @@ impl<'py> Inlining<'_, 'py> {
             let tracer = tracer_of(jax, self.trace, self.frame, &operand, &self.source)?;
             env.insert(address(&var), operand_of_tracer(jax, self.frame, &tracer)?);
         }
-        for (var, tracer) in items(jaxpr, "invars")?.iter().zip(arg_tracers.iter()) {
+        let invars = items(jaxpr, "invars")?;
+        for (var, tracer) in invars.iter().zip(arg_tracers.iter()) {
             env.insert(address(&var), operand_of_tracer(jax, self.frame, &tracer)?);
         }
         let outvars = items(jaxpr, "outvars")?;
@@ -81,6 +82,11 @@ impl<'py> Inlining<'_, 'py> {
         }
         let outs = PyList::empty(py);
         for atom in outvars.iter() {
+            // A literal that came in goes out as the tracer it came in as.
+            if let Some(index) = invars.iter().position(|var| var.is(&atom)) {
+                outs.append(arg_tracers.get_item(index)?)?;
+                continue;
+            }
             let operand = self.atom(&env, &atom)?;
             outs.append(tracer_of(jax, self.trace, self.frame, &operand, &self.source)?)?;
         }

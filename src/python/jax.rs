@@ -128,8 +128,12 @@ jax_objects! {
     uncached_primitives: PySet,
     /// `Primitive.bind`, as a function object of its own.
     stock_bind: PyAny,
+    /// `DebugInfo.set_result_paths`, remembering.
+    result_paths_hook: PyAny,
     /// `api_util.fun_sourceinfo`, knowing what trampolines are.
     source_hook: PyAny,
+    /// Whether a jit was made to forget its program since the last call.
+    jits_forgot: PyAny,
     /// What `clear_cache` of a jit is, likewise.
     stock_evict: PyAny,
     /// `partial_eval.inline_jaxpr_into_trace`, likewise.

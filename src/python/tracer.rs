@@ -175,8 +175,14 @@ pub enum Traced {
     Variable(Var),
     /// A tracer of `trace` for a captured value.
     Constant,
-    /// A tracer of ours for a literal, made through jax's own constructor, or of another trace.
+    /// A tracer of `trace` for a literal.
+    Literal,
+    /// A tracer of ours that was made through jax's own constructor, or of another trace.
     Foreign,
+}
+
+fn is_literal(jax: &Jax, val: *mut ffi::PyObject) -> bool {
+    !val.is_null() && is_exactly(val, jax.literal_type.as_ptr().cast())
 }
 
 /// What `object` is to `trace`, which keeps dead code; None where it is no tracer of ours.
@@ -196,6 +202,10 @@ pub fn traced(
         VARIABLE if own => Traced::Variable(Var::from_u32(fields.var)),
         // Where dead code is kept, only constants are counted.
         COUNTED if own => Traced::Constant,
+        // SAFETY: as above; the slot of such a tracer is set.
+        FOREIGN if own && is_literal(jax, unsafe { jax.slots.tracer_val.peek(object) }) => {
+            Traced::Literal
+        }
         _ => Traced::Foreign,
     })
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,11 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax._src import config, error_check
+from jax._src import config, core, error_check, layout
 from jax.experimental.compute_on import compute_on
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.sharding import AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AxisType, Mesh
 
 import expansion
 
@@ -289,7 +287,6 @@ WITHOUT_INFLUENCE: dict[str, str] = {
         ),
         _EXPORT,
     ),
-    "layout_tracing_mode": "read by the layout pass over a finished jaxpr",
     "jax_disallow_mesh_context_manager": "makes entering a mesh an error, not tracing under it",
     "jax_debug_log_modules": "logs",
     "jax_explain_cache_misses": "logs",
@@ -367,8 +364,8 @@ OTHER_CHANGES = [
     Change("compute_on_context_manager", "host", lambda: compute_on("device_host")),
     Change("xla_metadata_context_manager", "a", lambda: set_xla_metadata(a="b")),
     Change("xla_metadata_context_manager", "c", lambda: set_xla_metadata(a="b", c=3)),
-    Change("axis_env_state", "i", lambda: jax._src.core.extend_axis_env_nd([("i", 2)])),
-    Change("axis_env_state", "j", lambda: jax._src.core.extend_axis_env_nd([("i", 3), ("j", 2)])),
+    Change("axis_env_state", "i", lambda: core.extend_axis_env_nd([("i", 2)])),
+    Change("axis_env_state", "j", lambda: core.extend_axis_env_nd([("i", 3), ("j", 2)])),
     Change("user_context", "1", lambda: user_context(1)),
     Change("user_context", "text", lambda: user_context("text")),
     Change("name scope", "scope", lambda: jax.named_scope("scope")),
@@ -376,7 +373,17 @@ OTHER_CHANGES = [
     Change("evaluation", "at compile time", jax.ensure_compile_time_eval),
 ]
 
-CHANGES = [*setting_changes(), *OTHER_CHANGES]
+
+
+def newer_changes() -> Iterator[Change]:
+    """Of contexts that jax 0.10 has not."""
+    if hasattr(layout, "use_layout_mode"):
+        for mode in layout.LayoutMode:
+            enter = functools.partial(layout.use_layout_mode, mode)
+            yield Change("layout_tracing_mode", mode.name, enter)
+
+
+CHANGES = [*setting_changes(), *OTHER_CHANGES, *newer_changes()]
 
 
 def every_change(test: Callable) -> Callable:

@@ -47,6 +47,8 @@ pub struct Traced {
 pub struct Call {
     pub signature: Signature,
     pub traced: SmallVec<[Traced; 8]>,
+    /// Tracers of literals.
+    pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive.
     pub pins: SmallVec<[*mut ffi::PyObject; 16]>,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
@@ -92,6 +94,7 @@ pub fn encode(
     let call = Call {
         signature: Signature::new(configuration),
         traced: SmallVec::new(),
+        literals: SmallVec::new(),
         pins: SmallVec::new(),
         finite_float: false,
     };
@@ -123,6 +126,7 @@ impl Encoder<'_, '_> {
         match traced(self.py, self.jax, value, self.trace) {
             Some(Tracer::Variable(var)) => return self.variable(value, var),
             Some(Tracer::Constant) => return Err(CAPTURED_CONSTANT),
+            Some(Tracer::Literal) => return self.literal(value),
             Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
             None => {}
         }
@@ -183,6 +187,44 @@ impl Encoder<'_, '_> {
         self.call.signature.word(aval as u64);
         self.call.pins.push(aval);
         self.call.traced.push(Traced { object, var });
+        Ok(())
+    }
+
+    /// A tracer of a literal: the literal's type and value.
+    fn literal(&mut self, tracer: *mut ffi::PyObject) -> Result<(), Reason> {
+        let slots = &self.jax.slots;
+        // SAFETY: `traced` found a tracer of ours whose `val` is a jax `Literal`.
+        let (value, aval) = unsafe {
+            let literal = slots.tracer_val.peek(tracer);
+            (slots.literal_val.peek(literal), slots.tracer_aval.peek(tracer))
+        };
+        if value.is_null() || aval.is_null() {
+            return Err(FOREIGN_TRACER);
+        }
+        // SAFETY: a live object; the type is checked before each access.
+        unsafe {
+            let class = ffi::Py_TYPE(value);
+            self.call.signature.tag(Tag::Literal, 0);
+            self.call.signature.word(aval as u64);
+            self.call.signature.word(class as u64);
+            self.call.pins.push(aval);
+            self.call.pins.push(class.cast());
+            if ffi::PyFloat_Check(value) != 0 {
+                let float = ffi::PyFloat_AS_DOUBLE(value);
+                self.call.finite_float |= float.is_finite();
+                self.call.signature.word(float.to_bits());
+            } else if ffi::PyLong_Check(value) != 0 {
+                let mut overflow = 0;
+                let small = ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow);
+                if overflow != 0 {
+                    return Err(LARGE_VALUE);
+                }
+                self.call.signature.word(small.cast_unsigned());
+            } else {
+                self.buffer(value)?;
+            }
+        }
+        self.call.literals.push(tracer);
         Ok(())
     }
 
@@ -360,7 +402,15 @@ impl Encoder<'_, '_> {
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
     ) -> Result<(), Reason> {
-        // SAFETY: a live object; the buffer of a numpy scalar is its value.
+        self.call.signature.tag(Tag::Scalar, 0);
+        self.call.signature.word(class as u64);
+        self.call.pins.push(class.cast());
+        self.buffer(value)
+    }
+
+    /// The bytes of a numpy scalar, or of an array without dimensions.
+    fn buffer(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live object; its buffer is read while it is held.
         unsafe {
             let mut view: ffi::Py_buffer = std::mem::zeroed();
             if ffi::PyObject_GetBuffer(value, &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
@@ -370,8 +420,6 @@ impl Encoder<'_, '_> {
             let len = view.len.unsigned_abs();
             let fits = len <= 64;
             if fits {
-                self.call.signature.tag(Tag::Scalar, 0);
-                self.call.signature.word(class as u64);
                 let bytes = std::slice::from_raw_parts(view.buf.cast::<u8>(), len);
                 self.call.signature.bytes(Tag::Bytes, bytes);
             }
@@ -381,7 +429,6 @@ impl Encoder<'_, '_> {
             }
         }
         self.call.finite_float = true;
-        self.call.pins.push(class.cast());
         Ok(())
     }
 

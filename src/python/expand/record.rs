@@ -281,9 +281,10 @@ impl Recorded {
 
 fn same_literal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (value_a, value_b) = (a.getattr("val")?, b.getattr("val")?);
-    Ok(a.getattr("aval")?.is(&b.getattr("aval")?)
-        && value_a.get_type().is(value_b.get_type())
-        && value_a.repr()?.to_str()? == value_b.repr()?.to_str()?)
+    Ok(a.is(b)
+        || a.getattr("aval")?.is(&b.getattr("aval")?)
+            && value_a.get_type().is(value_b.get_type())
+            && value_a.repr()?.to_str()? == value_b.repr()?.to_str()?)
 }
 
 fn same_params(jax: &Jax, a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {

@@ -24,7 +24,9 @@ pub enum Recipe {
     Arg(usize),
     /// The output of an equation, counted over all of the fragment; one tracer each.
     Out(usize),
-    /// A tracer of a literal: the literal and its aval.
+    /// The argument that is a tracer of a literal.
+    LiteralArg(usize),
+    /// A new tracer of a literal: the literal and its aval.
     Literal(Py<PyAny>, Py<PyAny>),
     /// An immutable object.
     Object(Py<PyAny>),
@@ -60,7 +62,8 @@ impl Recipe {
         match traced(py, from.jax, result.as_ptr(), from.trace.as_ptr()) {
             Some(Tracer::Variable(var)) => return Self::of_variable(from, result, var),
             Some(Tracer::Constant) => return Err(super::encode::CAPTURED_CONSTANT),
-            Some(Tracer::Foreign) => return Self::of_literal(from, result),
+            Some(Tracer::Literal) => return Self::of_literal(from, result),
+            Some(Tracer::Foreign) => return Err(super::encode::FOREIGN_TRACER),
             None => {}
         }
         let of_all = |items: &mut dyn Iterator<Item = Bound<'_, PyAny>>| {
@@ -116,21 +119,15 @@ impl Recipe {
     }
 
     fn of_literal(from: &Origin<'_, '_>, result: &Bound<'_, PyAny>) -> Result<Self, Reason> {
+        let given = from.call.literals.iter().position(|&given| given == result.as_ptr());
+        if let Some(index) = given {
+            return Ok(Self::LiteralArg(index));
+        }
         let slots = &from.jax.slots;
         // SAFETY: `traced` found our type, which has jax's slots.
-        let (val, aval, trace) = unsafe {
-            (
-                slots.tracer_val.get(result),
-                slots.tracer_aval.get(result),
-                slots.tracer_trace.peek(result.as_ptr()),
-            )
-        };
+        let (val, aval) = unsafe { (slots.tracer_val.get(result), slots.tracer_aval.get(result)) };
         match (val, aval) {
-            (Some(val), Some(aval))
-                if trace == from.trace.as_ptr() && val.get_type().is(&from.jax.literal_type) =>
-            {
-                Ok(Self::Literal(val.unbind(), aval.unbind()))
-            }
+            (Some(val), Some(aval)) => Ok(Self::Literal(val.unbind(), aval.unbind())),
             _ => Err(super::encode::FOREIGN_TRACER),
         }
     }
@@ -167,6 +164,10 @@ impl Recipe {
             Self::Arg(index) => {
                 // SAFETY: an argument of the call under way.
                 Ok(unsafe { Bound::from_borrowed_ptr(py, call.traced[*index].object) })
+            }
+            Self::LiteralArg(index) => {
+                // SAFETY: as above.
+                Ok(unsafe { Bound::from_borrowed_ptr(py, call.literals[*index]) })
             }
             Self::Out(index) => {
                 let found = outs.iter().find(|(out, _)| out == index);

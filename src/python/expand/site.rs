@@ -15,6 +15,7 @@ use super::now::Now;
 use super::record::{NEW_OBJECTS, record};
 use super::replay::replay;
 use super::store::{self, Known};
+use super::switch;
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const WARNED: Reason = "function that warned";
@@ -22,16 +23,15 @@ pub const WARNED: Reason = "function that warned";
 /// A callable that is caught.
 pub struct Site {
     pub id: CallableId,
-    /// Its owner can make it forget its program, so what is known of it is checked once in each
-    /// trace.
-    pub revalidates: bool,
+    /// Its owner can make it forget its program; what is known of it is then checked again.
+    pub forgets: bool,
 }
 
 impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let id = store::new_callable(name);
-        Self { id, revalidates: false }
+        Self { id, forgets: false }
     }
 }
 
@@ -63,7 +63,7 @@ pub fn call<'py>(
     let Some(now) = Now::read(py, jax)? else { return proceed() };
     let (trace, frame) = (&now.trace, &now.frame);
     let encoded = now.configuration.and_then(|configuration| {
-        if site.revalidates && configuration.jit_disabled {
+        if site.forgets && configuration.jit_disabled {
             return Err(JIT_DISABLED);
         }
         encode(py, jax, trace.as_ptr(), configuration.number, args, kwnames)
@@ -75,10 +75,11 @@ pub fn call<'py>(
             return proceed();
         }
     };
-    let known = store::find(site.id, &call.signature, site.revalidates);
+    let generation = if site.forgets { Some(switch::jit_generation(py, jax)?) } else { None };
+    let known = store::find(site.id, &call.signature, generation);
     let candidate = match &known {
         Some(entry) => match &entry.known {
-            Known::Replay(recorded) if !site.revalidates || entry.is_current() => {
+            Known::Replay(recorded) if entry.is_current(generation) => {
                 return replay(jax, &now, &call, recorded);
             }
             Known::Bypass(_) => return proceed(),
@@ -110,7 +111,7 @@ pub fn call<'py>(
         (Ok(recorded), Some(candidate)) => {
             if recorded.agrees(py, jax, candidate) {
                 Known::Replay(recorded)
-            } else if site.revalidates {
+            } else if site.forgets {
                 Known::Candidate(recorded)
             } else {
                 Known::Bypass(NEW_OBJECTS)
@@ -119,6 +120,6 @@ pub fn call<'py>(
         (Ok(recorded), None) if recorded.needs_confirmation(py) => Known::Candidate(recorded),
         (Ok(recorded), None) => Known::Replay(recorded),
     };
-    store::insert(site.id, &call.signature, known, pins);
+    store::insert(site.id, &call.signature, known, pins, generation);
     Ok(result)
 }

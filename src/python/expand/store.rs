@@ -8,7 +8,6 @@ use rustc_hash::FxHashMap;
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
-use super::super::hook;
 use super::encode::Reason;
 use super::record::Recorded;
 
@@ -27,14 +26,14 @@ pub struct Entry {
     pub known: Known,
     /// What the signature refers to by identity.
     _pins: Vec<Py<PyAny>>,
-    /// When it was made, by `hook::epoch`.
-    epoch: u64,
+    /// For a function whose program can be forgotten: when that last happened.
+    generation: Option<u64>,
 }
 
 impl Entry {
-    /// Made in the trace that is running.
-    pub fn is_current(&self) -> bool {
-        self.epoch == hook::epoch()
+    /// Nothing was forgotten since.
+    pub fn is_current(&self, generation: Option<u64>) -> bool {
+        self.generation == generation
     }
 }
 
@@ -105,12 +104,12 @@ pub fn new_fragment() -> u64 {
 
 /// What is known of a call; a replay or a bypass is counted.
 #[inline]
-pub fn find(id: CallableId, signature: &Signature, revalidates: bool) -> Option<Arc<Entry>> {
+pub fn find(id: CallableId, signature: &Signature, generation: Option<u64>) -> Option<Arc<Entry>> {
     with(|store| {
         let entry = store.cache.get(id, signature)?.clone();
         if let Some(callable) = store.callables.get_mut(&id) {
             match entry.known {
-                Known::Replay(_) if entry.is_current() || !revalidates => {
+                Known::Replay(_) if entry.is_current(generation) => {
                     callable.counts.hits += 1;
                 }
                 Known::Replay(_) | Known::Candidate(_) => {}
@@ -133,13 +132,19 @@ pub fn count_bypass(id: CallableId, reason: Reason) {
 }
 
 /// Remembers a call that ran.
-pub fn insert(id: CallableId, signature: &Signature, known: Known, pins: Vec<Py<PyAny>>) {
+pub fn insert(
+    id: CallableId,
+    signature: &Signature,
+    known: Known,
+    pins: Vec<Py<PyAny>>,
+    generation: Option<u64>,
+) {
     let bytes = match &known {
         Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
         Known::Bypass(_) => 0,
     };
     let bytes = bytes + pins.len() * size_of::<usize>() + size_of::<Entry>();
-    let entry = Arc::new(Entry { known, _pins: pins, epoch: hook::epoch() });
+    let entry = Arc::new(Entry { known, _pins: pins, generation });
     let removed = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
             match entry.known {
@@ -148,8 +153,9 @@ pub fn insert(id: CallableId, signature: &Signature, known: Known, pins: Vec<Py<
                 }
                 _ => callable.counts.misses += 1,
             }
+            let replaced = store.cache.contains(id, signature);
             let removed = store.cache.insert(id, signature, entry, bytes);
-            store.evictions += removed.len() as u64;
+            store.evictions += (removed.len() - usize::from(replaced)) as u64;
             removed
         } else {
             // The callable went while it ran.

@@ -4,6 +4,7 @@
 //! parameters. A jit is caught through its type: without the flag that says that instances have a
 //! call pointer of their own, `CPython` calls the type's `tp_call`, which is ours meanwhile.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
@@ -14,6 +15,7 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 use pyo3::wrap_pyfunction;
 use rustc_hash::FxHashMap;
 
+use super::super::jax::Jax;
 use super::super::native::guarded;
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
@@ -259,8 +261,8 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     let name = jitted
         .getattr_opt("__qualname__")?
         .map_or_else(|| "<jit>".to_owned(), |name| name.to_string());
-    let revalidates = !is_stable(jitted.as_ptr());
-    let site = Arc::new(Site { revalidates, ..Site::pure(&name) });
+    let forgets = !is_stable(jitted.as_ptr());
+    let site = Arc::new(Site { forgets, ..Site::pure(&name) });
     let id = site.id;
     let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
         let jit = jits(|jits| jits.remove(&address));
@@ -274,6 +276,26 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         .unbind();
     jits(|jits| jits.insert(address, Jit { site: site.clone(), _weakref: weakref }));
     Ok(site)
+}
+
+/// How often jits were made to forget their programs, as far as was noticed.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// The epoch in which that was last looked into.
+static LOOKED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Grows when `clear_cache` of some jit was called. While a trace of ours may run that is noticed
+/// (`evict_jit`); for the time before, each outermost trace asks once.
+///
+/// # Errors
+/// jax's cache cannot be asked.
+pub fn jit_generation(py: Python<'_>, jax: &Jax) -> PyResult<u64> {
+    let epoch = super::super::hook::epoch();
+    if LOOKED.swap(epoch, Ordering::Relaxed) != epoch
+        && jax.jits_forgot.bind(py).call0()?.is_truthy()?
+    {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(GENERATION.load(Ordering::Relaxed))
 }
 
 /// Stands in for `clear_cache` of a jit, which forgets its program.

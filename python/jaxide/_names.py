@@ -1,0 +1,48 @@
+"""Names of arguments and results, which jax derives from their trees anew at each trace."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+class Bounded:
+    """Values by key, computed when first asked for; those least recently asked for go first."""
+
+    def __init__(self, size: int):
+        self._size = size
+        self._values: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """The value of `key`; computed where it has no hash, as an object in a tree may have."""
+        try:
+            value = self._values[key]
+            self._values.move_to_end(key)
+        except KeyError:
+            value = self._values[key] = compute()
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
+        except TypeError:
+            value = compute()
+        return value
+
+
+ARGUMENT_NAMES = Bounded(256)
+RESULT_PATHS = Bounded(256)
+
+
+class ResultPaths:
+    """``DebugInfo.set_result_paths``: names by the tree of the results, made by ``stock`` once."""
+
+    def __init__(self, stock: Callable[[Any, Any], Any]):
+        self._stock = stock
+
+    def __call__(self, debug_info: Any, result: Any) -> Any:
+        paths = RESULT_PATHS.get(
+            ("nested", jax.tree.structure(result)),
+            lambda: self._stock(debug_info, result).result_paths,
+        )
+        return debug_info._replace(result_paths=paths)
