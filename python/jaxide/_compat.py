@@ -361,7 +361,7 @@ def _catch() -> None:
     scalar = type(jax.numpy.float32)
     trusted = (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     _sites.catch_loaded(_jit_type(), trusted)
-    _sites.catch(scalar.__call__, "jax.numpy scalar type")
+    _sites.catch(vars(scalar)["__call__"], "jax.numpy scalar type")
     _sites.catch(_function("numpy.ufunc_api:ufunc.__call__", "self *args out where"), "ufunc")
     _sites.catch(
         _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs"), "custom_jvp"

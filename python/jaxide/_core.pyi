@@ -7,17 +7,24 @@ from typing import Any, final
 __all__ = [
     "Activation",
     "Graph",
+    "catch_function",
+    "caught_functions",
+    "clear_fragments",
     "clear_memo",
+    "fragment_info",
     "graph_of",
     "initialize",
     "memo_len",
+    "set_fragment_bounds",
+    "trust_callable",
 ]
 
 @final
 class Activation:
-    """A context manager: traces that this thread starts inside are recorded by jaxide."""
+    """A context manager: traces that start inside are recorded by jaxide; those of this thread, or
+    of the whole process."""
 
-    def __new__(cls) -> Activation: ...
+    def __new__(cls, *, process: bool = False) -> Activation: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_exc: object) -> None: ...
 
@@ -52,3 +59,30 @@ def clear_memo() -> None:
 
 def memo_len() -> int:
     """How many outcomes of abstract evaluation are remembered."""
+
+def catch_function(
+    name: str,
+    function: Any,
+    copy: Any,
+    make_code: Callable[[Callable[..., Any]], CodeType],
+    positional: int,
+    varargs: bool,
+    keywords: tuple[str, ...],
+    varkeywords: bool,
+) -> None:
+    """Catches the calls of a function of jax while a trace of ours may run."""
+
+def trust_callable(callable: Any) -> None:
+    """Lets an object that lives as long as the process be an argument of remembered calls."""
+
+def caught_functions() -> list[Any]:
+    """The functions that are caught while a trace of ours may run."""
+
+def fragment_info() -> dict[str, Any]:
+    """The state of the expansion cache; `jaxide.cache_info` makes an object of it."""
+
+def clear_fragments() -> None:
+    """Forgets all fragments and starts counting anew."""
+
+def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
+    """Changes the bounds of the expansion cache."""

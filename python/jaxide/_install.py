@@ -15,9 +15,9 @@ _installed: _core.Activation | None = None
 def install() -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
-    ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever libraries start,
-    in all threads. Calling it again changes nothing. Where jaxide does not know the installed jax
-    (it has said so at import), tracing stays jax's.
+    That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
+    libraries start, in all threads. Calling it again changes nothing. Where jaxide does not know the
+    installed jax (it has said so at import), tracing stays jax's.
     """
     global _installed
     with _lock:

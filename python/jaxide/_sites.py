@@ -81,11 +81,17 @@ def catch_new() -> None:
             if name.startswith("_") or id(value) in _caught:
                 continue
             if isinstance(value, types.FunctionType):
-                if name not in _STATEFUL:
+                if name not in _STATEFUL and not _takes_functions(value):
                     catch(value, f"{module.__name__}.{name}")
             elif isinstance(value, (jit_type, *callable_types)):
                 _caught.add(id(value))
                 _core.trust_callable(value)
+
+
+def _takes_functions(function: types.FunctionType) -> bool:
+    """Whether a parameter is a function: calls with a user's function are never remembered."""
+    annotations = getattr(inspect.unwrap(function), "__annotations__", {})
+    return any("Callable" in str(kind) for name, kind in annotations.items() if name != "return")
 
 
 def catch(function: types.FunctionType, name: str) -> None:

@@ -2,8 +2,8 @@
 
 ``jax.make_jaxpr`` makes a compiled function and asks it for its trace. Most of what that prepares
 (shardings, layouts, donation, the types that lowering needs) is not part of a jaxpr. Here is what
-is, in the order of jax's ``_infer_params`` and ``_trace_for_jit``; it ends in the same cache, so that
-a function object is traced once, whoever asks.
+is, in the order of jax's ``_infer_params`` and ``_trace_for_jit``; it ends in the same cache, so
+that a function object is traced once, whoever asks.
 """
 
 from __future__ import annotations
@@ -34,15 +34,8 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     leaves, in_tree = _compat.flatten_arguments(args, kwargs)
     avals = []
     for leaf in leaves.vals:
-        if type(leaf) is private.array_type:
-            if type(leaf.sharding) is private.single_device_sharding:
-                avals.append(leaf.aval)
-                continue
-        try:
-            aval = private.shaped_abstractify(leaf)
-        except Exception:  # jax says what is wrong with which argument
-            return None
-        if type(aval) is not private.shaped_array:
+        aval = _plain_aval(leaf)
+        if aval is None:
             return None
         avals.append(aval)
     in_avals = leaves.update(avals)
@@ -77,6 +70,21 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
     _compat.note_quasi_dynamic_state(fun, in_avals, state)
     return Traced(jaxpr, in_tree, out.tree)
+
+
+def _plain_aval(leaf: Any) -> Any:
+    """The type of an argument where it is an array; None for whatever jax has more to say about."""
+    private = _compat.private()
+    if type(leaf) is private.array_type:
+        # Only a named sharding is part of a type.
+        if type(leaf.sharding) is private.single_device_sharding:
+            return leaf.aval
+        return private.shaped_abstractify(leaf)
+    try:
+        aval = private.shaped_abstractify(leaf)
+    except Exception:  # jax says what is wrong with which argument
+        return None
+    return aval if type(aval) is private.shaped_array else None
 
 
 def _is_array(const: Any) -> bool:

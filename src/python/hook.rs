@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyList, PyType};
 use pyo3::wrap_pyfunction;
 
 use super::jax::{Jax, jax, set_jax};
@@ -53,11 +53,51 @@ pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) {
 /// How many calls are being recorded, and the `warnings.warn` that was there before.
 static RECORDINGS: Mutex<(usize, Option<Py<PyAny>>)> = Mutex::new((0, None));
 
+/// The message pattern of a warning filter: it matches nothing and notices everything.
+#[pyclass(module = "jaxide._core", frozen)]
+struct NoticeWarnings;
+
+#[pymethods]
+#[allow(clippy::unused_self)] // a pattern
+impl NoticeWarnings {
+    #[pyo3(name = "match")]
+    fn matches(&self, _text: &Bound<'_, PyAny>) -> bool {
+        super::expand::site::note_warning();
+        false
+    }
+}
+
+/// The filter that is in place while something is recorded.
+static NOTICING_FILTER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Puts the noticing filter in front, or takes it out wherever it is. Python's registry of warnings
+/// that were shown is not told, and so goes on as before.
+fn notice_warnings(py: Python<'_>, notice: bool) -> PyResult<()> {
+    let filter = NOTICING_FILTER.get_or_try_init(py, || {
+        let category = py.get_type::<pyo3::exceptions::PyWarning>();
+        let pattern = Bound::new(py, NoticeWarnings)?;
+        let filter = ("ignore", pattern, category, py.None(), 0).into_pyobject(py)?;
+        Ok::<_, PyErr>(filter.into_any().unbind())
+    })?;
+    let filters = jax(py)?.warnings.bind(py).getattr("filters")?;
+    let Ok(filters) = filters.cast_into::<PyList>() else { return Ok(()) };
+    for index in (0..filters.len()).rev() {
+        if filters.get_item(index)?.is(filter) {
+            filters.del_item(index)?;
+        }
+    }
+    if notice {
+        filters.insert(0, filter)?;
+    }
+    Ok(())
+}
+
 /// While it lives, warnings are noticed.
 pub struct Recording;
 
 impl Recording {
-    /// Puts a native function in the place of `warnings.warn`, which adds no Python frame.
+    /// Puts a native function in the place of `warnings.warn`, which adds no Python frame, and a
+    /// filter for what native code warns of.
     ///
     /// # Errors
     /// The module refuses.
@@ -67,6 +107,7 @@ impl Recording {
         if recordings.0 == 0 {
             recordings.1 = Some(warnings.getattr("warn")?.unbind());
             warnings.setattr("warn", super::expand::switch::warn_hook(py)?)?;
+            notice_warnings(py, true)?;
         }
         recordings.0 += 1;
         Ok(Self)
@@ -85,6 +126,7 @@ impl Drop for Recording {
                 // An exception may be on its way: it has to survive this.
                 let error = PyErr::take(py);
                 let _ = jax.warnings.bind(py).setattr("warn", stock);
+                let _ = notice_warnings(py, false);
                 if let Some(error) = error {
                     error.restore(py);
                 }
@@ -262,6 +304,8 @@ fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 
 fn switch_off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     super::expand::now::forget();
+    // A `catch_warnings` that another thread left meanwhile may have put it back.
+    notice_warnings(py, false)?;
     super::expand::switch::off(py)?;
     super::epoch::off(py, jax);
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
