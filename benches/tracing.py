@@ -4,10 +4,12 @@ A *warm retrace* traces the same program through a new function object, the cach
 being filled; stock and jaxide take turns in one process, and the ratio is the median of the ratios
 of neighbours. It is measured as traced, and again with every equation of the result read, nested
 ones included, since what is filled on demand is paid for by whoever reads it. A *cold* trace is
-the first one of a fresh process, after the arguments exist.
+the first one of a fresh process, after the arguments exist. The *floor* is the user's own code with
+every call of jax answered from a list: no tracer of Python functions can be faster.
 """
 
 import argparse
+import gc
 import statistics
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from jax._src.core import jaxprs_in_params
 import jaxide
 import report
 import workloads
+from jaxide import _core
 from jaxide._demo import pairwise_ratio, warm_retraces
 
 TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr}
@@ -53,6 +56,25 @@ def trace_cold(tracer: str, workload: str) -> float:
     return time.perf_counter() - start
 
 
+def floor_seconds(fun: Callable[..., Any], args: Sequence[Any], rounds: int) -> list[float]:
+    """Seconds of the user's code alone, its calls of jax answered with what they returned before."""
+    seconds = []
+
+    def measured(*tracers: Any) -> Any:
+        with _core.Script() as script:
+            result = fun(*tracers)
+            for _ in range(rounds):
+                gc.collect()
+                script.play()
+                start = time.perf_counter()
+                fun(*tracers)
+                seconds.append(time.perf_counter() - start)
+        return result
+
+    jaxide.make_jaxpr(measured)(*args)
+    return seconds
+
+
 def milliseconds(seconds: Sequence[float]) -> str:
     return f"{statistics.median(seconds) * 1e3:.1f}"
 
@@ -74,12 +96,18 @@ def measure(workload: str, make: Callable[[], Any], rounds: int, processes: int)
     read = warm_retraces(tracers, fun, args, rounds=rounds, read=read_equations)
     by_process = [[cold_seconds(tracer, workload) for tracer in TRACERS] for _ in range(processes)]
     cold = list(zip(*by_process, strict=True))
+    floor = floor_seconds(fun, args, rounds) if workload in workloads.PLAIN else None
     cells = [
         cell
         for stock, ours in (warm, read, cold)
         for cell in (milliseconds(stock), milliseconds(ours), ratio(stock, ours))
     ]
-    return [workload, equations, "yes" if identical else "**NO**", *cells]
+    floor_cells = ["", ""]
+    if floor is not None:
+        highest = statistics.median(warm[0]) / statistics.median(floor)
+        floor_cells = [milliseconds(floor), f"{highest:.0f}x"]
+    verdict = "yes" if identical else "**NO**"
+    return [workload, equations, verdict, *cells[:3], *floor_cells, *cells[3:]]
 
 
 def main() -> int:
@@ -101,6 +129,7 @@ def main() -> int:
     header = ["workload", "equations: top / all", "identical"]
     for kind in ("warm", "warm, read", "cold"):
         header += [f"{kind}: jax, ms", "jaxide, ms", "ratio"]
+        header += ["floor, ms", "jax / floor"] if kind == "warm" else []
     if not options.only:
         content = [report.table(header, rows), report.provenance("benches/tracing.py")]
         report.replace_section("tracing", "\n\n".join(content))

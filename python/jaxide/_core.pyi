@@ -7,6 +7,7 @@ from typing import Any, final
 __all__ = [
     "Activation",
     "Graph",
+    "Script",
     "catch_function",
     "caught_functions",
     "clear_fragments",
@@ -44,6 +45,19 @@ class Graph:
 
     def memory_bytes(self) -> int:
         """Bytes of the arena, nested programs not counted."""
+
+@final
+class Script:
+    """Notes what the caught calls of this thread return, then answers the same calls from the list:
+    the cost of the user's own code."""
+
+    def __new__(cls) -> Script: ...
+    def __enter__(self) -> Script: ...
+    def play(self) -> None:
+        """From now on calls are answered, from the first one on."""
+
+    def __len__(self) -> int: ...
+    def __exit__(self, *_exc: object) -> None: ...
 
 def graph_of(jaxpr: Any) -> Graph:
     """The graph of any jaxpr, closed or open. Raises TypeError for anything else."""

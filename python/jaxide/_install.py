@@ -16,8 +16,8 @@ def install() -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
-    libraries start, in all threads. Calling it again changes nothing. Where jaxide does not know the
-    installed jax (it has said so at import), tracing stays jax's.
+    libraries start, in all threads. Calling it again changes nothing. Where jaxide does not know
+    the installed jax (it has said so at import), tracing stays jax's.
     """
     global _installed
     with _lock:

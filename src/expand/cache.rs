@@ -43,7 +43,7 @@ struct Slot<T> {
 }
 
 #[derive(Debug)]
-struct Shelf<T> {
+struct Group<T> {
     slots: LruCache<Words, Slot<T>, FxBuildHasher>,
     last_used: u64,
 }
@@ -55,7 +55,7 @@ struct Shelf<T> {
 #[derive(Debug)]
 pub struct Cache<T> {
     bounds: Bounds,
-    shelves: FxHashMap<CallableId, Shelf<T>>,
+    groups: FxHashMap<CallableId, Group<T>>,
     entries: usize,
     bytes: usize,
     clock: u64,
@@ -64,7 +64,7 @@ pub struct Cache<T> {
 impl<T> Cache<T> {
     /// An empty cache.
     pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, shelves: FxHashMap::default(), entries: 0, bytes: 0, clock: 0 }
+        Self { bounds, groups: FxHashMap::default(), entries: 0, bytes: 0, clock: 0 }
     }
 
     /// The bounds.
@@ -76,9 +76,9 @@ impl<T> Cache<T> {
     pub fn set_bounds(&mut self, bounds: Bounds) -> Vec<Arc<T>> {
         self.bounds = bounds;
         let mut removed = Vec::new();
-        for shelf in self.shelves.values_mut() {
-            while shelf.slots.len() > bounds.per_callable {
-                let Some((_, slot)) = shelf.slots.remove_lru() else { break };
+        for group in self.groups.values_mut() {
+            while group.slots.len() > bounds.per_callable {
+                let Some((_, slot)) = group.slots.remove_lru() else { break };
                 self.entries -= 1;
                 self.bytes -= slot.bytes;
                 removed.push(slot.value);
@@ -100,7 +100,7 @@ impl<T> Cache<T> {
 
     /// How many entries a callable has.
     pub fn len_of(&self, callable: CallableId) -> usize {
-        self.shelves.get(&callable).map_or(0, |shelf| shelf.slots.len())
+        self.groups.get(&callable).map_or(0, |group| group.slots.len())
     }
 
     /// Bytes of all entries.
@@ -111,15 +111,15 @@ impl<T> Cache<T> {
     /// The entry of a call, which becomes the most recently used one.
     #[inline]
     pub fn get(&mut self, callable: CallableId, signature: &Signature) -> Option<&Arc<T>> {
-        let shelf = self.shelves.get_mut(&callable)?;
+        let group = self.groups.get_mut(&callable)?;
         self.clock += 1;
-        shelf.last_used = self.clock;
-        shelf.slots.get(signature.words()).map(|slot| &slot.value)
+        group.last_used = self.clock;
+        group.slots.get(signature.words()).map(|slot| &slot.value)
     }
 
     /// Whether a call has an entry.
     pub fn contains(&self, callable: CallableId, signature: &Signature) -> bool {
-        self.shelves.get(&callable).is_some_and(|shelf| shelf.slots.contains_key(signature.words()))
+        self.groups.get(&callable).is_some_and(|group| group.slots.contains_key(signature.words()))
     }
 
     /// Remembers a call; the entry it had, and what had to go for it comes back.
@@ -132,14 +132,14 @@ impl<T> Cache<T> {
     ) -> Vec<Arc<T>> {
         let bytes = bytes + size_of_val::<[u64]>(signature.words()) + size_of::<Slot<T>>();
         self.clock += 1;
-        let shelf = self.shelves.entry(callable).or_insert_with(|| Shelf {
+        let group = self.groups.entry(callable).or_insert_with(|| Group {
             slots: LruCache::with_hasher(usize::MAX, FxBuildHasher),
             last_used: 0,
         });
-        shelf.last_used = self.clock;
+        group.last_used = self.clock;
         let mut removed = Vec::new();
         let slot = Slot { value, bytes };
-        match shelf.slots.insert(signature.words().into(), slot) {
+        match group.slots.insert(signature.words().into(), slot) {
             Some(old) => {
                 self.bytes -= old.bytes;
                 removed.push(old.value);
@@ -147,8 +147,8 @@ impl<T> Cache<T> {
             None => self.entries += 1,
         }
         self.bytes += bytes;
-        while shelf.slots.len() > self.bounds.per_callable {
-            let Some((_, slot)) = shelf.slots.remove_lru() else { break };
+        while group.slots.len() > self.bounds.per_callable {
+            let Some((_, slot)) = group.slots.remove_lru() else { break };
             self.entries -= 1;
             self.bytes -= slot.bytes;
             removed.push(slot.value);
@@ -166,18 +166,18 @@ impl<T> Cache<T> {
         let entries = self.bounds.entries - self.bounds.entries / 10;
         let bytes = self.bounds.bytes - self.bounds.bytes / 10;
         let mut oldest: Vec<(u64, CallableId)> =
-            self.shelves.iter().map(|(&id, shelf)| (shelf.last_used, id)).collect();
+            self.groups.iter().map(|(&id, group)| (group.last_used, id)).collect();
         oldest.sort_unstable();
         for (_, id) in oldest {
             while self.entries > entries || self.bytes > bytes {
-                let Some(shelf) = self.shelves.get_mut(&id) else { break };
-                let Some((_, slot)) = shelf.slots.remove_lru() else { break };
+                let Some(group) = self.groups.get_mut(&id) else { break };
+                let Some((_, slot)) = group.slots.remove_lru() else { break };
                 self.entries -= 1;
                 self.bytes -= slot.bytes;
                 removed.push(slot.value);
             }
             if self.len_of(id) == 0 {
-                self.shelves.remove(&id);
+                self.groups.remove(&id);
             }
             if self.entries <= entries && self.bytes <= bytes {
                 return;
@@ -187,9 +187,9 @@ impl<T> Cache<T> {
 
     /// Forgets a callable; its entries come back.
     pub fn forget(&mut self, callable: CallableId) -> Vec<Arc<T>> {
-        let Some(shelf) = self.shelves.remove(&callable) else { return Vec::new() };
+        let Some(group) = self.groups.remove(&callable) else { return Vec::new() };
         let mut removed = Vec::new();
-        for (_, slot) in shelf.slots {
+        for (_, slot) in group.slots {
             self.entries -= 1;
             self.bytes -= slot.bytes;
             removed.push(slot.value);
@@ -199,7 +199,7 @@ impl<T> Cache<T> {
 
     /// Forgets everything; all entries come back.
     pub fn clear(&mut self) -> Vec<Arc<T>> {
-        let callables: Vec<_> = self.shelves.keys().copied().collect();
+        let callables: Vec<_> = self.groups.keys().copied().collect();
         callables.into_iter().flat_map(|callable| self.forget(callable)).collect()
     }
 }

@@ -6,7 +6,6 @@
 //! context (`config.trace_context()`) by number. What jax's const-folding, forwarding and staging
 //! rules depend on beyond that is looked up live.
 
-use std::cell::RefCell;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -183,38 +182,10 @@ impl<'a, 'py> Key<'a, 'py> {
     }
 }
 
-thread_local! {
-    /// The number of the context this thread was last in, whether it folds eagerly, and its values.
-    static LAST: RefCell<Option<(u32, bool, Arc<Py<PyTuple>>)>> = const { RefCell::new(None) };
-}
-
 impl Context {
-    /// The number of the config context of this moment, and whether it folds constants eagerly.
-    pub fn current_number(py: Python<'_>, jax: &Jax) -> PyResult<(u32, bool)> {
-        let values = jax.trace_context.bind(py).call0()?.cast_into::<PyTuple>()?;
-        let known = LAST.with_borrow(|last| match last {
-            Some((number, eager, known)) if same_items(known.bind(py), &values) => {
-                Some((*number, *eager))
-            }
-            _ => None,
-        });
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let context = Self::of(py, jax, values)?;
-        let last = (context.number, context.eager_folding, context.values);
-        let old = LAST.replace(Some(last));
-        drop(old);
-        Ok((context.number, context.eager_folding))
-    }
-
     /// The config context of this moment.
     pub fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
         let values = jax.trace_context.bind(py).call0()?.cast_into::<PyTuple>()?;
-        Self::of(py, jax, values)
-    }
-
-    fn of(py: Python<'_>, jax: &Jax, values: Bound<'_, PyTuple>) -> PyResult<Self> {
         if let Some(known) = with_memo(|memo| {
             memo.contexts.iter().find(|c| same_items(c.values.bind(py), &values)).cloned()
         }) {

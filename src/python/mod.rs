@@ -43,6 +43,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::expand::script::Script;
+    #[pymodule_export]
     use super::expand::store::{clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
     use super::expand::switch::{catch_function, caught_functions, trust_callable};

@@ -8,9 +8,7 @@ and once with jaxide, each after `jax.clear_caches()`; step by step the same mus
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +17,6 @@ from jax._src import core
 
 import jaxide
 import oracle
-from jaxide import _core
 
 Maker = Callable[..., Callable[..., Any]]
 Step = Callable[[Maker], Any]
@@ -79,11 +76,23 @@ def assert_history(steps: Iterable[Step]) -> None:
     expected, actual = [run(steps, make) for make in (jax.make_jaxpr, jaxide.make_jaxpr)]
     for number, (stock, ours) in enumerate(zip(expected, actual, strict=True)):
         if stock != ours:
-            found = list(oracle.differences(stock, ours))
+            found = list(oracle.differences(by_line(stock), by_line(ours)))
             raise AssertionError(
                 f"step {number} of {len(steps)}, {len(found)} differences, first:\n"
-                + "\n".join(found[:3])
+                + "\n".join(found[:5])
             )
+
+
+def by_line(outcome: Any) -> Any:
+    """The outcome with texts cut into their lines, so that one differing line is told by itself."""
+    match outcome:
+        case str() if "\n" in outcome:
+            return tuple(outcome.splitlines())
+        case dict():
+            return {name: by_line(value) for name, value in outcome.items()}
+        case tuple() | list():
+            return type(outcome)(map(by_line, outcome))
+    return outcome
 
 
 def trace_of(function: Callable[..., Any], *args: Any) -> Step:
@@ -105,52 +114,23 @@ def assert_same_when_warm(*calls: tuple[Any, ...], rounds: int = ROUNDS) -> None
 # ---- counts -----------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass
-class Counts:
-    """What became of the calls of one callable, or of all."""
-
-    hits: int = 0
-    misses: int = 0
-    bypasses: Counter[str] = dataclasses.field(default_factory=Counter)
-    entries: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.hits + other.hits,
-            self.misses + other.misses,
-            self.bypasses + other.bypasses,
-            self.entries + other.entries,
-        )
+NEVER_CALLED = jaxide.CallableInfo(0, 0, {}, 0)
 
 
-def counts_by_name() -> dict[str, Counts]:
-    """The counts since the cache was last emptied; callables of one name are added up."""
-    counts: dict[str, Counts] = {}
-    for name, entries, hits, misses, bypasses in _core.fragment_info()["callables"]:
-        one = Counts(hits, misses, Counter(bypasses), entries)
-        counts[name] = counts.get(name, Counts()) + one
-    return counts
-
-
-def counts_of(name: str) -> Counts:
-    """The counts of the callables with a name."""
-    return counts_by_name().get(name, Counts())
-
-
-def total() -> Counts:
-    """The counts of all callables."""
-    return sum(counts_by_name().values(), Counts())
+def counts_of(name: str) -> jaxide.CallableInfo:
+    """What became of the calls of the callables with a name."""
+    return jaxide.cache_info().callables.get(name, NEVER_CALLED)
 
 
 @contextlib.contextmanager
 def empty_cache() -> Iterator[None]:
     """With nothing remembered and all counts at zero; nothing is left for the next test."""
     jax.clear_caches()
-    _core.clear_fragments()
+    jaxide.clear_caches()
     try:
         yield
     finally:
-        _core.clear_fragments()
+        jaxide.clear_caches()
 
 
 def warm_up(function: Callable[..., Any], *args: Any, rounds: int = ROUNDS) -> Any:

@@ -79,7 +79,7 @@ SCALAR_USES: dict[str, Callable[[Any, Any], Any]] = {
     "jit": lambda x, s: jit_of_scalar(x, s),
     "static": lambda x, s: static_scalar(x, s),
 }
-DTYPES = [np.float32, np.int32, np.bool_, ml_dtypes.bfloat16, np.complex64]
+DTYPES = [np.float32, np.int32]
 
 
 @jax.jit
@@ -101,10 +101,10 @@ def test_scalars(use: Callable[[Any, Any], Any], dtype: Any) -> None:
     def step(scalars: list[Any], full: bool) -> Step:
         return lambda make: [observe(make, lambda x: use(x, s), x, full=full) for s in scalars]
 
+    # Scalars that compare equal are one to jax's own caches, so the order matters.
     scalars = [*SCALARS, *OTHER_SCALARS]
-    # What jax's own caches hold when scalars compare equal depends on the order.
-    for order in (scalars, scalars[::-1]):
-        assert_history([step(order, False)] * (ROUNDS - 1) + [step(order, True)])
+    order = scalars if dtype is np.float32 else scalars[::-1]
+    assert_history([step(order, False)] * (ROUNDS - 1) + [step(order, True)])
 
 
 def test_scalars_among_traced_ones() -> None:
@@ -134,7 +134,7 @@ def test_one_value_twice(function: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("count", [2, 5, 31, 32, 33, 34, 64, 200])
+@pytest.mark.parametrize("count", [2, 32, 33, 100])
 @pytest.mark.parametrize(
     "combine",
     [jnp.stack, lambda xs: jnp.concatenate([x[None] for x in xs]), lambda xs: many(xs)],

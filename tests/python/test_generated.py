@@ -4,9 +4,9 @@ A program is drawn as data: a list of steps, each an operator applied to values 
 a transformation or control-flow construct around a smaller program. Running the data as a Python
 function gives the function that is traced. `HYPOTHESIS_PROFILE=long` draws many more.
 
-Two kinds of programs: operators on values that fit each other, deeply nested and traced cold
-(`test_generated`), and calls of all of jax's public functions with arguments that fit or do not,
-traced again and again with all that the programs before left in the caches (`test_calls`).
+Two kinds of programs: operators on values that fit each other, deeply nested, and calls of all of
+jax's public functions with arguments that fit or do not. Traces are cold, or they find all that the
+programs before left in the caches, so that what is remembered of one call is found by others.
 """
 
 from __future__ import annotations
@@ -280,6 +280,10 @@ def test_generated(program: Program, args: list[Any]) -> None:
     oracle.assert_same(case, stock, ours, cold=True)
 
 
+# What a program does with its arguments; what its steps say goes to the log.
+Body = Callable[[Sequence[Any], random_calls.Log], list[Any]]
+
+
 @dataclasses.dataclass
 class Outcome:
     """What tracing a program made, or the error that it raised, and what its steps said."""
@@ -295,14 +299,11 @@ class Outcome:
         return oracle.scrub(self.traced.jaxpr.pretty_print(source_info=True, name_stack=True))
 
 
-def outcome(
-    maker: Callable[..., Any], program: random_calls.Program, args: Sequence[Any]
-) -> Outcome:
+def outcome(maker: Callable[..., Any], body: Body, args: Sequence[Any]) -> Outcome:
     log: random_calls.Log = []
 
     def function(*values: Any) -> list[Any]:
-        made = random_calls.run(program, values, log)
-        return [value for value in made if isinstance(value, jax.Array)]
+        return [value for value in body(values, log) if isinstance(value, jax.Array)]
 
     traced = error = None
     with warnings.catch_warnings(record=True) as caught:
@@ -315,17 +316,15 @@ def outcome(
     return Outcome(traced, error, log, warned)
 
 
-@given(
-    random_calls.programs(depth=2),
-    st.lists(random_calls.arguments, min_size=1, max_size=3),
-    st.permutations([jax.make_jaxpr, jaxide.make_jaxpr]),
-)
-def test_calls(
-    program: random_calls.Program, args: list[Any], makers: list[Callable[..., Any]]
+def assert_same_when_repeated(
+    makers: Sequence[Callable[..., Any]], body: Body, args: Sequence[Any]
 ) -> None:
-    """Nothing is cleared, neither between the traces nor between the programs."""
+    """Both makers, in their order, make the same of the program, and again, and again.
+
+    Nothing is cleared, neither between the traces nor between the programs.
+    """
     for repetition in range(3):
-        made = {maker: outcome(maker, program, args) for maker in makers}
+        made = {maker: outcome(maker, body, args) for maker in makers}
         stock, ours = made[jax.make_jaxpr], made[jaxide.make_jaxpr]
         oracle.assert_equal(stock.error, ours.error)
         oracle.assert_equal(stock.log, ours.log)
@@ -334,3 +333,26 @@ def test_calls(
         assert stock.text() == ours.text()
     if stock.traced is not None:
         oracle.assert_same_description(stock.traced, ours.traced)
+
+
+orders = st.permutations([jax.make_jaxpr, jaxide.make_jaxpr])
+
+
+@given(programs(depth=2), st.lists(arguments, min_size=1, max_size=3), orders)
+def test_generated_warm(
+    program: Program, args: list[Any], makers: list[Callable[..., Any]]
+) -> None:
+    assert_same_when_repeated(makers, lambda values, log: run(program, values), args)
+
+
+@given(
+    random_calls.programs(depth=2),
+    st.lists(random_calls.arguments, min_size=1, max_size=3),
+    orders,
+)
+def test_calls(
+    program: random_calls.Program, args: list[Any], makers: list[Callable[..., Any]]
+) -> None:
+    assert_same_when_repeated(
+        makers, lambda values, log: random_calls.run(program, values, log), args
+    )

@@ -104,7 +104,7 @@ fn slot(slot: c_int, pfunc: *mut c_void) -> ffi::PyType_Slot {
 ///
 /// # Errors
 /// Out of memory.
-pub fn new_caught<'py>(py: Python<'py>, stand: Stand) -> PyResult<Bound<'py, PyAny>> {
+pub fn new_caught(py: Python<'_>, stand: Stand) -> PyResult<Bound<'_, PyAny>> {
     let object = super::super::native::allocate(caught_type(py)?)?;
     // SAFETY: a fresh instance of our type; the stand is never freed.
     unsafe {

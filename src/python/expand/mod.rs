@@ -6,6 +6,7 @@
 //! record.rs    what a call appended, as a fragment with its Python objects
 //! result.rs    what a call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
+//! script.rs    the user's code alone, for benches
 //! store.rs     the cache of the process: entries, counts, bounds
 //! site.rs      one callable that is caught, and the life of one call
 //! caught.rs    the native callables that stand in for functions and methods
@@ -20,6 +21,7 @@ pub mod operators;
 pub mod record;
 pub mod replay;
 pub mod result;
+pub mod script;
 pub mod site;
 pub mod store;
 pub mod switch;

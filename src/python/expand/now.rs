@@ -168,20 +168,19 @@ fn configuration(
     } else if is_on(&jax.no_tracing)? {
         Err(NO_TRACING)
     } else {
-        match Context::current_number(py, jax)? {
-            (_, true) => Err(FOLDS_EAGERLY),
-            (number, false) => {
-                let settings = jax.other_settings_number(py)?;
-                Ok(Configuration {
-                    number: u64::from(number) | u64::from(settings) << 32,
-                    jit_disabled: is_on(&jax.disable_jit)?,
-                })
-            }
+        let context = Context::current(py, jax)?;
+        if context.eager_folding {
+            Err(FOLDS_EAGERLY)
+        } else {
+            let settings = jax.other_settings_number(py)?;
+            Ok(Configuration {
+                number: u64::from(context.number) | u64::from(settings) << 32,
+                jit_disabled: is_on(&jax.disable_jit)?,
+            })
         }
     };
     if let Some(epoch) = epoch {
-        let old = CONFIGURATION.replace(Some(LastConfiguration { epoch, configuration }));
-        drop(old);
+        CONFIGURATION.set(Some(LastConfiguration { epoch, configuration }));
     }
     Ok(configuration)
 }

@@ -7,12 +7,14 @@ use rustc_hash::FxHashMap;
 use crate::expand::{Fragment, Operand, Template};
 use crate::ir::{AtomKind, Def, EffectsId, Eqn, Var};
 
-use super::super::frame::{Frame, Mark};
+use super::super::frame::Mark;
 use super::super::jax::Jax;
 use super::super::params::{typed_equal, typed_hash};
 use super::super::source::SourceRef;
 use super::encode::{Call, Reason};
+use super::now::Now;
 use super::result::{OUTER_VALUE, Origin, Recipe};
+use super::store;
 
 pub const INPUT_EFFECT: Reason = "effect on an input";
 pub const HIGH_TYPE: Reason = "high-level type";
@@ -49,6 +51,12 @@ pub struct Recorded {
     out_rows: Box<[u32]>,
 }
 
+/// Where a call began.
+pub struct Before<'py> {
+    pub mark: Mark,
+    pub source: SourceRef<'py>,
+}
+
 struct Tables<'py> {
     py: Python<'py>,
     types: Vec<Py<PyAny>>,
@@ -76,14 +84,14 @@ fn row(len: usize) -> u32 {
 #[allow(clippy::too_many_lines)] // one pass over the equations
 pub fn record<'py>(
     jax: &Jax,
-    trace: &Bound<'py, PyAny>,
-    frame: &Bound<'py, Frame>,
-    mark: &Mark,
-    base: &SourceRef<'py>,
+    now: &Now<'py>,
+    before: &Before<'py>,
     call: &Call,
     result: &Bound<'py, PyAny>,
-    number: u64,
 ) -> Result<Recorded, Reason> {
+    let (trace, frame) = (&now.trace, &now.frame);
+    let Before { mark, source: base } = before;
+    let number = store::new_fragment();
     let py = trace.py();
     let borrowed = frame.try_borrow().map_err(|_| OUTER_VALUE)?;
     let Some((builder, side)) = borrowed.recorded() else { return Err(OUTER_VALUE) };
@@ -183,7 +191,7 @@ pub fn record<'py>(
     let fragment =
         Fragment::new(templates, row(call.traced.len()), row(literals.len()), row(consts.len()))
             .map_err(|_| OUTER_VALUE)?;
-    let out_rows = fragment.templates().iter().flat_map(|eqn| eqn.out_types()).copied().collect();
+    let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
     Ok(Recorded { number, fragment, equations, types, literals, consts, scopes, recipe, out_rows })
 }
 
@@ -268,6 +276,20 @@ impl Recorded {
     /// The row of the type of an output, counted over all equations.
     pub fn out_type(&self, index: usize) -> u32 {
         self.out_rows[index]
+    }
+
+    /// Whether it is one equation whose traced operands are exactly the call's traced arguments.
+    ///
+    /// A user's function may refer to traced values of the enclosing function. Where one of them is
+    /// an argument too, an operand that stands for it could be either.
+    pub fn applies_to_arguments(&self, call: &Call) -> bool {
+        let [template] = self.fragment.templates() else { return false };
+        let operands = template.operands().iter().filter_map(|operand| match operand {
+            Operand::Arg(index) => Some(*index as usize),
+            _ => None,
+        });
+        let first = |var| call.traced.iter().position(|arg| arg.var == var);
+        operands.map(Some).eq(call.traced.iter().map(|arg| first(arg.var)))
     }
 
     /// Roughly the bytes that it takes.

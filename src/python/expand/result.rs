@@ -137,9 +137,15 @@ impl Recipe {
         match self {
             Self::Out(index) if !needed.contains(index) => needed.push(*index),
             Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
-                items.iter().for_each(|item| item.outs(needed));
+                for item in items {
+                    item.outs(needed);
+                }
             }
-            Self::Dict(items) => items.iter().for_each(|(_, item)| item.outs(needed)),
+            Self::Dict(items) => {
+                for (_, item) in items {
+                    item.outs(needed);
+                }
+            }
             _ => {}
         }
     }

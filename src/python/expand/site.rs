@@ -12,12 +12,14 @@ use super::super::hook;
 use super::super::jax::jax;
 use super::encode::{Reason, encode};
 use super::now::Now;
-use super::record::{NEW_OBJECTS, record};
+use super::record::{Before, NEW_OBJECTS, record};
 use super::replay::replay;
+use super::script;
 use super::store::{self, Known};
 use super::switch;
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
+pub const CAPTURES: Reason = "user's function that may refer to traced values";
 pub const WARNED: Reason = "function that warned";
 
 /// A callable that is caught.
@@ -59,14 +61,23 @@ pub fn call<'py>(
     if !hook::is_tracing() {
         return proceed();
     }
+    script::around(py, || replay_or_run(py, site, args, kwnames, proceed))
+}
+
+fn replay_or_run<'py>(
+    py: Python<'py>,
+    site: &Site,
+    args: &[*mut ffi::PyObject],
+    kwnames: *mut ffi::PyObject,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let jax = jax(py)?;
     let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let (trace, frame) = (&now.trace, &now.frame);
     let encoded = now.configuration.and_then(|configuration| {
         if site.forgets && configuration.jit_disabled {
             return Err(JIT_DISABLED);
         }
-        encode(py, jax, trace.as_ptr(), configuration.number, args, kwnames)
+        encode(py, jax, now.trace.as_ptr(), configuration.number, args, kwnames)
     });
     let call = match encoded {
         Ok(call) => call,
@@ -94,18 +105,21 @@ pub fn call<'py>(
         .iter()
         .map(|&pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind())
         .collect();
-    let base = now.source(jax)?;
-    let mark = borrow_mut(frame).mark();
+    let before = Before { source: now.source(jax)?, mark: borrow_mut(&now.frame).mark() };
     let warnings = WARNINGS.get();
     let recording = hook::Recording::begin(py)?;
     let result = proceed();
     drop(recording);
     let result = result?;
     let learnt = if WARNINGS.get() == warnings {
-        record(jax, trace, frame, &mark, &base, &call, &result, store::new_fragment())
+        record(jax, &now, &before, &call, &result)
     } else {
         Err(WARNED)
     };
+    let learnt = learnt.and_then(|recorded| {
+        let sound = !site.forgets || recorded.applies_to_arguments(&call);
+        if sound { Ok(recorded) } else { Err(CAPTURES) }
+    });
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(recorded), Some(candidate)) => {

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -75,11 +76,11 @@ pub fn catch_function(
         stock: stock.unbind(),
         trampoline: trampoline.unbind(),
     };
-    let mut switches = switches();
-    if switches.on {
+    let mut all = switches();
+    if all.on {
         set_code(py, &switched.function, &switched.trampoline, true)?;
     }
-    switches.functions.push(switched);
+    all.functions.push(switched);
     Ok(())
 }
 
@@ -144,10 +145,10 @@ pub fn set_jit_type(class: &Bound<'_, PyType>) -> PyResult<()> {
 /// # Errors
 /// Something else has replaced a function's code.
 pub fn on(py: Python<'_>) -> PyResult<()> {
-    let mut switches = switches();
-    switches.on = true;
+    let mut all = switches();
+    all.on = true;
     let keeps_versions = py.version_info() >= (3, 13);
-    for function in &switches.functions {
+    for function in &all.functions {
         set_code(py, &function.function, &function.trampoline, keeps_versions)?;
     }
     if let Some(jit) = JIT_TYPE.get(py) {
@@ -172,10 +173,10 @@ pub fn off(py: Python<'_>) -> PyResult<()> {
             (*jit.class).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
         }
     }
-    let mut switches = switches();
-    switches.on = false;
+    let mut all = switches();
+    all.on = false;
     let keeps_versions = py.version_info() >= (3, 13);
-    for function in &switches.functions {
+    for function in &all.functions {
         set_code(py, &function.function, &function.stock, keeps_versions)?;
     }
     Ok(())
@@ -233,7 +234,7 @@ unsafe extern "C" fn call_jit(
         };
         let site = site_of(&jitted)?;
         let mut all: smallvec::SmallVec<[*mut ffi::PyObject; 8]> =
-            positional.iter_borrowed().map(|arg| arg.as_ptr()).collect();
+            positional.iter_borrowed().map(Borrowed::as_ptr).collect();
         let names = match keywords {
             Some(keywords) if !keywords.is_empty() => {
                 let names = PyTuple::new(py, keywords.keys())?;
