@@ -259,9 +259,7 @@ def _load() -> types.SimpleNamespace:
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
-        source_hook=functools.partial(
-            _source_of, _sites.copy_function(_function("api_util:fun_sourceinfo", "fun"))
-        ),
+        jit_captures=_jit_captures,
         jits_forgot=_forgotten_jits(),
         stock_evict=_sites.copy_function(_function("pjit:jit_evict_fn", "self")),
         stock_inline=_sites.copy_function(
@@ -400,6 +398,16 @@ def _evict_template(self: Any) -> Any:
     return hook(self)
 
 
+def _jit_captures(jitted: Any, args: Any, kwargs: Any) -> bool:
+    """Whether what ``jitted`` traced for a call refers to traced values that are no arguments.
+
+    The call was just made, so this finds its program in jax's cache.
+    """
+    infer = _symbol("pjit:_infer_params")
+    program, _ = infer(jitted._fun, jitted._jit_info, args, kwargs)
+    return bool(program.consts)
+
+
 def _forgotten_jits() -> Callable[[], bool]:
     """A function that says whether some jit's ``clear_cache`` was called since it was last asked.
 
@@ -426,22 +434,11 @@ def _result_paths_template(self: Any, ans: Any) -> Any:
     return hook(self, ans)
 
 
-def _source_template(fun: Any) -> Any:
-    hook: Any = "jaxide: the hook goes here"
-    return hook(fun)
-
-
-def _source_of(stock: Callable[[Any], str], fun: Any) -> str:
-    """``fun_sourceinfo``, which reads the file name off the code of a function."""
-    return stock(fun).replace(_sites.TRAMPOLINE_MARK, "")
-
-
 def _hooked(name: str) -> tuple[Any, Any]:
     """A function of jax that the core steps into, and how it is to call the core."""
     return {
         "evict": (_function("pjit:jit_evict_fn", "self"), _evict_template),
         "result_paths": (_function(_RESULT_PATHS, "self ans"), _result_paths_template),
-        "source": (_function("api_util:fun_sourceinfo", "fun"), _source_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
     }[name]
@@ -458,7 +455,7 @@ def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeTyp
     code = template.__code__
     return function, code.replace(
         co_consts=tuple(hook if constant == _HOOK else constant for constant in code.co_consts),
-        co_filename=own.co_filename + _sites.TRAMPOLINE_MARK,
+        co_filename=own.co_filename,
         co_firstlineno=own.co_firstlineno,
         co_name=own.co_name,
         co_qualname=own.co_qualname,

@@ -89,9 +89,11 @@ def catch_new() -> None:
 
 
 def _takes_functions(function: types.FunctionType) -> bool:
-    """Whether a parameter is a function: calls with a user's function are never remembered."""
-    annotations = getattr(inspect.unwrap(function), "__annotations__", {})
-    return any("Callable" in str(kind) for name, kind in annotations.items() if name != "return")
+    """Whether a function has to be given: calls with a user's function are never remembered."""
+    return any(
+        parameter.default is inspect.Parameter.empty and "Callable" in str(parameter.annotation)
+        for parameter in inspect.signature(function).parameters.values()
+    )
 
 
 def catch(function: types.FunctionType, name: str) -> None:
@@ -130,11 +132,6 @@ def copy_function(function: types.FunctionType) -> types.FunctionType:
 
 _HOOK = "jaxide: the hook goes here"
 
-# A trampoline is one more frame between a function of jax and its caller. Where a warning says how
-# many callers up it belongs, CPython does not count frames of its own import system, which it knows
-# by these words in their file name. The rest of the name stays: jax hides frames by folder.
-TRAMPOLINE_MARK = "<not importlib._bootstrap>"
-
 
 def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
     """Code with the parameters of ``code`` that passes them to ``hook``."""
@@ -151,7 +148,7 @@ def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         co_varnames=(*code.co_varnames[:parameters], "hook"),
         co_posonlyargcount=code.co_posonlyargcount,
         co_freevars=code.co_freevars,
-        co_filename=code.co_filename + TRAMPOLINE_MARK,
+        co_filename=code.co_filename,
         co_firstlineno=code.co_firstlineno,
         co_name=code.co_name,
         co_qualname=code.co_qualname,

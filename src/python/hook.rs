@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
 use super::jax::{Jax, jax, set_jax};
@@ -50,106 +50,6 @@ pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) {
     }
 }
 
-/// How many calls are being recorded, and the `warnings.warn` that was there before.
-static RECORDINGS: Mutex<(usize, Option<Py<PyAny>>)> = Mutex::new((0, None));
-
-/// The message pattern of a warning filter: it matches nothing and notices everything.
-#[pyclass(module = "jaxide._core", frozen)]
-struct NoticeWarnings;
-
-#[pymethods]
-#[allow(clippy::unused_self)] // a pattern
-impl NoticeWarnings {
-    #[pyo3(name = "match")]
-    fn matches(&self, _text: &Bound<'_, PyAny>) -> bool {
-        super::expand::site::note_warning();
-        false
-    }
-}
-
-/// The filter that is in place while something is recorded.
-static NOTICING_FILTER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-
-/// Puts the noticing filter in front, or takes it out wherever it is. Python's registry of warnings
-/// that were shown is not told, and so goes on as before.
-fn notice_warnings(py: Python<'_>, notice: bool) -> PyResult<()> {
-    let filter = NOTICING_FILTER.get_or_try_init(py, || {
-        let category = py.get_type::<pyo3::exceptions::PyWarning>();
-        let pattern = Bound::new(py, NoticeWarnings)?;
-        let filter = ("ignore", pattern, category, py.None(), 0).into_pyobject(py)?;
-        Ok::<_, PyErr>(filter.into_any().unbind())
-    })?;
-    let filters = jax(py)?.warnings.bind(py).getattr("filters")?;
-    let Ok(filters) = filters.cast_into::<PyList>() else { return Ok(()) };
-    for index in (0..filters.len()).rev() {
-        if filters.get_item(index)?.is(filter) {
-            filters.del_item(index)?;
-        }
-    }
-    if notice {
-        filters.insert(0, filter)?;
-    }
-    Ok(())
-}
-
-/// While it lives, warnings are noticed.
-pub struct Recording;
-
-impl Recording {
-    /// Puts a native function in the place of `warnings.warn`, which adds no Python frame, and a
-    /// filter for what native code warns of.
-    ///
-    /// # Errors
-    /// The module refuses.
-    pub fn begin(py: Python<'_>) -> PyResult<Self> {
-        let warnings = jax(py)?.warnings.bind(py);
-        let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        if recordings.0 == 0 {
-            recordings.1 = Some(warnings.getattr("warn")?.unbind());
-            warnings.setattr("warn", super::expand::switch::warn_hook(py)?)?;
-            notice_warnings(py, true)?;
-        }
-        recordings.0 += 1;
-        Ok(Self)
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        Python::attach(|py| {
-            let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-            recordings.0 -= 1;
-            if recordings.0 == 0
-                && let Some(stock) = recordings.1.take()
-                && let Ok(jax) = jax(py)
-            {
-                // An exception may be on its way: it has to survive this.
-                let error = PyErr::take(py);
-                let _ = jax.warnings.bind(py).setattr("warn", stock);
-                let _ = notice_warnings(py, false);
-                if let Some(error) = error {
-                    error.restore(py);
-                }
-            }
-        });
-    }
-}
-
-/// The `warnings.warn` that is in place while nothing is recorded.
-///
-/// # Errors
-/// The module has none.
-pub fn stock_warn(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let stock = {
-        let recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        recordings.1.as_ref().map(|stock| stock.clone_ref(py))
-    };
-    match stock {
-        Some(stock) => Ok(stock.into_bound(py)),
-        None => jax(py)?.warnings.bind(py).getattr("warn"),
-    }
-}
-
 /// How many activations there are in the process.
 static ACTIVE: Mutex<usize> = Mutex::new(0);
 /// The `tp_new` that `DynamicJaxprTrace` has by itself, as an address.
@@ -174,6 +74,7 @@ impl Hooked {
         let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
             make_trampoline.call1((name, hook))?.extract()?;
         let stock = function.getattr("__code__")?.unbind();
+        super::warn::note_trampoline(&trampoline);
         Ok(Self { function: function.unbind(), stock, trampoline: trampoline.unbind() })
     }
 
@@ -202,10 +103,8 @@ pub fn initialize<'py>(
         ("inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?),
         ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
     ];
-    let mut hooked = vec![
-        Hooked::new(make_trampoline, "source", jax.source_hook.bind(py))?,
-        Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?,
-    ];
+    let mut hooked =
+        vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
     for (name, hook) in ours {
         hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);
     }
@@ -298,16 +197,16 @@ fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             (*class).tp_new = Some(new_trace);
         }
     }
+    super::warn::on(py, jax)?;
     super::epoch::on(py, jax);
     super::expand::switch::on(py)
 }
 
 fn switch_off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     super::expand::now::forget();
-    // A `catch_warnings` that another thread left meanwhile may have put it back.
-    notice_warnings(py, false)?;
     super::expand::switch::off(py)?;
     super::epoch::off(py, jax);
+    super::warn::off(py, jax)?;
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
     // SAFETY: as in `switch_on`; the value stored is the function pointer that was there.
     unsafe {

@@ -130,8 +130,8 @@ jax_objects! {
     stock_bind: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.
     result_paths_hook: PyAny,
-    /// `api_util.fun_sourceinfo`, knowing what trampolines are.
-    source_hook: PyAny,
+    /// Whether the program of a jit for a call refers to traced values that are no arguments.
+    jit_captures: PyAny,
     /// Whether a jit was made to forget its program since the last call.
     jits_forgot: PyAny,
     /// What `clear_cache` of a jit is, likewise.

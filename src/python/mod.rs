@@ -15,6 +15,7 @@
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
 //! epoch.rs     noticing that jax's state may have changed
 //! expand/      what library functions append, remembered and replayed
+//! warn.rs      warnings that do not count trampolines
 //! hook.rs      switching the interposition on and off
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
@@ -36,6 +37,7 @@ mod source;
 mod stage;
 mod trace;
 mod tracer;
+mod warn;
 
 use pyo3::prelude::*;
 

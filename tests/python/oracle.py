@@ -59,6 +59,16 @@ class Traced:
         """The second result of `make_jaxpr(..., return_shape=True)`."""
         return self.result[1] if isinstance(self.result, tuple) else None
 
+    @functools.cached_property
+    def texts(self) -> dict[str, str]:
+        """The program as jax prints it under every setting."""
+        return texts(self.jaxpr)
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """Everything else that must be equal."""
+        return describe(self)
+
 
 def trace_with(
     makers: Sequence[Callable[..., Any]], case: Case, *, cold: bool, return_shape: bool = True
@@ -311,7 +321,7 @@ def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
 
 
 def assert_same_description(expected: Traced, actual: Traced) -> None:
-    assert_equal(describe(expected), describe(actual))
+    assert_equal(expected.description, actual.description)
 
 
 def assert_equal(expected: Any, actual: Any) -> None:
@@ -321,13 +331,15 @@ def assert_equal(expected: Any, actual: Any) -> None:
         raise AssertionError(f"{len(found)} differences, first:\n" + "\n".join(found[:5]))
 
 
-def assert_same_texts(expected: Any, actual: Any, again: Callable[[], tuple[Any, Any]]) -> None:
-    """Fails unless jax prints two jaxprs alike under every setting.
+def assert_same_texts(
+    expected: Traced, actual: Traced, again: Callable[[], tuple[Any, Any]]
+) -> None:
+    """Fails unless jax prints two programs alike under every setting.
 
     Objects without a text of their own print with their address. Addresses are let differ only
     under a setting where two stock traces (which `again` makes) differ from each other too.
     """
-    texts_expected, texts_actual = texts(expected), texts(actual)
+    texts_expected, texts_actual = expected.texts, actual.texts
     if texts_expected == texts_actual:
         return
     first, second = map(texts, again())
@@ -341,7 +353,7 @@ def assert_same_texts(expected: Any, actual: Any, again: Callable[[], tuple[Any,
 def assert_same(case: Case, expected: Traced, actual: Traced, *, cold: bool) -> None:
     """Fails unless `actual` is the program `expected` in every respect but its values."""
     assert isinstance(actual.jaxpr, _CLOSED_JAXPR)
-    assert_same_texts(expected.jaxpr, actual.jaxpr, functools.partial(_twice_stock, case, cold))
+    assert_same_texts(expected, actual, functools.partial(_twice_stock, case, cold))
     assert_same_description(expected, actual)
 
 

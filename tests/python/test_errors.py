@@ -68,8 +68,9 @@ def describe(error: BaseException | None) -> Raised | None:
     )
 
 
-def outcome(use: BadUse, make_jaxpr: Callable) -> Raised | None:
-    jax.clear_caches()
+def outcome(use: BadUse, make_jaxpr: Callable, *, cold: bool = True) -> Raised | None:
+    if cold:
+        jax.clear_caches()
     try:
         use(make_jaxpr)
     except BaseException as error:  # SystemExit and KeyboardInterrupt are among the bad uses
@@ -123,6 +124,17 @@ def test_raises_as_stock(use: BadUse, good_reference: str) -> None:
     assert good_text(jaxide.make_jaxpr) == good_reference
     assert good_text(jax.make_jaxpr) == good_reference
     assert outcome(use, jax.make_jaxpr) == expected
+
+
+@pytest.mark.parametrize("use", cases())
+def test_raises_again(use: BadUse) -> None:
+    """When the calls before the error are replayed, the error is still the same."""
+
+    def outcomes(make_jaxpr: Callable) -> list[Raised | None]:
+        jax.clear_caches()
+        return [outcome(use, make_jaxpr, cold=False) for _ in range(3)]
+
+    assert outcomes(jaxide.make_jaxpr) == outcomes(jax.make_jaxpr)
 
 
 @pytest.mark.parametrize("use", cases())

@@ -805,6 +805,43 @@ def test_a_new_jit_each_time() -> None:
     assert_same_when_warm((use, X))
 
 
+# A jit of two arguments that closes over two tracers.
+CAPTURING: list[Callable[..., Any]] = [
+    lambda v, w, x, y: v * x,
+    lambda v, w, x, y: (x, v * 2),
+    lambda v, w, x, y: x,
+    lambda v, w, x, y: (w, y, v * 2),
+    lambda v, w, x, y: (w * x, v * y),
+    lambda v, w, x, y: x * 2,
+    lambda v, w, x, y: (x * 2, v)[1],
+    lambda v, w, x, y: jax.jit(lambda u: u * x)(v) + w,
+    lambda v, w, x, y: lax.cond(v[0] > 0, lambda: x, lambda: w),
+    lambda v, w, x, y: jnp.where(x > 0, v, y),
+]
+
+
+@pytest.mark.parametrize("inline", [False, True], ids=["called", "inlined"])
+@pytest.mark.parametrize("number", range(len(CAPTURING)))
+def test_jits_that_capture_what_they_are_given(number: int, inline: bool) -> None:
+    """What comes from the closure is not what comes as an argument, even where it is the same."""
+
+    def use(order: list[tuple[int, int]]) -> Callable[[Any], Any]:
+        def calls(x):
+            y = x + 1
+            values = [x, y, x * 2, jnp.asarray(2.0) * x]
+            capturing = jax.jit(lambda v, w: CAPTURING[number](v, w, x, y), inline=inline)
+            return [capturing(values[v], values[w]) for v, w in order]
+
+        return calls
+
+    pairs = [(v, w) for v in range(4) for w in range(4)]
+    assert_same_when_warm(
+        (use([(0, 1)] * 3 + pairs), X),
+        (use([(2, 3)] * 3 + pairs), X),
+        (use([(0, 0), (0, 0), (1, 1), *pairs[::-1]]), X),
+    )
+
+
 def test_a_jit_over_a_tracer_of_an_outer_trace() -> None:
     def use(x):
         over = jax.jit(lambda v: v * x + jnp.sin(x))

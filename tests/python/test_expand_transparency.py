@@ -314,9 +314,14 @@ def touched() -> Iterator[tuple[str, Any]]:
         for value in list(vars(module).values()):
             if isinstance(value, type) and value.__module__.startswith("jax"):
                 members = {name: id(member) for name, member in vars(value).items()}
-                yield f"{module.__name__}.{value.__qualname__}", (members, value.__flags__)
+                yield f"{module.__name__}.{value.__qualname__}", (members, flags(value))
     jit = type(jax.jit(lambda: None))
-    yield "jit", (jit.__flags__, {name: id(member) for name, member in vars(jit).items()})
+    yield "jit", (flags(jit), {name: id(member) for name, member in vars(jit).items()})
+
+
+def flags(cls: type) -> int:
+    """The flags of a type, but for Py_TPFLAGS_VALID_VERSION_TAG, which CPython sets when it likes."""
+    return cls.__flags__ & ~(1 << 19)
 
 
 def jax_modules() -> list[types.ModuleType]:

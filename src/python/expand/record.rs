@@ -278,20 +278,6 @@ impl Recorded {
         self.out_rows[index]
     }
 
-    /// Whether it is one equation whose traced operands are exactly the call's traced arguments.
-    ///
-    /// A user's function may refer to traced values of the enclosing function. Where one of them is
-    /// an argument too, an operand that stands for it could be either.
-    pub fn applies_to_arguments(&self, call: &Call) -> bool {
-        let [template] = self.fragment.templates() else { return false };
-        let operands = template.operands().iter().filter_map(|operand| match operand {
-            Operand::Arg(index) => Some(*index as usize),
-            _ => None,
-        });
-        let first = |var| call.traced.iter().position(|arg| arg.var == var);
-        operands.map(Some).eq(call.traced.iter().map(|arg| first(arg.var)))
-    }
-
     /// Roughly the bytes that it takes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()

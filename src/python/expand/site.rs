@@ -1,7 +1,5 @@
 //! One callable that is caught, and the life of one call of it.
 
-use std::cell::Cell;
-
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -10,6 +8,7 @@ use crate::expand::CallableId;
 use super::super::graph::borrow_mut;
 use super::super::hook;
 use super::super::jax::jax;
+use super::super::warn;
 use super::encode::{Reason, encode};
 use super::now::Now;
 use super::record::{Before, NEW_OBJECTS, record};
@@ -19,7 +18,7 @@ use super::store::{self, Known};
 use super::switch;
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
-pub const CAPTURES: Reason = "user's function that may refer to traced values";
+pub const CAPTURES: Reason = "user's function that refers to traced values";
 pub const WARNED: Reason = "function that warned";
 
 /// A callable that is caught.
@@ -37,16 +36,6 @@ impl Site {
     }
 }
 
-thread_local! {
-    /// How many warnings this thread has seen while it recorded.
-    static WARNINGS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Notes that a warning was issued: a replay would be silent.
-pub fn note_warning() {
-    WARNINGS.set(WARNINGS.get() + 1);
-}
-
 /// Calls a caught callable: replays what is known of the call, else runs `proceed` and learns.
 ///
 /// # Errors
@@ -61,7 +50,24 @@ pub fn call<'py>(
     if !hook::is_tracing() {
         return proceed();
     }
-    script::around(py, || replay_or_run(py, site, args, kwnames, proceed))
+    script::around(py, || replay_or_run(py, site, args, kwnames, proceed, || Ok(false)))
+}
+
+/// As `call`, for a function of the user. `captures` says, once it has run, whether it refers to
+/// traced values of the enclosing function: where one of them is an argument too, a fragment could
+/// not tell which of the two an operand is.
+///
+/// # Errors
+/// Whatever the callable raises.
+pub fn call_of_user<'py>(
+    py: Python<'py>,
+    site: &Site,
+    args: &[*mut ffi::PyObject],
+    kwnames: *mut ffi::PyObject,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    captures: impl FnOnce() -> PyResult<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    script::around(py, || replay_or_run(py, site, args, kwnames, proceed, captures))
 }
 
 fn replay_or_run<'py>(
@@ -70,6 +76,7 @@ fn replay_or_run<'py>(
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let jax = jax(py)?;
     let Some(now) = Now::read(py, jax)? else { return proceed() };
@@ -106,20 +113,20 @@ fn replay_or_run<'py>(
         .map(|&pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind())
         .collect();
     let before = Before { source: now.source(jax)?, mark: borrow_mut(&now.frame).mark() };
-    let warnings = WARNINGS.get();
-    let recording = hook::Recording::begin(py)?;
+    let warnings = warn::count();
+    let recording = warn::Recording::begin(py, jax)?;
     let result = proceed();
     drop(recording);
     let result = result?;
-    let learnt = if WARNINGS.get() == warnings {
+    let learnt = if warn::count() == warnings {
         record(jax, &now, &before, &call, &result)
     } else {
         Err(WARNED)
     };
-    let learnt = learnt.and_then(|recorded| {
-        let sound = !site.forgets || recorded.applies_to_arguments(&call);
-        if sound { Ok(recorded) } else { Err(CAPTURES) }
-    });
+    let learnt = match learnt {
+        Ok(_) if captures()? => Err(CAPTURES),
+        learnt => learnt,
+    };
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(recorded), Some(candidate)) => {

@@ -13,14 +13,14 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
-use pyo3::wrap_pyfunction;
 use rustc_hash::FxHashMap;
 
 use super::super::jax::Jax;
 use super::super::native::guarded;
+use super::super::warn;
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
-use super::site::{Site, call};
+use super::site::{Site, call, call_of_user};
 use super::store;
 
 /// A function whose code is changed.
@@ -71,6 +71,7 @@ pub fn catch_function(
         return Err(PyTypeError::new_err(format!("no trampoline fits {}", function.repr()?)));
     }
     register_stable(function);
+    warn::note_trampoline(&trampoline);
     let switched = Switched {
         function: function.clone().unbind(),
         stock: stock.unbind(),
@@ -235,7 +236,7 @@ unsafe extern "C" fn call_jit(
         let site = site_of(&jitted)?;
         let mut all: smallvec::SmallVec<[*mut ffi::PyObject; 8]> =
             positional.iter_borrowed().map(Borrowed::as_ptr).collect();
-        let names = match keywords {
+        let names = match &keywords {
             Some(keywords) if !keywords.is_empty() => {
                 let names = PyTuple::new(py, keywords.keys())?;
                 all.extend(keywords.iter().map(|(_, value)| value.as_ptr()));
@@ -244,7 +245,15 @@ unsafe extern "C" fn call_jit(
             _ => None,
         };
         let names = names.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
-        call(py, &site, &all, names, stock).map(Bound::into_ptr)
+        if !site.forgets {
+            return call(py, &site, &all, names, stock).map(Bound::into_ptr);
+        }
+        let captures = || {
+            let keywords = keywords.clone().unwrap_or_else(|| PyDict::new(py));
+            let jax = super::super::jax::jax(py)?;
+            jax.jit_captures.bind(py).call1((&jitted, &positional, keywords))?.is_truthy()
+        };
+        call_of_user(py, &site, &all, names, stock, captures).map(Bound::into_ptr)
     })
 }
 
@@ -308,20 +317,4 @@ pub fn evict_jit<'py>(jitted: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>
     }
     let py = jitted.py();
     super::super::jax::jax(py)?.stock_evict.bind(py).call1((jitted,))
-}
-
-/// What `initialize` makes of Python functions of ours.
-pub fn warn_hook(py: Python<'_>) -> PyResult<Bound<'_, PyCFunction>> {
-    wrap_pyfunction!(warn, py)
-}
-
-/// Stands in for `warnings.warn` while something is recorded.
-#[pyfunction]
-#[pyo3(signature = (*args, **kwargs))]
-fn warn<'py>(
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    super::site::note_warning();
-    super::super::hook::stock_warn(args.py())?.call(args, kwargs)
 }
