@@ -57,7 +57,7 @@ def trace_cold(tracer: str, workload: str) -> float:
 
 
 def floor_seconds(fun: Callable[..., Any], args: Sequence[Any], rounds: int) -> list[float]:
-    """Seconds of the user's code alone, its calls of jax answered with what they returned before."""
+    """Seconds of the user's code alone, its calls of jax answered with what they returned."""
     seconds = []
 
     def measured(*tracers: Any) -> Any:

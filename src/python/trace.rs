@@ -420,7 +420,7 @@ fn process_primitive<'py>(
     if let Some(rule) = rule
         && !keeps_params(jax, &rule, &params)?
     {
-        return call_staging_rule(jax, trace, &frame, &rule, &operands, &source, &params);
+        return call_staging_rule(jax, trace, &frame, &rule, &tracers, &operands, &source, &params);
     }
     let outs = stage(
         jax,
@@ -438,19 +438,24 @@ fn process_primitive<'py>(
     results(py, info, outs)
 }
 
+#[allow(clippy::too_many_arguments)] // a rule gets what `process_primitive` has
 fn call_staging_rule<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
     rule: &Bound<'py, PyAny>,
+    given: &[Bound<'py, PyAny>],
     operands: &[Operand<'py>],
     source: &SourceRef<'py>,
     params: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = trace.py();
     let mut args = vec![trace.clone(), source.to_object(jax)?];
-    for operand in operands {
-        args.push(tracer_of(jax, trace, frame, operand, source)?);
+    for (x, operand) in given.iter().zip(operands) {
+        // The tracer of a literal stays itself.
+        let own =
+            x.is_instance(jax.tracer_type.bind(py))? && x.getattr(intern!(py, "_trace"))?.is(trace);
+        args.push(if own { x.clone() } else { tracer_of(jax, trace, frame, operand, source)? });
     }
     rule.call(PyTuple::new(py, args)?, Some(params))
 }
