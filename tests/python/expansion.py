@@ -1,8 +1,8 @@
 """What the tests of the expansion cache share: programs, and the comparison of whole histories.
 
-jax caches too (the jaxpr of a nested jit, say), so what stock makes of a program depends on what was
-traced before. A *history* is therefore a list of steps that is run as a whole, once with stock jax
-and once with jaxide, each after `jax.clear_caches()`; step by step the same must come out.
+jax caches too (the jaxpr of a nested jit, say), so what stock makes of a program depends on what
+was traced before. A *history* is therefore a list of steps that is run as a whole, once with stock
+jax and once with jaxide, each after `jax.clear_caches()`; step by step the same must come out.
 """
 
 from __future__ import annotations

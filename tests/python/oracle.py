@@ -331,15 +331,21 @@ def assert_equal(expected: Any, actual: Any) -> None:
         raise AssertionError(f"{len(found)} differences, first:\n" + "\n".join(found[:5]))
 
 
-def assert_same_texts(
-    expected: Traced, actual: Traced, again: Callable[[], tuple[Any, Any]]
+def assert_same_texts(expected: Any, actual: Any, again: Callable[[], tuple[Any, Any]]) -> None:
+    """Fails unless jax prints two jaxprs alike under every setting; see `compare_texts`."""
+    compare_texts(texts(expected), texts(actual), again)
+
+
+def compare_texts(
+    texts_expected: dict[str, str],
+    texts_actual: dict[str, str],
+    again: Callable[[], tuple[Any, Any]],
 ) -> None:
-    """Fails unless jax prints two programs alike under every setting.
+    """Fails unless two programs have the same text under every setting.
 
     Objects without a text of their own print with their address. Addresses are let differ only
     under a setting where two stock traces (which `again` makes) differ from each other too.
     """
-    texts_expected, texts_actual = expected.texts, actual.texts
     if texts_expected == texts_actual:
         return
     first, second = map(texts, again())
@@ -353,7 +359,7 @@ def assert_same_texts(
 def assert_same(case: Case, expected: Traced, actual: Traced, *, cold: bool) -> None:
     """Fails unless `actual` is the program `expected` in every respect but its values."""
     assert isinstance(actual.jaxpr, _CLOSED_JAXPR)
-    assert_same_texts(expected, actual, functools.partial(_twice_stock, case, cold))
+    compare_texts(expected.texts, actual.texts, functools.partial(_twice_stock, case, cold))
     assert_same_description(expected, actual)
 
 

@@ -137,7 +137,9 @@ def test_smaller_bounds_take_effect_at_once(bounds: tuple[int, int, int], which:
     assert_adds_up()
 
 
-@pytest.mark.parametrize("nothing", [(0, 0, 0), (0, 100, 1 << 20), (100, 0, 1 << 20), (100, 100, 0)])
+@pytest.mark.parametrize(
+    "nothing", [(0, 0, 0), (0, 100, 1 << 20), (100, 0, 1 << 20), (100, 100, 0)]
+)
 def test_no_room(nothing: tuple[int, int, int]) -> None:
     """Programs are the same without a cache."""
     _core.set_fragment_bounds(*nothing)
@@ -221,14 +223,16 @@ def test_many_jits_that_go() -> None:
 
 
 def test_arguments_are_not_kept() -> None:
-    class Callable:
+    class Doubling:
         def __call__(self, x):
             return x * 2
 
-    array, function = jnp.ones(3) * 5, Callable()
-    references = [weakref.ref(array), weakref.ref(function)]
-    warm_up(lambda x: (x + array, jax.lax.map(function, x), jnp.stack([x, array])), X)
-    del array, function
+    def trace() -> list[weakref.ref]:
+        array, function = jnp.ones(3) * 5, Doubling()
+        warm_up(lambda x: (x + array, jax.lax.map(function, x), jnp.stack([x, array])), X)
+        return [weakref.ref(array), weakref.ref(function)]
+
+    references = trace()
     jax.clear_caches()
     gc.collect()
     assert [reference() for reference in references] == [None, None]

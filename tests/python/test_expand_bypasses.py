@@ -159,9 +159,7 @@ def test_callbacks_are_as_in_stock() -> None:
     def call(value):
         return np.float32(value)
 
-    calls = [
-        (lambda x: use(call, x) + use(call, x), np.float32(1)) for use in CALLBACKS.values()
-    ]
+    calls = [(lambda x: use(call, x) + use(call, x), np.float32(1)) for use in CALLBACKS.values()]
     assert_same_when_warm(
         *calls,
         (lambda x: (printing(x), printing(x * 2), printing(x)), X),

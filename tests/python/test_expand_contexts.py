@@ -64,7 +64,12 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "indices": lambda x: (x[0], x[1:, ::2], x[-1, 2], x[jnp.argmin(x[:, 0])], x.at[0].set(1)),
     "static_gather": lambda x: (x.at[2, 3].get(), jnp.take(x, 1, axis=0), x.at[1].add(2.0)),
     "shapes": many_axes,
-    "constants": lambda x: (jnp.zeros(3), jnp.ones((2, 2)), jnp.full((2,), 2.0), jnp.eye(2) + x[0, 0]),
+    "constants": lambda x: (
+        jnp.zeros(3),
+        jnp.ones((2, 2)),
+        jnp.full((2,), 2.0),
+        jnp.eye(2) + x[0, 0],
+    ),
     "array": lambda x: x + jnp.array([1.0, 2.0, 3.0, 4.0]),
     "softmax": lambda x: (jax.nn.softmax(x), jax.nn.log_softmax(x, axis=0)),
     "activations": lambda x: (jax.nn.gelu(x), jax.nn.relu(x), jax.nn.silu(x), jax.nn.one_hot(2, 4)),
@@ -75,9 +80,18 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "initializers": lambda x: jax.nn.initializers.glorot_normal()(jax.random.key(0), (3, 4)) + x,
     "new_key": lambda x: jax.random.key(3),
     "legacy_key": lambda x: jax.random.split(jax.random.PRNGKey(3), 3),
-    "random": lambda x: (jax.random.normal(jax.random.key(0), (3,)), jax.random.bits(jax.random.key(2))),
-    "legacy_random": lambda x: (jax.random.uniform(jax.random.PRNGKey(0)), jax.random.permutation(jax.random.PRNGKey(1), x)),
-    "gumbel": lambda x: (jax.random.gumbel(jax.random.key(0), (2,)), jax.random.categorical(jax.random.key(1), x)),
+    "random": lambda x: (
+        jax.random.normal(jax.random.key(0), (3,)),
+        jax.random.bits(jax.random.key(2)),
+    ),
+    "legacy_random": lambda x: (
+        jax.random.uniform(jax.random.PRNGKey(0)),
+        jax.random.permutation(jax.random.PRNGKey(1), x),
+    ),
+    "gumbel": lambda x: (
+        jax.random.gumbel(jax.random.key(0), (2,)),
+        jax.random.categorical(jax.random.key(1), x),
+    ),
     "gumbel_mode": lambda x: jax.random.gumbel(jax.random.key(0), (2,), mode="high"),
     "jitted": jitted,
     "scan": scanned,
@@ -89,7 +103,9 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "integer_division": lambda x: (x.astype(int) // 2, jnp.divmod(x, 2.0)),
     "sorting": lambda x: (jnp.sort(x), jnp.argsort(x, axis=0), lax.top_k(x, 2)),
     "image": lambda x: jax.image.resize(x, (6, 8), "linear"),
-    "types": lambda x: x * (jnp.result_type(float) == jnp.float64) + jnp.finfo(jnp.result_type(float)).eps,
+    "types": lambda x: (
+        x * (jnp.result_type(float) == jnp.float64) + jnp.finfo(jnp.result_type(float)).eps
+    ),
 }
 
 
@@ -375,7 +391,6 @@ OTHER_CHANGES = [
 ]
 
 
-
 def newer_changes() -> Iterator[Change]:
     """Of contexts that jax 0.10 has not."""
     if hasattr(layout, "use_layout_mode"):
@@ -492,4 +507,3 @@ def test_every_program_is_replayed() -> None:
         with expansion.empty_cache():
             expansion.warm_up(program, argument())
             assert jaxide.cache_info().hits or name in never, name
-

@@ -394,9 +394,9 @@ CALLS: dict[str, list[Callable[[Any, Any], Any]]] = {
         lambda x, y: jnp.expand_dims(x, [0, 2]),
     ],
     "dtypes": [
-        (lambda dtype: lambda x, y: (x.astype(dtype), jnp.zeros(2, dtype), jnp.sum(x, dtype=dtype)))(d)
-        for d in (
-            *("float32", np.float32, jnp.float32, np.dtype("float32"), "f4", "<f4", ">f4", "single"),
+        (lambda d: lambda x, y: (x.astype(d), jnp.zeros(2, d), jnp.sum(x, dtype=d)))(dtype)
+        for dtype in (
+            *("float32", np.float32, jnp.float32, np.dtype("float32"), "f4", "<f4", ">f4"),
             *("float16", np.float16, jnp.bfloat16, "bfloat16", ml_dtypes.bfloat16, float, "float"),
             *(int, "int", "i4", np.int32, jnp.int32, bool, np.bool_, "bool", complex, "complex64"),
             *(np.float64, "float64", jnp.float64, np.dtype(">f4"), None, object, "no such dtype"),
@@ -790,7 +790,14 @@ def test_nested_jits() -> None:
         (lambda x: (capturing(x), capturing(x), capturing(x * 2)), X),
         (lambda x: (nested(x), named(x), nested(x * 2)), X),
         (lambda x: (of_nothing(), x * of_nothing()), X),
-        (lambda x: (returning_argument(x, x), returning_argument(x, 1), returning_argument(2, x)), X),
+        (
+            lambda x: (
+                returning_argument(x, x),
+                returning_argument(x, 1),
+                returning_argument(2, x),
+            ),
+            X,
+        ),
         (jax.grad(lambda x: jnp.sum(nested(x) + capturing(x))), X),
         (jax.vmap(nested), M),
     )

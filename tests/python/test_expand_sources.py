@@ -247,7 +247,5 @@ def test_comparison_sees_lines_and_scopes() -> None:
     texts = [str(jax.make_jaxpr(function)(X)) for function in (scoped, other)]
     assert texts[0] == texts[1]
     assert shown(scoped) != shown(other)
-    assert shown(lambda x: jnp.sin(x)) != shown(
-        lambda x: jnp.sin(x)
-    )
+    assert shown(lambda x: jnp.sin(x)) != shown(lambda x: jnp.sin(x))
     assert list(oracle.differences(shown(scoped), shown(scoped))) == []

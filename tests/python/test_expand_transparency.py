@@ -1,4 +1,4 @@
-"""Caught functions are jax's own functions: before, during and after a trace, and to other threads."""
+"""Caught functions look as jax made them: before, during, after a trace, and to other threads."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def touched() -> Iterator[tuple[str, Any]]:
 
 
 def flags(cls: type) -> int:
-    """The flags of a type, but for Py_TPFLAGS_VALID_VERSION_TAG, which CPython sets when it likes."""
+    """The flags of a type but for Py_TPFLAGS_VALID_VERSION_TAG, which CPython sets at will."""
     return cls.__flags__ & ~(1 << 19)
 
 

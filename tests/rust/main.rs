@@ -1,9 +1,10 @@
-//! Tests of the intermediate representation through its public interface.
+//! Tests of the IR and of the expansion cache through their public interface.
 
 mod allocations;
 mod builder;
 mod common;
 mod dead_code;
+mod expand;
 mod ids;
 mod nesting;
 mod params;
