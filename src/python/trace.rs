@@ -422,20 +422,15 @@ fn process_primitive<'py>(
     {
         return call_staging_rule(jax, trace, &frame, &rule, &tracers, &operands, &source, &params);
     }
-    let outs = stage(
-        jax,
-        &Staging {
-            trace,
-            frame: &frame,
-            primitive: &primitive,
-            info,
-            context: &context,
-            source: &source,
-        },
-        &operands,
-        &params,
-    )?;
-    results(py, info, outs)
+    let at = Staging {
+        trace,
+        frame: &frame,
+        primitive: &primitive,
+        info,
+        context: &context,
+        source: &source,
+    };
+    results(py, info, stage(jax, &at, &operands, &params)?)
 }
 
 #[allow(clippy::too_many_arguments)] // a rule gets what `process_primitive` has
@@ -551,20 +546,15 @@ fn default_process_primitive<'py>(
     let source = SourceRef::or_current(jax, py, args.optional(3, "source_info")?.as_ref())?;
     let info = PrimitiveInfo::of(jax, &primitive)?;
     let context = Context::current(py, jax)?;
-    let outs = stage(
-        jax,
-        &Staging {
-            trace,
-            frame: &frame,
-            primitive: &primitive,
-            info,
-            context: &context,
-            source: &source,
-        },
-        &operands,
-        &params,
-    )?;
-    results(py, info, outs)
+    let at = Staging {
+        trace,
+        frame: &frame,
+        primitive: &primitive,
+        info,
+        context: &context,
+        source: &source,
+    };
+    results(py, info, stage(jax, &at, &operands, &params)?)
 }
 
 /// `emit_eqn(in_tracers, out_avals, primitive, params, effects, source_info=None, ctx=None)`.

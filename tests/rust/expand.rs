@@ -105,7 +105,9 @@ fn write(signature: &mut Signature, argument: &Argument) {
         Argument::Sequence(items) => {
             signature.tag(Tag::Sequence, items.len());
             signature.word(0);
-            items.iter().for_each(|item| write(signature, item));
+            for item in items {
+                write(signature, item);
+            }
         }
     }
 }
@@ -128,7 +130,9 @@ proptest! {
     fn signatures_are_equal_exactly_where_calls_are(a in arguments(), b in arguments()) {
         let signature = |arguments: &[Argument]| {
             let mut signature = Signature::new(7);
-            arguments.iter().for_each(|argument| write(&mut signature, argument));
+            for argument in arguments {
+                write(&mut signature, argument);
+            }
             signature
         };
         prop_assert_eq!(signature(&a).words() == signature(&b).words(), a == b);
@@ -228,7 +232,7 @@ fn deferred_params_become_equal_when_they_are_known() {
     assert!(f.builder.unresolved_params().is_empty());
     let program = f.finish(&[x]);
     verify(&program).unwrap();
-    let axes: Vec<_> =
+    let texts: Vec<_> =
         program.eqns().map(|eqn| program.params(program.eqn(eqn).params).to_string()).collect();
-    assert_eq!(axes, ["[axis=1]", "[axis=2]", "[axis=1]"]);
+    assert_eq!(texts, ["[axis=1]", "[axis=2]", "[axis=1]"]);
 }
