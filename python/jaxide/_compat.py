@@ -296,6 +296,9 @@ def private() -> types.SimpleNamespace:
         ),
         array_type=_symbol("array:ArrayImpl"),
         check_callable=_function("api_util:check_callable", "fun"),
+        check_no_aliased_references=_function(
+            "api_util:_check_no_aliased_closed_over_refs", "dbg consts args"
+        ),
         check_tracer_leaks=_symbol("config:check_tracer_leaks"),
         clean_path=_function("linear_util:_clean_keystr_arg_names", "k"),
         debug_info=_symbol("core:DebugInfo"),
@@ -310,8 +313,10 @@ def private() -> types.SimpleNamespace:
         initial_result_paths=_symbol("core:initial_result_paths"),
         is_top_level=_is_top_level(),
         log_elapsed_time=_symbol("dispatch:log_elapsed_time"),
+        mutable_array_checks=_symbol("config:mutable_array_checks"),
         quasi_dynamic_index=_optional("pjit:_qdd_cache_index"),
         quasi_dynamic_update=_optional("pjit:_qdd_cache_update"),
+        separate_consts=_symbol("interpreters.partial_eval:separate_consts"),
         shaped_abstractify=_function("core:shaped_abstractify", "x"),
         shaped_array=_symbol("core:ShapedArray"),
         single_device_sharding=_symbol("sharding_impls:SingleDeviceSharding"),
@@ -342,6 +347,24 @@ def note_quasi_dynamic_state(fun: Any, avals: Any, state: tuple[Any, ...]) -> No
     """Records, as jax before 0.11 does, that a trace captured nothing with quasi-dynamic data."""
     if state:
         private().quasi_dynamic_update(fun, avals.vals, *state, [], [])
+
+
+def check_captured(fun: Any, avals: Any, state: tuple[Any, ...], args: Any, jaxpr: Any) -> Any:
+    """Does what a jit does about captured values that are no arrays; they stay constants.
+
+    Raises:
+      ValueError: a mutable array is both captured and an argument.
+    """
+    jax = private()
+    consts: list[Any] = []
+    if any(isinstance(c, jax.tracer) or state and jax.typeof(c).has_qdd for c in jaxpr.consts):
+        jaxpr, consts = jax.separate_consts(jaxpr)
+    if jax.mutable_array_checks.value:
+        jax.check_no_aliased_references(jaxpr.debug_info, (*jaxpr.consts, *consts), args)
+    if state:
+        quasi_dynamic = jaxpr.in_aval_qdds[: len(consts)]
+        jax.quasi_dynamic_update(fun, avals.vals, *state, consts, quasi_dynamic)
+    return _with_constants(jaxpr, consts)
 
 
 def _is_top_level() -> Callable[[], bool]:
@@ -537,13 +560,17 @@ def _closed_jaxpr_type() -> Any:
 
 def closed_jaxpr(traced: Any) -> Any:
     """The closed jaxpr of ``jit(f).trace(...)``, captured tracers as constants again."""
-    jaxpr, consts = traced.jaxpr, getattr(traced, "_consts", None)
+    return _with_constants(traced.jaxpr, getattr(traced, "_consts", ()))
+
+
+def _with_constants(jaxpr: Any, consts: Any) -> Any:
+    """A jit's program whose leading arguments are captured values, as constants again."""
     if not consts:
         return jaxpr
     if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
         return jaxpr.with_consts(consts)
     convert = _symbol("interpreters.partial_eval:convert_invars_to_constvars")
-    return close(convert(jaxpr.jaxpr, traced._num_consts), consts)
+    return close(convert(jaxpr.jaxpr, len(consts)), consts)
 
 
 def close(jaxpr: Any, consts: list[Any]) -> Any:

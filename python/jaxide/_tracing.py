@@ -61,14 +61,15 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     )
     with timed:
         jaxpr, out = private.trace_to_jaxpr(fun, in_avals, debug_info, *state)
-    if any(not _is_array(const) for const in jaxpr.consts):
-        return None
     paths = RESULT_PATHS.get(
         ("outermost", out.tree),
         lambda: tuple(f"result{private.clean_path(path)}" for path in out.paths),
     )
     getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
-    _compat.note_quasi_dynamic_state(fun, in_avals, state)
+    if all(_is_array(const) for const in jaxpr.consts):
+        _compat.note_quasi_dynamic_state(fun, in_avals, state)
+    else:
+        jaxpr = _compat.check_captured(fun, in_avals, state, leaves.vals, jaxpr)
     return Traced(jaxpr, in_tree, out.tree)
 
 

@@ -85,8 +85,8 @@ pub struct Side {
     no_effects: FxHashMap<PrimitiveId, Object>,
     /// By `ConstId`.
     consts: Vec<Option<Object>>,
-    /// The `Var` objects that Python has seen so far, and the way back.
-    vars: FxHashMap<Var, Object>,
+    /// The `Var` objects that Python has seen so far, by variable, and the way back.
+    vars: Vec<Option<Object>>,
     var_by_pointer: FxHashMap<usize, Var>,
     literal_by_pointer: FxHashMap<usize, LiteralId>,
     /// Equal tracebacks (same code, same instruction) share one object; keyed by their hash.
@@ -434,7 +434,7 @@ impl Side {
         ty: TypeId,
         var: Var,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(object) = self.vars.get(&var) {
+        if let Some(Some(object)) = self.vars.get(var.as_u32() as usize) {
             return Ok(object.bind(py).clone());
         }
         let object = jax.new_var(self.aval(py, ty))?;
@@ -445,17 +445,16 @@ impl Side {
     /// Makes `object` stand for `var` from now on.
     pub fn set_var_object(&mut self, var: Var, object: &Bound<'_, PyAny>) {
         self.var_by_pointer.insert(address(object), var);
-        self.vars.insert(var, object.clone().unbind());
+        let index = var.as_u32() as usize;
+        if index >= self.vars.len() {
+            self.vars.resize_with(index + 1, || None);
+        }
+        self.vars[index] = Some(object.clone().unbind());
     }
 
     /// The variable that a `Var` object stands for.
     pub fn var_of(&self, object: &Bound<'_, PyAny>) -> Option<Var> {
         self.var_by_pointer.get(&address(object)).copied()
-    }
-
-    /// The `Var` objects that exist, for filling a jaxpr.
-    pub fn known_var<'py>(&self, py: Python<'py>, var: Var) -> Option<Bound<'py, PyAny>> {
-        self.vars.get(&var).map(|object| object.bind(py).clone())
     }
 
     /// Frees what only growth needs.
@@ -477,7 +476,7 @@ impl Side {
         for params in self.params.values() {
             visit.call(params)?;
         }
-        for object in self.consts.iter().flatten().chain(self.vars.values()) {
+        for object in self.consts.iter().flatten().chain(self.vars.iter().flatten()) {
             visit.call(object)?;
         }
         Ok(())

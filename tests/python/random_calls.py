@@ -493,7 +493,6 @@ PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 # Calls whose arguments have to fit each other to be accepted at all.
-VECTOR = some(*(Of(array, (jnp.asarray, jnp.float32, shape)) for shape in ((3,), (2, 3), (3, 3))))
 FITTING: dict[str, st.SearchStrategy[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "jax.lax.dot_general": st.tuples(
         st.tuples(operands, operands, PARAMETERS["dimension_numbers"]),
