@@ -46,6 +46,7 @@ test-newest: ## run all checks on the newest Python and jax
 bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py
 	$(bin)/python benches/scale.py
+	$(bin)/python benches/overhead.py
 
 clean: ## remove all that was made
 	rm -rf target dist .venv .newest .mypy_cache .pytest_cache .ruff_cache .hypothesis

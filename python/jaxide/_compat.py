@@ -381,7 +381,7 @@ def _catch() -> None:
     """Catches the functions of jax whose calls are remembered."""
     scalar = type(jax.numpy.float32)
     trusted = (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
-    _sites.catch_loaded(_jit_type(), trusted)
+    _sites.catch_loaded(_jit_type(), trusted, api_boundary(lambda: None).__code__)
     _sites.catch(vars(scalar)["__call__"], "jax.numpy scalar type")
     _sites.catch(_function("numpy.ufunc_api:ufunc.__call__", "self *args out where"), "ufunc")
     _sites.catch(

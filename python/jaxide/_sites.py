@@ -46,6 +46,7 @@ _caught: set[int] = set()
 
 # What `catch_new` was told to catch, and how many modules there were when it last looked.
 _types: tuple[type, tuple[type, ...]] | None = None
+_filter_code: types.CodeType | None = None
 _modules_seen = 0
 
 
@@ -57,15 +58,19 @@ def _loaded() -> Iterator[types.ModuleType]:
             yield sys.modules[name]
 
 
-def catch_loaded(jit_type: type, callable_types: tuple[type, ...]) -> None:
+def catch_loaded(
+    jit_type: type, callable_types: tuple[type, ...], filter_code: types.CodeType
+) -> None:
     """Catches the public functions of the modules that are imported, and later by `catch_new`.
 
     Args:
       jit_type: the type of what ``jax.jit`` returns, whose instances are caught by the core.
       callable_types: other types whose instances at module level live as long as the module.
+      filter_code: the code of the functions that filter the tracebacks of others.
     """
-    global _types
+    global _types, _filter_code
     _types = (jit_type, callable_types)
+    _filter_code = filter_code
     catch_new()
 
 
@@ -97,10 +102,17 @@ def _takes_functions(function: types.FunctionType) -> bool:
 
 
 def catch(function: types.FunctionType, name: str) -> None:
-    """Catches one function, for as long as the process lives."""
+    """Catches one function, for as long as the process lives.
+
+    Of a function that filters the tracebacks of another it is the other that is caught: whatever is
+    called from there on is not in the filtered traceback.
+    """
     if id(function) in _caught:
         return
     _caught.add(id(function))
+    if function.__code__ is _filter_code:
+        catch(vars(function)["__wrapped__"], name)
+        return
     code = function.__code__
     keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     copy = copy_function(function)
