@@ -357,7 +357,7 @@ def check_captured(fun: Any, avals: Any, state: tuple[Any, ...], args: Any, jaxp
     """
     jax = private()
     consts: list[Any] = []
-    if any(isinstance(c, jax.tracer) or state and jax.typeof(c).has_qdd for c in jaxpr.consts):
+    if any(isinstance(c, jax.tracer) or (state and jax.typeof(c).has_qdd) for c in jaxpr.consts):
         jaxpr, consts = jax.separate_consts(jaxpr)
     if jax.mutable_array_checks.value:
         jax.check_no_aliased_references(jaxpr.debug_info, (*jaxpr.consts, *consts), args)

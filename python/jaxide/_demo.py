@@ -117,20 +117,26 @@ def warm_retraces(
     """Seconds that each tracer takes in each round to trace `fun` as a new function object.
 
     The tracers take turns within a round, and the order turns round by round, so that neither the
-    machine's mood nor what the other one left behind favours either. `read` is applied to each
-    jaxpr within the time taken.
+    machine's mood nor what the other one left behind favours either. What exists before the first
+    round is kept out of the garbage collections between the traces, which would otherwise empty the
+    machine's caches each time. `read` is applied to each jaxpr within the time taken.
     """
     seconds: list[list[float]] = [[] for _ in tracers]
     for tracer in tracers:  # fills the caches
         read(tracer(lambda *a: fun(*a))(*args))
-    for turn in range(rounds):
-        for i in sorted(range(len(tracers)), reverse=turn % 2 == 1):
-            gc.collect()
-            start = time.perf_counter()
-            jaxpr = tracers[i](lambda *a: fun(*a))(*args)
-            read(jaxpr)
-            seconds[i].append(time.perf_counter() - start)
-            del jaxpr
+    gc.collect()
+    gc.freeze()
+    try:
+        for turn in range(rounds):
+            for i in sorted(range(len(tracers)), reverse=turn % 2 == 1):
+                gc.collect()
+                start = time.perf_counter()
+                jaxpr = tracers[i](lambda *a: fun(*a))(*args)
+                read(jaxpr)
+                seconds[i].append(time.perf_counter() - start)
+                del jaxpr
+    finally:
+        gc.unfreeze()
     return seconds
 
 

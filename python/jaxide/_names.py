@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +34,25 @@ class Bounded:
 
 ARGUMENT_NAMES = Bounded(256)
 RESULT_PATHS = Bounded(256)
+
+
+def parameters(fun: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """What of a plain function's signature decides which arguments get which names.
+
+    None for whatever may have another signature than its code's.
+    """
+    if type(fun) is not types.FunctionType or fun.__dict__:
+        return None
+    code = fun.__code__
+    return (
+        code.co_varnames,
+        code.co_posonlyargcount,
+        code.co_argcount,
+        code.co_kwonlyargcount,
+        code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
+        len(fun.__defaults__ or ()),
+        tuple(fun.__kwdefaults__ or ()),
+    )
 
 
 class ResultPaths:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _compat
-from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS
+from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS, parameters
 
 
 class Traced(NamedTuple):
@@ -43,10 +43,9 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     debug_info = getattr(fun, "__fun_debug_info__", None)
     if debug_info is None:
         source = private.fun_sourceinfo(fun)
-        signature = private.fun_signature(fun)
         names = ARGUMENT_NAMES.get(
-            (signature, leaves.tree),
-            lambda: private.argument_names(signature, args, kwargs, (), ()),
+            (parameters(fun) or private.fun_signature(fun), leaves.tree),
+            lambda: private.argument_names(private.fun_signature(fun), args, kwargs, (), ()),
         )
         debug_info = private.debug_info("jit", source, names, private.initial_result_paths)
     state = _compat.quasi_dynamic_state(fun, in_avals)

@@ -24,7 +24,7 @@ use crate::ir::{
 
 use super::convert::{self, build_error, resolve_subprograms};
 use super::jax::{EqnParts, Jax, jax};
-use super::native::{Args, TypeSpec, attribute, heap_type, method};
+use super::native::{Args, NoCollection, TypeSpec, attribute, heap_type, method};
 use super::side::Side;
 
 /// A finished program and the Python objects behind its ids.
@@ -140,6 +140,7 @@ impl Graph {
         if let Some(filled) = &graph.filled {
             return Ok(filled.bind(py).clone());
         }
+        let _no_collection = NoCollection::start(py);
         let program = graph.program.clone();
         let list = PyList::empty(py);
         let mut sources: FxHashMap<SourceId, Bound<'py, PyAny>> = FxHashMap::default();
@@ -274,6 +275,7 @@ pub fn new_jaxpr<'py>(
     graph: &Bound<'py, Graph>,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
     let py = graph.py();
+    let _no_collection = NoCollection::start(py);
     let (constvars, invars, outvars) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
     let consts = PyList::empty(py);
     let (effects, debug_info, is_high) = {

@@ -10,6 +10,29 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+/// Holds automatic garbage collections back while many objects are made that all stay: each would
+/// look through them and find nothing. The first one afterwards sees them all.
+pub struct NoCollection {
+    was_enabled: bool,
+}
+
+impl NoCollection {
+    /// Until the value is dropped.
+    pub fn start(_py: Python<'_>) -> Self {
+        // SAFETY: the interpreter is attached.
+        Self { was_enabled: unsafe { ffi::PyGC_Disable() } != 0 }
+    }
+}
+
+impl Drop for NoCollection {
+    fn drop(&mut self) {
+        if self.was_enabled {
+            // SAFETY: what was started with the interpreter attached ends before it is detached.
+            unsafe { ffi::PyGC_Enable() };
+        }
+    }
+}
+
 /// One member of a class with `__slots__`, by its offset in the instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot(usize);

@@ -30,6 +30,59 @@ struct Switched {
     trampoline: Py<PyAny>,
 }
 
+#[derive(Clone, Copy)]
+enum Code {
+    Stock,
+    Trampoline,
+}
+
+impl Switched {
+    /// A caught function. The code that it does not have just now has one more reference, which
+    /// is the function's own while it has it.
+    fn new(py: Python<'_>, function: Py<PyAny>, stock: Py<PyAny>, trampoline: Py<PyAny>) -> Self {
+        std::mem::forget(trampoline.clone_ref(py));
+        Self { function, stock, trampoline }
+    }
+
+    /// `function.__code__ = code`, for hundreds of functions at a time: nothing but the function is
+    /// touched, since most are not in the machine's caches.
+    ///
+    /// `CPython` specializes calls by a function's version and checks nothing else: a function
+    /// without one has to be looked at again.
+    /// Where the interpreter keeps a table of versions it changes the code itself.
+    fn put(&self, py: Python<'_>, code: Code, keeps_versions: bool) -> PyResult<()> {
+        let (code, other) = match code {
+            Code::Stock => (&self.stock, &self.trampoline),
+            Code::Trampoline => (&self.trampoline, &self.stock),
+        };
+        if keeps_versions {
+            return self.function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
+        }
+        let function: *mut ffi::PyFunctionObject = self.function.as_ptr().cast();
+        // SAFETY: `catch_function` checked that it is a function, and that both codes have as many
+        // free variables as its closure. The reference that comes with `code` becomes the
+        // function's, and the function's becomes the one that comes with `other`; where somebody
+        // gave the function a third code, that one is dropped last.
+        unsafe {
+            if (*function).func_code == code.as_ptr() {
+                return Ok(());
+            }
+            let old = std::mem::replace(&mut (*function).func_code, code.as_ptr());
+            (*function).func_version = 0;
+            if old != other.as_ptr() {
+                ffi::Py_INCREF(other.as_ptr());
+                ffi::Py_DECREF(old);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `CPython` finds a function by its version.
+fn keeps_versions(py: Python<'_>) -> bool {
+    py.version_info() >= (3, 13)
+}
+
 struct Switches {
     functions: Vec<Switched>,
     on: bool,
@@ -72,14 +125,11 @@ pub fn catch_function(
     }
     register_stable(function);
     warn::note_trampoline(&trampoline);
-    let switched = Switched {
-        function: function.clone().unbind(),
-        stock: stock.unbind(),
-        trampoline: trampoline.unbind(),
-    };
+    let switched =
+        Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());
     let mut all = switches();
     if all.on {
-        set_code(py, &switched.function, &switched.trampoline, true)?;
+        switched.put(py, Code::Trampoline, keeps_versions(py))?;
     }
     all.functions.push(switched);
     Ok(())
@@ -148,9 +198,9 @@ pub fn set_jit_type(class: &Bound<'_, PyType>) -> PyResult<()> {
 pub fn on(py: Python<'_>) -> PyResult<()> {
     let mut all = switches();
     all.on = true;
-    let keeps_versions = py.version_info() >= (3, 13);
+    let keeps_versions = keeps_versions(py);
     for function in &all.functions {
-        set_code(py, &function.function, &function.trampoline, keeps_versions)?;
+        function.put(py, Code::Trampoline, keeps_versions)?;
     }
     if let Some(jit) = JIT_TYPE.get(py) {
         // SAFETY: a heap type of jax, changed with the interpreter attached.
@@ -176,35 +226,9 @@ pub fn off(py: Python<'_>) -> PyResult<()> {
     }
     let mut all = switches();
     all.on = false;
-    let keeps_versions = py.version_info() >= (3, 13);
+    let keeps_versions = keeps_versions(py);
     for function in &all.functions {
-        set_code(py, &function.function, &function.stock, keeps_versions)?;
-    }
-    Ok(())
-}
-
-/// `function.__code__ = code`, for hundreds of functions at a time.
-///
-/// `CPython` specializes calls by a function's version and checks nothing else: a function without
-/// one has to be looked at again.
-/// From 3.13 on the interpreter keeps a table of versions, so there it changes the code itself.
-fn set_code(
-    py: Python<'_>,
-    function: &Py<PyAny>,
-    code: &Py<PyAny>,
-    keeps_versions: bool,
-) -> PyResult<()> {
-    if keeps_versions {
-        return function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
-    }
-    let function: *mut ffi::PyFunctionObject = function.as_ptr().cast();
-    // SAFETY: `catch_function` checked that it is a function, and that both codes have as many free
-    // variables as its closure. The old code is dropped last.
-    unsafe {
-        let code = code.clone_ref(py).into_ptr();
-        let old = std::mem::replace(&mut (*function).func_code, code);
-        (*function).func_version = 0;
-        ffi::Py_DECREF(old);
+        function.put(py, Code::Stock, keeps_versions)?;
     }
     Ok(())
 }
