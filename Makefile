@@ -7,7 +7,7 @@ JOBS ?= 2
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 bin := $(abspath $(VENV))/bin
-python_sources := python tests/python benches
+python_sources := python tests benches
 
 # pyo3's build script asks this interpreter for its layout.
 export PYO3_PYTHON := $(bin)/python
@@ -17,10 +17,10 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check-rust check-python test-newest bench clean
+.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate soak bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(VENV)/.installed-demo ## trace a GPT training step with jax and with jaxide and compare
 	$(bin)/python -m jaxide demo
@@ -42,6 +42,15 @@ check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
 
 test-newest: ## run all checks on the newest Python and jax
 	scripts/newest
+
+test-generated: $(VENV)/.installed-test ## compare 20,000 generated programs with stock jax (hours)
+	HYPOTHESIS_PROFILE=long $(bin)/python -m pytest --numprocesses $(JOBS) tests/python/test_generated.py
+
+test-brainstate: $(VENV)/.installed-test ## run brainstate's own tests with stock jax and with jaxide
+	$(bin)/python tests/brainstate_suite.py
+
+soak: $(VENV)/.installed-test ## trace 100,000 closures: memory must stay flat, caches within bounds
+	$(bin)/python benches/soak.py
 
 bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py

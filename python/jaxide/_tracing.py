@@ -32,9 +32,14 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return None
     private.check_callable(fun)
     leaves, in_tree = _compat.flatten_arguments(args, kwargs)
+    array_type, single_device_sharding = private.array_type, private.single_device_sharding
     avals = []
     for leaf in leaves.vals:
-        aval = _plain_aval(leaf)
+        # Of the shardings only a named one is part of a type.
+        if type(leaf) is array_type and type(leaf._sharding) is single_device_sharding:
+            aval = leaf.aval
+        else:
+            aval = _plain_aval(leaf)
         if aval is None:
             return None
         avals.append(aval)
@@ -76,9 +81,6 @@ def _plain_aval(leaf: Any) -> Any:
     """The type of an argument where it is an array; None for whatever jax has more to say about."""
     private = _compat.private()
     if type(leaf) is private.array_type:
-        # Only a named sharding is part of a type.
-        if type(leaf.sharding) is private.single_device_sharding:
-            return leaf.aval
         return private.shaped_abstractify(leaf)
     try:
         aval = private.shaped_abstractify(leaf)

@@ -592,6 +592,9 @@ impl Frame {
                 (relevant, all)
             }
         };
+        if effectful.is_empty() {
+            return Ok(PySet::empty(py)?.into_any());
+        }
         let rule = jax.make_jaxpr_effects.bind(py);
         let eqns = Self::eqn_objects(slf, jax, &effectful)?;
         rule.call1((constvars, invars, outvars, eqns)).or_else(|_| {
@@ -929,7 +932,10 @@ impl Frame {
             return Ok(true);
         }
         for atom in atoms.iter().flat_map(|list| list.iter()) {
-            if convert::aval_info(jax, &atom.getattr(intern!(py, "aval"))?)?.is_high {
+            let aval = atom.getattr(intern!(py, "aval"))?;
+            if !aval.get_type().is(&jax.shaped_array_type)
+                && convert::aval_info(jax, &aval)?.is_high
+            {
                 return Ok(true);
             }
         }

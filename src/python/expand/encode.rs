@@ -77,27 +77,34 @@ struct Encoder<'a, 'py> {
     py: Python<'py>,
     jax: &'a Jax,
     trace: *mut ffi::PyObject,
-    call: Call,
+    call: &'a mut Call,
     /// The first position of each traced value, where there are many.
     first: FxHashMap<Var, usize>,
 }
 
-/// Encodes a call in a configuration, named by a number: positional arguments, then named ones.
+impl Call {
+    /// A call without arguments in a configuration, named by a number.
+    pub fn new(configuration: u64) -> Self {
+        Self {
+            signature: Signature::new(configuration),
+            traced: SmallVec::new(),
+            literals: SmallVec::new(),
+            pins: SmallVec::new(),
+            finite_float: false,
+        }
+    }
+}
+
+/// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
+/// large.
 pub fn encode(
     py: Python<'_>,
     jax: &Jax,
     trace: *mut ffi::PyObject,
-    configuration: u64,
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
-) -> Result<Call, Reason> {
-    let call = Call {
-        signature: Signature::new(configuration),
-        traced: SmallVec::new(),
-        literals: SmallVec::new(),
-        pins: SmallVec::new(),
-        finite_float: false,
-    };
+    call: &mut Call,
+) -> Result<(), Reason> {
     let mut encoder = Encoder { py, jax, trace, call, first: FxHashMap::default() };
     let named = if kwnames.is_null() {
         0
@@ -116,7 +123,7 @@ pub fn encode(
         encoder.value(name, 0)?;
         encoder.value(arg, 0)?;
     }
-    Ok(encoder.call)
+    Ok(())
 }
 
 impl Encoder<'_, '_> {

@@ -31,10 +31,15 @@ pub fn replay<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (trace, frame) = (&now.trace, &now.frame);
     let py = trace.py();
-    if recorded.equations.is_empty()
-        && let Recipe::Object(object) = &recorded.recipe
-    {
-        return Ok(object.bind(py).clone());
+    if recorded.equations.is_empty() && recorded.consts.is_empty() {
+        match &recorded.recipe {
+            Recipe::Object(object) => return Ok(object.bind(py).clone()),
+            // SAFETY: an argument, alive during the call.
+            Recipe::Arg(index) => unsafe {
+                return Ok(Bound::from_borrowed_ptr(py, call.traced[*index].object));
+            },
+            _ => {}
+        }
     }
     let base = now.source(jax)?;
     let mut scopes: SmallVec<[SourceRef<'py>; 2]> = SmallVec::new();

@@ -9,7 +9,7 @@ use super::super::graph::borrow_mut;
 use super::super::hook;
 use super::super::jax::jax;
 use super::super::warn;
-use super::encode::{Reason, encode};
+use super::encode::{Call, Reason, encode};
 use super::now::Now;
 use super::record::{Before, NEW_OBJECTS, record};
 use super::replay::replay;
@@ -80,19 +80,17 @@ fn replay_or_run<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let jax = jax(py)?;
     let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let encoded = now.configuration.and_then(|configuration| {
-        if site.forgets && configuration.jit_disabled {
-            return Err(JIT_DISABLED);
-        }
-        encode(py, jax, now.trace.as_ptr(), configuration.number, args, kwnames)
-    });
-    let call = match encoded {
-        Ok(call) => call,
-        Err(reason) => {
-            store::count_bypass(site.id, reason);
-            return proceed();
-        }
+    let configuration = match now.configuration {
+        Ok(configuration) if site.forgets && configuration.jit_disabled => Err(JIT_DISABLED),
+        configuration => configuration,
     };
+    let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
+    let encoded =
+        configuration.and_then(|_| encode(py, jax, now.trace.as_ptr(), args, kwnames, &mut call));
+    if let Err(reason) = encoded {
+        store::count_bypass(site.id, reason);
+        return proceed();
+    }
     let generation = if site.forgets { Some(switch::jit_generation(py, jax)?) } else { None };
     let known = store::find(site.id, &call.signature, generation);
     let candidate = match &known {
