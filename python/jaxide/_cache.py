@@ -34,7 +34,7 @@ class CacheInfo:
       hits: calls that were replayed.
       misses: calls that ran, and were recorded.
       bypasses: calls that ran because they must, by reason.
-      callables: the same for each callable that was called, by name.
+      callables: the same for each callable that was called and is still there, by name.
       entries: signatures that are remembered now.
       bytes: roughly the memory that they take.
       evictions: entries that were given up to keep within the bounds.
@@ -67,16 +67,7 @@ def cache_info() -> CacheInfo:
             Counter(same.bypasses) + Counter(bypasses),
             same.entries + entries,
         )
-    reasons: Counter[str] = Counter()
-    for callable_ in callables.values():
-        reasons.update(callable_.bypasses)
-    return CacheInfo(
-        hits=sum(callable_.hits for callable_ in callables.values()),
-        misses=sum(callable_.misses for callable_ in callables.values()),
-        bypasses=dict(reasons),
-        callables=callables,
-        **info,
-    )
+    return CacheInfo(callables=callables, **info)
 
 
 def clear_caches() -> None:

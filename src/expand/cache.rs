@@ -34,6 +34,17 @@ pub struct Counts {
     pub bypasses: FxHashMap<&'static str, u64>,
 }
 
+impl Counts {
+    /// Adds what became of the calls of another callable.
+    pub fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        for (&reason, count) in &other.bypasses {
+            *self.bypasses.entry(reason).or_default() += count;
+        }
+    }
+}
+
 type Words = Box<[u64]>;
 
 #[derive(Debug)]

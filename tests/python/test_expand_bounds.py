@@ -197,10 +197,14 @@ def test_a_jit_that_is_gone_takes_its_entries_along() -> None:
     reference = trace()
     assert counts_of("trace.<locals>.<lambda>").entries > 0 or cache_info().entries > before.entries
     jaxide.make_jaxpr(lambda x: x)(X)
+    called = cache_info()
     gc.collect()
     assert reference() is None
-    assert not any("trace.<locals>" in name for name in cache_info().callables)
-    assert_adds_up()
+    left = cache_info()
+    assert not any("trace.<locals>" in name for name in left.callables)
+    # Its calls have happened all the same.
+    assert sum(c.hits for c in left.callables.values()) < called.hits
+    assert (left.hits, left.misses, left.bypasses) == (called.hits, called.misses, called.bypasses)
 
 
 def test_many_jits_that_go() -> None:

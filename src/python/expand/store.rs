@@ -42,6 +42,8 @@ const BOUNDS: Bounds = Bounds { per_callable: 2048, entries: 1 << 16, bytes: 1 <
 struct Store {
     cache: Cache<Entry>,
     callables: FxHashMap<CallableId, Callable>,
+    /// What became of the calls of callables that are gone.
+    gone: Counts,
     next_callable: u64,
     next_fragment: u64,
     evictions: u64,
@@ -63,6 +65,7 @@ fn with<R>(body: impl FnOnce(&mut Store) -> R) -> R {
     body(store().get_or_insert_with(|| Store {
         cache: Cache::new(BOUNDS),
         callables: FxHashMap::default(),
+        gone: Counts::default(),
         next_callable: 0,
         next_fragment: 0,
         evictions: 0,
@@ -82,7 +85,9 @@ pub fn new_callable(name: &str) -> CallableId {
 /// Forgets a callable that is gone.
 pub fn forget_callable(id: CallableId) {
     let removed = with(|store| {
-        store.callables.remove(&id);
+        if let Some(callable) = store.callables.remove(&id) {
+            store.gone.add(&callable.counts);
+        }
         store.cache.forget(id)
     });
     drop(removed);
@@ -172,16 +177,18 @@ pub fn clear_fragments() {
         for callable in store.callables.values_mut() {
             callable.counts = Counts::default();
         }
+        store.gone = Counts::default();
         store.evictions = 0;
         store.cache.clear()
     });
     drop(removed);
 }
 
-/// The state of the cache, as plain data: totals, and counts of each callable that was called.
+/// The state of the cache, as plain data: totals, and counts of each callable that was called and
+/// is still there.
 #[pyfunction]
 pub fn fragment_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let (totals, callables) = with(|store| {
+    let (totals, calls, callables) = with(|store| {
         let bounds = store.cache.bounds();
         let totals = [
             ("entries", store.cache.len()),
@@ -191,6 +198,10 @@ pub fn fragment_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             ("max_entries_per_callable", bounds.per_callable),
             ("max_bytes", bounds.bytes),
         ];
+        let mut calls = store.gone.clone();
+        for callable in store.callables.values() {
+            calls.add(&callable.counts);
+        }
         let callables: Vec<_> = store
             .callables
             .iter()
@@ -202,19 +213,26 @@ pub fn fragment_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 (callable.name.clone(), store.cache.len_of(id), callable.counts.clone())
             })
             .collect();
-        (totals, callables)
+        (totals, calls, callables)
     });
     let info = PyDict::new(py);
     for (name, value) in totals {
         info.set_item(name, value)?;
     }
-    let list = PyList::empty(py);
-    for (name, entries, counts) in callables {
+    let by_reason = |counts: Counts| {
         let bypasses = PyDict::new(py);
         for (reason, count) in counts.bypasses {
             bypasses.set_item(reason, count)?;
         }
-        list.append((&*name, entries, counts.hits, counts.misses, bypasses))?;
+        PyResult::Ok(bypasses)
+    };
+    info.set_item("hits", calls.hits)?;
+    info.set_item("misses", calls.misses)?;
+    info.set_item("bypasses", by_reason(calls)?)?;
+    let list = PyList::empty(py);
+    for (name, entries, counts) in callables {
+        let (hits, misses) = (counts.hits, counts.misses);
+        list.append((&*name, entries, hits, misses, by_reason(counts)?))?;
     }
     info.set_item("callables", list)?;
     Ok(info)
