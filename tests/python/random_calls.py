@@ -28,7 +28,7 @@ import jax.scipy
 import numpy as np
 from hypothesis import strategies as st
 from jax import lax
-from jax.experimental.compute_on import compute_on
+from jax._src.compute_on import extend_compute_type
 from jax.experimental.xla_metadata import set_xla_metadata
 
 import oracle
@@ -869,7 +869,7 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "leaks": jax.checking_leaks,
     "device": lambda: jax.default_device(jax.devices()[1]),
     "metadata": lambda: set_xla_metadata(speed="fast"),
-    "compute_on": lambda: compute_on("device_host"),
+    "compute_on": lambda: extend_compute_type("device_host"),
 }
 
 BLOCKS: dict[str, Callable[[Program, Any, Any, Log], Any]] = {

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax._src import config, core, error_check, layout
-from jax.experimental.compute_on import compute_on
+from jax._src.compute_on import extend_compute_type
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import AxisType, Mesh
 
@@ -176,7 +176,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "jax_high_dynamic_range_gumbel": (True,),
     "jax_legacy_prng_key": ("warn", "error"),
     "jax_mutable_array_checks": (False, True),
-    "jax_no_collectives": (True,),
+    "jax_no_collectives": (frozenset({"i"}),),
     "jax_no_tracing": (True,),
     "jax_numpy_dtype_promotion": ("strict",),
     "jax_numpy_rank_promotion": ("raise", "warn"),
@@ -378,7 +378,7 @@ OTHER_CHANGES = [
         "other name",
         lambda: jax.sharding.use_abstract_mesh(mesh(2, AxisType.Explicit, "y").abstract_mesh),
     ),
-    Change("compute_on_context_manager", "host", lambda: compute_on("device_host")),
+    Change("compute_on_context_manager", "host", lambda: extend_compute_type("device_host")),
     Change("xla_metadata_context_manager", "a", lambda: set_xla_metadata(a="b")),
     Change("xla_metadata_context_manager", "c", lambda: set_xla_metadata(a="b", c=3)),
     Change("axis_env_state", "i", lambda: core.extend_axis_env_nd([("i", 2)])),
