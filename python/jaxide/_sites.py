@@ -44,6 +44,9 @@ _STATEFUL = {
 
 _caught: set[int] = set()
 
+# How many names a module had when it was looked through.
+_names_seen: dict[str, int] = {}
+
 # What `catch_new` was told to catch, and how many modules there were when it last looked.
 _types: tuple[type, tuple[type, ...]] | None = None
 _filter_code: types.CodeType | None = None
@@ -52,9 +55,9 @@ _modules_seen = 0
 
 def _loaded() -> Iterator[types.ModuleType]:
     """The modules of `MODULES` that were imported, `jax.scipy` with what is below it."""
-    for name in sorted(sys.modules):
-        below_scipy = name.startswith("jax.scipy.") and "._" not in name
-        if name in MODULES or below_scipy:
+    below_scipy = [name for name in sys.modules if name.startswith("jax.scipy.")]
+    for name in sorted({*MODULES, *below_scipy}):
+        if name in sys.modules and "._" not in name:
             yield sys.modules[name]
 
 
@@ -82,6 +85,9 @@ def catch_new() -> None:
     _modules_seen = len(sys.modules)
     jit_type, callable_types = _types
     for module in _loaded():
+        if _names_seen.get(module.__name__) == len(vars(module)):
+            continue
+        _names_seen[module.__name__] = len(vars(module))
         for name, value in vars(module).items():
             if name.startswith("_") or id(value) in _caught:
                 continue
@@ -95,10 +101,19 @@ def catch_new() -> None:
 
 def _takes_functions(function: types.FunctionType) -> bool:
     """Whether a function has to be given: calls with a user's function are never remembered."""
-    return any(
-        parameter.default is inspect.Parameter.empty and "Callable" in str(parameter.annotation)
-        for parameter in inspect.signature(function).parameters.values()
+    # `inspect.signature` would take most of the time of the first trace after an import.
+    function = inspect.unwrap(function)
+    code = function.__code__
+    positional, rest = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
+    named, rest = rest[: code.co_kwonlyargcount], rest[code.co_kwonlyargcount :]
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    required = (
+        *positional[: len(positional) - len(function.__defaults__ or ())],
+        *(name for name in named if name not in (function.__kwdefaults__ or ())),
+        *rest[:stars],
     )
+    annotations = function.__annotations__
+    return any("Callable" in str(annotations[name]) for name in required if name in annotations)
 
 
 def catch(function: types.FunctionType, name: str) -> None:
