@@ -14,7 +14,7 @@ import inspect
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -221,6 +221,7 @@ def _load() -> types.SimpleNamespace:
         check_tracer_leaks=_symbol("config:check_tracer_leaks"),
         no_tracing=_symbol("config:no_tracing"),
         disable_jit=_symbol("config:disable_jit"),
+        enable_checks=_symbol("config:enable_checks"),
         warnings=warnings,
         canonicalize_value=_symbol("dtypes:canonicalize_value"),
         typeof_fn=_symbol(f"{core}:typeof"),
@@ -262,6 +263,12 @@ def _load() -> types.SimpleNamespace:
         jit_captures=_jit_captures,
         jits_forgot=_forgotten_jits(),
         stock_evict=_sites.copy_function(_function("pjit:jit_evict_fn", "self")),
+        flat_tree_leaves=_flat_tree().leaves,
+        flat_tree_with_leaves=_flat_tree().with_leaves,
+        stock_flat_tree_map=_sites.copy_function(_flat_tree().map),
+        stock_check_returned_types=_sites.copy_function(_function(_CHECK_TYPES, "dbg out_tracers")),
+        stock_check_returned_refs=_sites.copy_function(_function(_CHECK_REFS, "dbg out_tracers")),
+        partial_type=functools.partial,
         stock_inline=_sites.copy_function(
             _function(_INLINE, "trace src jaxpr consts *arg_tracers")
         ),
@@ -457,6 +464,35 @@ def _result_paths_template(self: Any, ans: Any) -> Any:
     return hook(self, ans)
 
 
+def _map_template(self: Any, f: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(self, f)
+
+
+def _check_template(dbg: Any, out_tracers: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(dbg, out_tracers)
+
+
+class _FlatTree(NamedTuple):
+    """jax's tree of one ``PyTreeDef``: its method ``map``, how leaves are read and replaced."""
+
+    map: Any
+    leaves: str
+    with_leaves: Callable[[Any, Any], Any]
+
+
+def _flat_tree() -> _FlatTree:
+    new = _optional("flattree:FTPyTree")
+    if new is None:
+        map_leaves = _function("tree_util:FlatTree.map", "self f")
+        return _FlatTree(
+            map_leaves, "vals", _function("tree_util:FlatTree.update", "self new_vals")
+        )
+    map_leaves = _function("flattree:FTPyTree.map", "self f")
+    return _FlatTree(map_leaves, "xs", lambda tree, leaves: new(leaves, tree.tree))
+
+
 def _hooked(name: str) -> tuple[Any, Any]:
     """A function of jax that the core steps into, and how it is to call the core."""
     return {
@@ -464,9 +500,14 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "result_paths": (_function(_RESULT_PATHS, "self ans"), _result_paths_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
+        "map_leaves": (_flat_tree().map, _map_template),
+        "check_types": (_function(_CHECK_TYPES, "dbg out_tracers"), _check_template),
+        "check_refs": (_function(_CHECK_REFS, "dbg out_tracers"), _check_template),
     }[name]
 
 
+_CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
+_CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
 _INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
 _RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 

@@ -12,7 +12,10 @@ import jax
 
 
 class Bounded:
-    """Values by key, computed when first asked for; those least recently asked for go first."""
+    """Values by key, computed when first asked for; those computed first go first.
+
+    Comparing keys is what costs here, so that nothing more is done where a value is known.
+    """
 
     def __init__(self, size: int):
         self._size = size
@@ -22,7 +25,6 @@ class Bounded:
         """The value of `key`; computed where it has no hash, as an object in a tree may have."""
         try:
             value = self._values[key]
-            self._values.move_to_end(key)
         except KeyError:
             value = self._values[key] = compute()
             if len(self._values) > self._size:

@@ -1,8 +1,6 @@
 //! Bounded storage of what calls have in common: least recently used goes first, of each callable
 //! and of all.
 
-use std::sync::Arc;
-
 use hashlink::LruCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -49,7 +47,7 @@ type Words = Box<[u64]>;
 
 #[derive(Debug)]
 struct Slot<T> {
-    value: Arc<T>,
+    value: T,
     bytes: usize,
 }
 
@@ -84,7 +82,7 @@ impl<T> Cache<T> {
     }
 
     /// Changes the bounds; what no longer fits comes back.
-    pub fn set_bounds(&mut self, bounds: Bounds) -> Vec<Arc<T>> {
+    pub fn set_bounds(&mut self, bounds: Bounds) -> Vec<T> {
         self.bounds = bounds;
         let mut removed = Vec::new();
         for group in self.groups.values_mut() {
@@ -121,7 +119,7 @@ impl<T> Cache<T> {
 
     /// The entry of a call, which becomes the most recently used one.
     #[inline]
-    pub fn get(&mut self, callable: CallableId, signature: &Signature) -> Option<&Arc<T>> {
+    pub fn get(&mut self, callable: CallableId, signature: &Signature) -> Option<&T> {
         let group = self.groups.get_mut(&callable)?;
         self.clock += 1;
         group.last_used = self.clock;
@@ -138,9 +136,9 @@ impl<T> Cache<T> {
         &mut self,
         callable: CallableId,
         signature: &Signature,
-        value: Arc<T>,
+        value: T,
         bytes: usize,
-    ) -> Vec<Arc<T>> {
+    ) -> Vec<T> {
         let bytes = bytes + size_of_val::<[u64]>(signature.words()) + size_of::<Slot<T>>();
         self.clock += 1;
         let group = self.groups.entry(callable).or_insert_with(|| Group {
@@ -170,7 +168,7 @@ impl<T> Cache<T> {
 
     /// Takes from the callables that were not used for longest, a tenth more than needed, so that
     /// the search for them is rare.
-    fn trim(&mut self, removed: &mut Vec<Arc<T>>) {
+    fn trim(&mut self, removed: &mut Vec<T>) {
         if self.entries <= self.bounds.entries && self.bytes <= self.bounds.bytes {
             return;
         }
@@ -197,7 +195,7 @@ impl<T> Cache<T> {
     }
 
     /// Forgets a callable; its entries come back.
-    pub fn forget(&mut self, callable: CallableId) -> Vec<Arc<T>> {
+    pub fn forget(&mut self, callable: CallableId) -> Vec<T> {
         let Some(group) = self.groups.remove(&callable) else { return Vec::new() };
         let mut removed = Vec::new();
         for (_, slot) in group.slots {
@@ -209,7 +207,7 @@ impl<T> Cache<T> {
     }
 
     /// Forgets everything; all entries come back.
-    pub fn clear(&mut self) -> Vec<Arc<T>> {
+    pub fn clear(&mut self) -> Vec<T> {
         let callables: Vec<_> = self.groups.keys().copied().collect();
         callables.into_iter().flat_map(|callable| self.forget(callable)).collect()
     }

@@ -3,10 +3,7 @@
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::ir::{
-    Atom, BuildError, Builder, ContextId, EffectsId, LiteralId, ParamsId, PrimitiveId, SourceId,
-    TypeId, Var,
-};
+use crate::ir::{Atom, BuildError, Builder, EqnShape, LiteralId, SourceId, Var};
 
 /// An operand of an equation of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +18,12 @@ pub enum Operand {
     Const(u32),
 }
 
-/// One equation of a fragment. What it is (primitive, params, effects, context) is the embedding's,
-/// row for row in [`Imports::equations`].
+/// One equation of a fragment. What it is besides (primitive, params, effects, context) is the
+/// embedding's, row for row in [`Imports::equations`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     operands: Box<[Operand]>,
-    /// Rows of [`Imports::types`].
+    /// Rows of the embedding's table of types.
     out_types: Box<[u32]>,
     /// Which name scope, inside the call's own, it belongs to: a row of the call's sources.
     scope: u32,
@@ -77,10 +74,8 @@ pub struct Fragment {
 /// A fragment's rows in the tables of one program.
 #[derive(Clone, Debug, Default)]
 pub struct Imports {
-    /// Primitive, params, effects and context of each equation.
-    pub equations: Vec<(PrimitiveId, ParamsId, EffectsId, ContextId)>,
-    /// The types of outputs.
-    pub types: Vec<TypeId>,
+    /// The shape of each equation.
+    pub equations: Vec<EqnShape>,
     /// The literals.
     pub literals: Vec<LiteralId>,
 }
@@ -138,23 +133,20 @@ impl Fragment {
     ) -> Result<SmallVec<[Var; 8]>, BuildError> {
         let mut outs: SmallVec<[Var; 8]> = SmallVec::new();
         let mut operands: SmallVec<[Atom; 8]> = SmallVec::new();
-        let mut types: SmallVec<[TypeId; 4]> = SmallVec::new();
-        for (template, &(primitive, params, effects, context)) in
-            self.templates.iter().zip(&imports.equations)
-        {
+        for (template, shape) in self.templates.iter().zip(&imports.equations) {
             operands.clear();
-            operands.extend(template.operands.iter().map(|operand| match *operand {
-                Operand::Arg(index) => args[index as usize],
-                Operand::Out(index) => Atom::var(outs[index as usize]),
-                Operand::Literal(index) => Atom::literal(imports.literals[index as usize]),
-                Operand::Const(index) => consts[index as usize],
-            }));
-            types.clear();
-            types.extend(template.out_types.iter().map(|&row| imports.types[row as usize]));
-            let source = sources[template.scope as usize];
-            let eqn =
-                builder.eqn(primitive, params, &operands, &types, effects, source, context)?;
-            outs.extend(builder.eqn_data(eqn).outvars());
+            for operand in &template.operands {
+                operands.push(match *operand {
+                    Operand::Arg(index) => args[index as usize],
+                    Operand::Out(index) => Atom::var(outs[index as usize]),
+                    Operand::Literal(index) => Atom::literal(imports.literals[index as usize]),
+                    Operand::Const(index) => consts[index as usize],
+                });
+            }
+            let eqn = builder.eqn_of(shape, &operands, sources[template.scope as usize])?;
+            for var in builder.eqn_data(eqn).outvars() {
+                outs.push(var);
+            }
         }
         Ok(outs)
     }

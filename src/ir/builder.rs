@@ -98,6 +98,16 @@ impl Uses {
     }
 }
 
+/// What an equation of one program consists of besides its operands and its source.
+#[derive(Clone, Debug)]
+pub struct EqnShape {
+    primitive: PrimitiveId,
+    params: ParamsId,
+    effects: EffectsId,
+    context: ContextId,
+    out_types: SmallVec<[TypeId; 2]>,
+}
+
 /// A program under construction.
 ///
 /// Methods that take an id and do not return a `Result` panic where the id is out of the range of
@@ -286,20 +296,52 @@ impl Builder {
         source: SourceId,
         context: ContextId,
     ) -> Result<Eqn, BuildError> {
+        let shape = self.shape(primitive, params, out_types, effects, context)?;
+        self.eqn_of(&shape, invars, source)
+    }
+
+    /// Checks what an equation consists of besides its operands and its source, for any number of
+    /// equations of this program.
+    ///
+    /// # Errors
+    /// When an id is unknown, or the number of outputs is not the primitive's.
+    pub fn shape(
+        &self,
+        primitive: PrimitiveId,
+        params: ParamsId,
+        out_types: &[TypeId],
+        effects: EffectsId,
+        context: ContextId,
+    ) -> Result<EqnShape, BuildError> {
         let program = &self.program;
         check_id("primitives", primitive, program.primitives.len())?;
         check_id("parameter lists", params, program.params.len())?;
-        check_id("sources", source, program.sources.len())?;
         check_id("contexts", context, program.contexts.len())?;
         self.check_effects(effects)?;
-        for &atom in invars {
-            self.check_atom(atom)?;
-        }
         for &ty in out_types {
             self.check_type(ty)?;
         }
         if out_types.len() != 1 && !program.primitive(primitive).multiple_results {
             return Err(BuildError::OutputCount { primitive, found: out_types.len() });
+        }
+        Ok(EqnShape { primitive, params, effects, context, out_types: out_types.into() })
+    }
+
+    /// Appends an equation, as [`Builder::eqn`], of a shape that this builder checked.
+    ///
+    /// # Errors
+    /// When an operand or the source is unknown, an operand was removed, or the ids are used up.
+    pub fn eqn_of(
+        &mut self,
+        shape: &EqnShape,
+        invars: &[Atom],
+        source: SourceId,
+    ) -> Result<Eqn, BuildError> {
+        let program = &self.program;
+        let out_types = &shape.out_types;
+        check_id("sources", source, program.sources.len())?;
+        for &atom in invars {
+            self.check_atom(atom)?;
         }
         check_room("equations", program.eqns.len(), 1, PackedVar::MAX_DEFS)?;
         check_room("variables", program.vars.len(), out_types.len(), Atom::MAX_VARS)?;
@@ -317,17 +359,17 @@ impl Builder {
         }
         let invars = EntityList::from_slice(invars, &mut self.program.operands);
         self.program.eqns.push(EqnData {
-            primitive,
-            params,
-            effects,
+            primitive: shape.primitive,
+            params: shape.params,
+            effects: shape.effects,
             source,
-            context,
+            context: shape.context,
             invars,
             first_outvar,
             num_outvars,
         });
         let dead_on_arrival = out_types.is_empty()
-            && effects == EffectsId::NONE
+            && shape.effects == EffectsId::NONE
             && matches!(self.uses, Uses::OfAll(_));
         if dead_on_arrival {
             // Its operands were never counted as used by it.

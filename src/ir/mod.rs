@@ -22,7 +22,7 @@ pub mod testing;
 pub mod types;
 pub mod verify;
 
-pub use builder::{BuildError, Builder, DeadCode};
+pub use builder::{BuildError, Builder, DeadCode, EqnShape};
 pub use effects::Effect;
 pub use ids::{
     Atom, AtomKind, ConstId, ContextId, EffectsId, Eqn, ForeignId, LiteralId, ParamsId,

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::expand::Imports;
+use crate::expand::{Fragment, Imports};
 use crate::ir::{
     Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, ParamsId,
     PrimitiveId, Program, SourceId, TypeId, Var,
@@ -74,7 +74,7 @@ pub struct Frame {
     const_tracers: FxHashMap<Var, usize>,
     entries: FxHashMap<u32, LocalEntry>,
     /// By the number of the fragment.
-    imports: FxHashMap<u64, Arc<Imports>>,
+    imports: FxHashMap<u64, Imports>,
     /// Variables with quasi-dynamic data (jax before 0.11).
     qdds: Vec<(Var, Py<PyAny>)>,
 }
@@ -122,13 +122,28 @@ impl Frame {
         self.builder.as_ref().filter(|_| !self.auto_dce).map(|builder| (builder, &self.side))
     }
 
-    /// The rows of a fragment in this program.
-    pub fn imports(&self, fragment: u64) -> Option<Arc<Imports>> {
-        self.imports.get(&fragment).cloned()
+    /// Whether a fragment has rows in this program.
+    pub fn imports(&self, fragment: u64) -> bool {
+        self.imports.contains_key(&fragment)
     }
 
-    pub fn keep_imports(&mut self, fragment: u64, imports: Arc<Imports>) {
+    pub fn keep_imports(&mut self, fragment: u64, imports: Imports) {
         self.imports.insert(fragment, imports);
+    }
+
+    /// Appends a fragment that has rows in this program; the outputs of its equations.
+    pub fn replay(
+        &mut self,
+        number: u64,
+        fragment: &Fragment,
+        args: &[Atom],
+        consts: &[Atom],
+        sources: &[SourceId],
+    ) -> PyResult<SmallVec<[Var; 8]>> {
+        let (Some(builder), Some(imports)) = (&mut self.builder, self.imports.get(&number)) else {
+            return Err(PyRuntimeError::new_err("a fragment without rows in its program"));
+        };
+        fragment.replay(builder, imports, args, consts, sources).map_err(build_error)
     }
 
     /// The builder and the objects of a frame that still records.
@@ -552,9 +567,7 @@ impl Frame {
     fn jaxpr_effects<'py>(
         slf: &Bound<'py, Self>,
         jax: &Jax,
-        constvars: &Bound<'py, PyList>,
-        invars: &Bound<'py, PyList>,
-        outvars: &Bound<'py, PyList>,
+        outs: &[Atom],
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let (effectful, all) = {
@@ -595,12 +608,13 @@ impl Frame {
         if effectful.is_empty() {
             return Ok(PySet::empty(py)?.into_any());
         }
+        let (constvars, invars, outvars) = Self::interface(slf, jax, outs)?;
         let rule = jax.make_jaxpr_effects.bind(py);
         let eqns = Self::eqn_objects(slf, jax, &effectful)?;
-        rule.call1((constvars, invars, outvars, eqns)).or_else(|_| {
+        rule.call1((&constvars, &invars, &outvars, eqns)).or_else(|_| {
             // jax's error shows the whole jaxpr.
             let eqns = Self::eqn_objects(slf, jax, &all)?;
-            rule.call1((constvars, invars, outvars, eqns))
+            rule.call1((&constvars, &invars, &outvars, eqns))
         })
     }
 }
@@ -807,14 +821,15 @@ impl Frame {
         for tracer in out_tracers.try_iter()? {
             outs.push(super::trace::operand_of_tracer(jax, slf, &tracer?)?);
         }
-        let (constvars, invars, outvars) = Self::interface(slf, jax, &outs)?;
-        let effects = Self::jaxpr_effects(slf, jax, &constvars, &invars, &outvars)?;
-        let is_high = Self::is_high_program(slf, jax, &[&constvars, &invars, &outvars])?;
+        let atoms: Vec<Atom> = {
+            let mut frame = borrow_mut(slf);
+            outs.iter().map(|out| frame.atom(jax, out)).collect::<PyResult<_>>()?
+        };
+        let effects = Self::jaxpr_effects(slf, jax, &atoms)?;
+        let is_high = Self::is_high_program(slf, jax, &atoms)?;
         Self::store_final_qdds(slf)?;
 
         let mut frame = borrow_mut(slf);
-        let atoms: Vec<Atom> =
-            outs.iter().map(|out| frame.atom(jax, out)).collect::<PyResult<_>>()?;
         let Some(builder) = frame.builder.take() else {
             frame.recording()?;
             return Err(PyRuntimeError::new_err("the trace has no program"));
@@ -897,12 +912,10 @@ impl Frame {
     fn interface<'py>(
         slf: &Bound<'py, Self>,
         jax: &Jax,
-        outs: &[Operand<'py>],
+        outs: &[Atom],
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>)> {
         let py = slf.py();
         let mut frame = borrow_mut(slf);
-        let atoms: Vec<Atom> =
-            outs.iter().map(|out| frame.atom(jax, out)).collect::<PyResult<_>>()?;
         let (builder, side) = frame.recording()?;
         let mut object = |atom: Atom| match atom.kind() {
             AtomKind::Var(var) => {
@@ -918,21 +931,28 @@ impl Frame {
         Ok((
             list(builder.constvars().map(|(var, _)| Atom::var(var)).collect())?,
             list(builder.invars().iter().map(|&var| Atom::var(var)).collect())?,
-            list(atoms)?,
+            list(outs.to_vec())?,
         ))
     }
 
-    fn is_high_program<'py>(
-        slf: &Bound<'py, Self>,
-        jax: &Jax,
-        atoms: &[&Bound<'py, PyList>],
-    ) -> PyResult<bool> {
+    fn is_high_program(slf: &Bound<'_, Self>, jax: &Jax, outs: &[Atom]) -> PyResult<bool> {
         let py = slf.py();
-        if borrow_mut(slf).is_high {
-            return Ok(true);
-        }
-        for atom in atoms.iter().flat_map(|list| list.iter()) {
-            let aval = atom.getattr(intern!(py, "aval"))?;
+        let avals: Vec<_> = {
+            let mut frame = borrow_mut(slf);
+            if frame.is_high {
+                return Ok(true);
+            }
+            let (builder, side) = frame.recording()?;
+            let vars = builder.constvars().map(|(var, _)| var);
+            let vars = vars.chain(builder.invars().iter().copied()).map(Atom::var);
+            let type_of = |atom: Atom| match atom.kind() {
+                AtomKind::Var(var) => builder.type_of(var),
+                AtomKind::Literal(literal) => builder.literal_data(literal).ty,
+            };
+            let types: FxHashSet<TypeId> = vars.chain(outs.iter().copied()).map(type_of).collect();
+            types.into_iter().map(|ty| side.aval(py, ty)).collect()
+        };
+        for aval in avals {
             if !aval.get_type().is(&jax.shaped_array_type)
                 && convert::aval_info(jax, &aval)?.is_high
             {

@@ -1,8 +1,8 @@
 //! A finished program with its Python objects, and jax's own jaxpr filled from it on demand.
 //!
-//! The trace hands out a `Jaxpr` whose equations do not exist yet: a subclass of jax's `Jaxpr` whose
-//! `_eqns` is filled from the arena the first time anything reads it. Until then that slot holds the
-//! `Graph`, which is all the jaxpr keeps alive.
+//! The trace hands out a `Jaxpr` whose equations, inputs and outputs do not exist yet: a subclass of
+//! jax's `Jaxpr` whose lists are made from the arena the first time anything reads them. Until then
+//! their slots hold the `Graph`, which is all the jaxpr keeps alive.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::{PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::ir::{
-    Atom, AtomKind, Builder, DeadCode, EffectsId, EqnData, ForeignId, LiteralId, Program, SourceId,
-    Var, verify,
+    Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, EqnData, ForeignId, LiteralId,
+    Program, SourceId, Var, verify,
 };
 
 use super::convert::{self, build_error, resolve_subprograms};
-use super::jax::{EqnParts, Jax, jax};
-use super::native::{Args, NoCollection, TypeSpec, attribute, heap_type, method};
+use super::jax::{EqnParts, Inputs, Jax, jax};
+use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::side::Side;
 
 /// A finished program and the Python objects behind its ids.
@@ -35,10 +35,31 @@ pub struct Graph {
     effects: Py<PyAny>,
     debug_info: Py<PyAny>,
     is_high: bool,
-    /// Nested programs have been read.
+    /// Nested programs have been read, and the names of arguments and results.
     resolved: bool,
-    /// The equations as jax's, once anything has asked for them.
-    filled: Option<Py<PyList>>,
+    /// The lists of jax's jaxpr that anything has asked for.
+    lists: [Option<Py<PyList>>; 3],
+}
+
+/// A list of a jaxpr that is made when it is first read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Eqns,
+    /// With the constvars where jax keeps both in one list.
+    Invars,
+    Outvars,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Eqns, Self::Invars, Self::Outvars];
+
+    fn slot(self, jax: &Jax) -> Slot {
+        match self {
+            Self::Eqns => jax.slots.jaxpr_eqns,
+            Self::Invars => jax.slots.jaxpr_invars.slot(),
+            Self::Outvars => jax.slots.jaxpr_outvars,
+        }
+    }
 }
 
 /// Borrows once no other thread is at it; nothing of jaxide re-enters a graph on the same thread.
@@ -64,7 +85,8 @@ impl Graph {
         resolved: bool,
     ) -> PyResult<Bound<'py, Self>> {
         let py = jaxpr.effects.py();
-        let names = convert::debug_info(&jaxpr.debug_info)?;
+        let names =
+            if resolved { convert::debug_info(&jaxpr.debug_info)? } else { DebugInfo::default() };
         let program = builder.finish(outvars, names, EffectsId::NONE).map_err(build_error)?;
         let mut side = side;
         side.shrink();
@@ -77,7 +99,7 @@ impl Graph {
                 debug_info: jaxpr.debug_info.clone().unbind(),
                 is_high: jaxpr.is_high,
                 resolved,
-                filled: None,
+                lists: [const { None }; 3],
             },
         )
     }
@@ -90,7 +112,8 @@ impl Graph {
         if !graph.resolved {
             let program = Program::clone(&graph.program);
             let outvars = program.outvars().to_vec();
-            let (names, effects) = (program.debug_info().clone(), program.effects());
+            let names = convert::debug_info(graph.debug_info.bind(py))?;
+            let effects = program.effects();
             let mut builder = program.into_builder(DeadCode::Keep);
             graph.side.resolve_params(py, jax, &mut builder)?;
             resolve_subprograms(jax, py, &mut builder, &graph.side)?;
@@ -133,20 +156,48 @@ impl Graph {
         self.side.object(py, self.program.literal(literal).object)
     }
 
-    /// All equations as jax's, in order.
-    fn fill<'py>(slf: &Bound<'py, Self>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+    /// A list of jax's jaxpr, the same one each time.
+    fn list<'py>(slf: &Bound<'py, Self>, jax: &Jax, part: Part) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
         let mut graph = borrow_mut(slf);
-        if let Some(filled) = &graph.filled {
-            return Ok(filled.bind(py).clone());
+        if let Some(list) = &graph.lists[part as usize] {
+            return Ok(list.bind(py).clone());
         }
         let _no_collection = NoCollection::start(py);
-        let program = graph.program.clone();
+        let list = match part {
+            Part::Eqns => graph.eqns(py, jax)?,
+            Part::Invars => graph.invars(py, jax)?,
+            Part::Outvars => graph.outvars(py, jax)?,
+        };
+        graph.lists[part as usize] = Some(list.clone().unbind());
+        Ok(list)
+    }
+
+    fn invars<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+        let program = self.program.clone();
+        let constvars = program.constvars().iter().map(|&(var, _)| var);
+        let constvars = constvars.filter(|_| matches!(jax.slots.jaxpr_invars, Inputs::All(_)));
+        let vars = constvars.chain(program.invars().iter().copied());
+        let objects: Vec<_> =
+            vars.map(|var| self.var_object(py, jax, var)).collect::<PyResult<_>>()?;
+        PyList::new(py, objects)
+    }
+
+    fn outvars<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+        let program = self.program.clone();
+        let atoms = program.outvars().iter().map(|&atom| self.atom(py, jax, atom));
+        let objects: Vec<_> = atoms.collect::<PyResult<_>>()?;
+        PyList::new(py, objects)
+    }
+
+    /// All equations as jax's, in order.
+    fn eqns<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+        let program = self.program.clone();
         let list = PyList::empty(py);
         let mut sources: FxHashMap<SourceId, Bound<'py, PyAny>> = FxHashMap::default();
         for eqn in program.eqns() {
             let data = program.eqn(eqn);
-            let mut atom = |atom: &Atom| graph.atom(py, jax, *atom);
+            let mut atom = |atom: &Atom| self.atom(py, jax, *atom);
             let invars: Vec<_> =
                 program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
             let outvars: Vec<_> =
@@ -154,7 +205,7 @@ impl Graph {
             let source_info = match sources.entry(data.source) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
-                    new.insert(graph.side.source_info(py, jax, program.source(data.source))?)
+                    new.insert(self.side.source_info(py, jax, program.source(data.source))?)
                 }
             };
             let objects = EqnObjects {
@@ -164,9 +215,8 @@ impl Graph {
                 context: program.context(data.context),
                 source_info: source_info.clone(),
             };
-            list.append(eqn_object(py, jax, &graph.side, data, objects)?)?;
+            list.append(eqn_object(py, jax, &self.side, data, objects)?)?;
         }
-        graph.filled = Some(list.clone().unbind());
         Ok(list)
     }
 }
@@ -258,26 +308,26 @@ impl Graph {
     #[allow(clippy::needless_pass_by_value)] // the signature pyo3 wants
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.side.traverse(&visit)?;
-        visit.call(&self.filled)?;
+        for list in &self.lists {
+            visit.call(list)?;
+        }
         visit.call(&self.effects)?;
         visit.call(&self.debug_info)
     }
 
     fn __clear__(&mut self) {
         self.side = Side::default();
-        self.filled = None;
+        self.lists = [const { None }; 3];
     }
 }
 
-/// A jaxpr of the installed jax over `graph`, its equations not yet filled, and its constants.
+/// A jaxpr of the installed jax over `graph`, its lists not yet made, and its constants.
 pub fn new_jaxpr<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
     let py = graph.py();
-    let _no_collection = NoCollection::start(py);
-    let (constvars, invars, outvars) = (PyList::empty(py), PyList::empty(py), PyList::empty(py));
-    let consts = PyList::empty(py);
+    let (constvars, consts) = (PyList::empty(py), PyList::empty(py));
     let (effects, debug_info, is_high) = {
         let mut graph = borrow_mut(graph);
         let program = graph.program.clone();
@@ -285,19 +335,25 @@ pub fn new_jaxpr<'py>(
             constvars.append(graph.var_object(py, jax, var)?)?;
             consts.append(graph.side.constant(py, value))?;
         }
-        for &var in program.invars() {
-            invars.append(graph.var_object(py, jax, var)?)?;
-        }
-        for &atom in program.outvars() {
-            outvars.append(graph.atom(py, jax, atom)?)?;
-        }
         (graph.effects.clone_ref(py), graph.debug_info.clone_ref(py), graph.is_high)
     };
     let class = lazy_jaxpr_type(py, jax)?;
-    let none: [Py<PyAny>; 0] = [];
-    let jaxpr = class.call1((constvars, invars, outvars, none, effects, debug_info, is_high))?;
-    // SAFETY: `class` extends jax's Jaxpr, whose slot this is.
-    unsafe { jax.slots.jaxpr_eqns.set(jaxpr.as_ptr(), graph.clone().into_any()) };
+    let (invars, outvars) =
+        if jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()? {
+            // jax counts the names of arguments and results.
+            let mut graph = borrow_mut(graph);
+            let (invars, outvars) = (graph.invars(py, jax)?, graph.outvars(py, jax)?);
+            let own = graph.program.invars().len();
+            (invars.get_slice(invars.len() - own, invars.len()), outvars)
+        } else {
+            (PyList::empty(py), PyList::empty(py))
+        };
+    let eqns = PyTuple::empty(py);
+    let jaxpr = class.call1((constvars, invars, outvars, eqns, effects, debug_info, is_high))?;
+    for part in Part::ALL {
+        // SAFETY: `class` extends jax's Jaxpr, whose slots these are.
+        unsafe { part.slot(jax).set(jaxpr.as_ptr(), graph.clone().into_any()) };
+    }
     Ok((jaxpr, consts))
 }
 
@@ -316,7 +372,7 @@ pub fn new_nested_jaxpr<'py>(
 
 static LAZY_JAXPR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// The subclass of jax's `Jaxpr` with equations on demand. Shows itself under jax's own name, and
+/// The subclass of jax's `Jaxpr` with lists on demand. Shows itself under jax's own name, and
 /// becomes jax's own class when the equations are there.
 pub fn lazy_jaxpr_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = LAZY_JAXPR.get_or_try_init(py, || {
@@ -326,7 +382,14 @@ pub fn lazy_jaxpr_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'
                 name: "jax._src.core.Jaxpr",
                 extra_size: 0,
                 methods: vec![method!("with_consts", with_consts)],
-                attributes: vec![attribute!("_eqns", eqns, set_eqns)],
+                attributes: vec![
+                    attribute!("_eqns", eqns, set_eqns),
+                    match jax.slots.jaxpr_invars {
+                        Inputs::Own(_) => attribute!("_invars", invars, set_invars),
+                        Inputs::All(_) => attribute!("_all_invars", invars, set_invars),
+                    },
+                    attribute!("_outvars", outvars, set_outvars),
+                ],
                 slots: Vec::new(),
             },
         )
@@ -341,20 +404,36 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
     let jax = jax(py)?;
     let stock = jax.jaxpr_type.bind(py).getattr(intern!(py, "with_consts"))?;
     let consts = args.required(0, "consts")?;
-    let Some(graph) = unfilled(jax, slf) else { return stock.call1((slf, consts)) };
-    // jax's method copies `_eqns` into a plain Jaxpr: lend it an empty list meanwhile.
-    let eqns = jax.slots.jaxpr_eqns;
-    // SAFETY: `slf` is of the lazy subclass; the graph goes back before anything else can run on it
-    // but jax's own copying.
-    let copied = unsafe {
-        eqns.set(slf.as_ptr(), PyList::empty(py).into_any());
-        let copied = stock.call1((slf, consts));
-        eqns.set(slf.as_ptr(), graph.clone().into_any());
-        copied?
+    if unfilled(jax, slf).is_none() {
+        return stock.call1((slf, consts));
+    }
+    if consts.len()? > 0 {
+        invars(slf)?;
+    }
+    // jax's method copies the lists into a plain Jaxpr: lend it empty ones meanwhile.
+    let slots = Part::ALL.map(|part| part.slot(jax));
+    // SAFETY: `slf` is of the lazy subclass.
+    let lists = slots.map(|slot| unsafe { slot.get(slf) });
+    for (slot, list) in slots.iter().zip(&lists) {
+        if list.as_ref().is_some_and(PyAnyMethods::is_instance_of::<Graph>) {
+            // SAFETY: as above; the graph goes back before anything else can run on it but jax's
+            // own copying.
+            unsafe { slot.set(slf.as_ptr(), PyList::empty(py).into_any()) };
+        }
+    }
+    let copied = stock.call1((slf, consts));
+    let give_back = |jaxpr: &Bound<'py, PyAny>| {
+        for (slot, list) in slots.iter().zip(&lists) {
+            if let Some(list) = list {
+                // SAFETY: as above.
+                unsafe { slot.set(jaxpr.as_ptr(), list.clone()) };
+            }
+        }
     };
+    give_back(slf);
+    let copied = copied?;
     copied.setattr(intern!(py, "__class__"), lazy_jaxpr_type(py, jax)?)?;
-    // SAFETY: the copy is of the lazy subclass now.
-    unsafe { eqns.set(copied.as_ptr(), graph.into_any()) };
+    give_back(&copied);
     Ok(copied)
 }
 
@@ -373,29 +452,57 @@ pub fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, 
 fn eqns<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let jax = jax(py)?;
-    // SAFETY: the getter belongs to the lazy subclass of Jaxpr.
-    let read = || unsafe { jax.slots.jaxpr_eqns.get(slf) };
-    let Some(current) = read() else {
-        return Err(PyAttributeError::new_err("_eqns"));
-    };
-    let Ok(graph) = current.cast::<Graph>() else { return Ok(current) };
-    let filled = Graph::fill(graph, jax)?;
-    // Another thread may have come first: its list is the one.
-    if read().is_some_and(|now| now.is(&current)) {
-        // SAFETY: as above.
-        unsafe { jax.slots.jaxpr_eqns.set(slf.as_ptr(), filled.clone().into_any()) };
+    if unfilled(jax, slf).is_some() {
+        invars(slf)?;
+        outvars(slf)?;
+        list(slf, Part::Eqns)?;
         // Nothing of ours is left in it: from now on it is exactly jax's.
         slf.setattr(intern!(py, "__class__"), &jax.jaxpr_type)?;
-        return Ok(filled.into_any());
     }
-    eqns(slf)
+    list(slf, Part::Eqns)
+}
+
+fn invars<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    list(slf, Part::Invars)
+}
+
+fn outvars<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    list(slf, Part::Outvars)
+}
+
+/// A list of a jaxpr, which stays in it.
+fn list<'py>(slf: &Bound<'py, PyAny>, part: Part) -> PyResult<Bound<'py, PyAny>> {
+    let jax = jax(slf.py())?;
+    let slot = part.slot(jax);
+    // SAFETY: the getters belong to the lazy subclass of Jaxpr.
+    let Some(current) = (unsafe { slot.get(slf) }) else {
+        return Err(PyAttributeError::new_err("the jaxpr is not initialized"));
+    };
+    let Ok(graph) = current.cast::<Graph>() else { return Ok(current) };
+    let list = Graph::list(graph, jax, part)?.into_any();
+    // SAFETY: as above. Whichever thread comes first, the graph's list is the one.
+    unsafe { slot.set(slf.as_ptr(), list.clone()) };
+    Ok(list)
 }
 
 fn set_eqns(slf: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    set_list(slf, Part::Eqns, value)
+}
+
+fn set_invars(slf: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    set_list(slf, Part::Invars, value)
+}
+
+fn set_outvars(slf: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    set_list(slf, Part::Outvars, value)
+}
+
+fn set_list(slf: &Bound<'_, PyAny>, part: Part, value: Option<Bound<'_, PyAny>>) -> PyResult<()> {
     let jax = jax(slf.py())?;
-    let value = value.ok_or_else(|| PyAttributeError::new_err("_eqns cannot be deleted"))?;
-    // SAFETY: the setter belongs to the lazy subclass of Jaxpr.
-    unsafe { jax.slots.jaxpr_eqns.set(slf.as_ptr(), value) };
+    let value =
+        value.ok_or_else(|| PyAttributeError::new_err("a list of a jaxpr cannot be deleted"))?;
+    // SAFETY: the setters belong to the lazy subclass of Jaxpr.
+    unsafe { part.slot(jax).set(slf.as_ptr(), value) };
     Ok(())
 }
 

@@ -102,6 +102,9 @@ pub fn initialize<'py>(
         ("bind", wrap_pyfunction!(super::bind::bind, py)?),
         ("inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?),
         ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
+        ("map_leaves", wrap_pyfunction!(super::leaves::map_leaves, py)?),
+        ("check_types", wrap_pyfunction!(super::leaves::check_returned_types, py)?),
+        ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),
     ];
     let mut hooked =
         vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];

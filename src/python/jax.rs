@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
 use super::native::{Slot, allocate};
 
@@ -94,6 +94,7 @@ jax_objects! {
     check_tracer_leaks: PyAny,
     no_tracing: PyAny,
     disable_jit: PyAny,
+    enable_checks: PyAny,
     /// The module `warnings`.
     warnings: PyAny,
 
@@ -136,12 +137,36 @@ jax_objects! {
     jits_forgot: PyAny,
     /// What `clear_cache` of a jit is, likewise.
     stock_evict: PyAny,
+    /// The attribute of a `FlatTree` that has its leaves, and `(tree, leaves) -> tree` with others.
+    flat_tree_leaves: PyString,
+    flat_tree_with_leaves: PyAny,
+    stock_flat_tree_map: PyAny,
+    stock_check_returned_types: PyAny,
+    stock_check_returned_refs: PyAny,
+    partial_type: PyType,
     /// `partial_eval.inline_jaxpr_into_trace`, likewise.
     stock_inline: PyAny,
     primitive_bind_with_trace: PyAny,
     primitive_is_high: PyAny,
     /// Callable `(closed_jaxpr) -> (jaxpr, consts)`.
     open_jaxpr: PyAny,
+}
+
+/// Where a jaxpr keeps its inputs.
+#[derive(Clone, Copy)]
+pub enum Inputs {
+    /// Without the constvars, which have a list of their own.
+    Own(Slot),
+    /// After the constvars, from jax 0.11 on.
+    All(Slot),
+}
+
+impl Inputs {
+    pub fn slot(self) -> Slot {
+        match self {
+            Self::Own(slot) | Self::All(slot) => slot,
+        }
+    }
 }
 
 /// Offsets of members of jax's slotted classes.
@@ -160,6 +185,8 @@ pub struct Slots {
     pub trace_weakref: Slot,
     pub trace_requires_low: Slot,
     pub jaxpr_eqns: Slot,
+    pub jaxpr_invars: Inputs,
+    pub jaxpr_outvars: Slot,
     pub source_traceback: Slot,
     pub source_name_stack: Slot,
     pub index_update_ref: [Slot; 2],
@@ -220,6 +247,11 @@ impl Slots {
             trace_weakref: Slot::of(trace, "_weakref")?,
             trace_requires_low: Slot::of(trace, "requires_low")?,
             jaxpr_eqns: Slot::of(jaxpr, "_eqns")?,
+            jaxpr_invars: match Slot::of(jaxpr, "_all_invars") {
+                Ok(all) => Inputs::All(all),
+                Err(_) => Inputs::Own(Slot::of(jaxpr, "_invars")?),
+            },
+            jaxpr_outvars: Slot::of(jaxpr, "_outvars")?,
             source_traceback: Slot::of(source_info, "traceback")?,
             source_name_stack: Slot::of(source_info, "name_stack")?,
         })

@@ -12,6 +12,7 @@
 //! stage.rs     staging one primitive: abstract evaluation, folding, forwarding, appending
 //! memo.rs      abstract evaluation remembered by (primitive, avals, params, config context)
 //! bind.rs      `Primitive.bind` while a trace of ours is current
+//! leaves.rs    arguments and results, all at once
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
 //! epoch.rs     noticing that jax's state may have changed
 //! expand/      what library functions append, remembered and replayed
@@ -29,6 +30,7 @@ mod graph;
 mod hook;
 mod inline;
 mod jax;
+mod leaves;
 mod memo;
 mod native;
 mod params;

@@ -344,11 +344,11 @@ impl Side {
 
     /// None for the empty stack.
     fn name_stack(&mut self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<ForeignId>> {
-        if let Some(&id) = self.name_stack_by_pointer.get(&address(name_stack)) {
-            return Ok(Some(id));
-        }
         if self.empty_name_stack.as_ref().is_some_and(|empty| empty.is(name_stack)) {
             return Ok(None);
+        }
+        if let Some(&id) = self.name_stack_by_pointer.get(&address(name_stack)) {
+            return Ok(Some(id));
         }
         let py = name_stack.py();
         let scopes = name_stack.getattr(pyo3::intern!(py, "stack"))?;

@@ -44,6 +44,10 @@ static TRACER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 /// `tp_basicsize` of jax's tracer, where our fields start.
 static FIELDS_AT: AtomicUsize = AtomicUsize::new(0);
 
+/// Memory of tracers that died, for those to come: most die young, and many are made.
+static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+const MAX_SPARE: usize = 256;
+
 /// Variables whose tracer died while their frame was in use, with the frame.
 static PENDING: Mutex<Vec<(Py<Frame>, Var)>> = Mutex::new(Vec::new());
 static NUM_PENDING: AtomicUsize = AtomicUsize::new(0);
@@ -72,6 +76,7 @@ pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, 
         }
         let mut slots = operators::slots();
         slots.push((ffi::Py_tp_finalize, finalize as *mut c_void));
+        slots.push((ffi::Py_tp_free, free as *mut c_void));
         let class = heap_type(
             base,
             TypeSpec {
@@ -125,7 +130,12 @@ pub fn new_tracer<'py>(
     source: SourceId,
     counted: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let tracer = allocate(tracer_type(trace.py(), jax)?)?;
+    let class = tracer_type(trace.py(), jax)?;
+    let spare = if counted { None } else { reuse(class) };
+    let tracer = match spare {
+        Some(tracer) => tracer,
+        None => allocate(class)?,
+    };
     // SAFETY: a fresh instance of our type.
     unsafe {
         jax.slots.tracer_trace.set(tracer.as_ptr(), trace.clone());
@@ -137,6 +147,44 @@ pub fn new_tracer<'py>(
         };
     }
     Ok(tracer)
+}
+
+/// A fresh tracer in the memory of a dead one. `CPython` has noted that the memory was finalized,
+/// so it is not for tracers that are counted.
+fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
+    let raw = SPARE.try_lock().ok()?.pop()? as *mut ffi::PyObject;
+    let class = class.as_type_ptr();
+    // SAFETY: `free` left the memory of an instance of exactly this class, which has no dict. It is
+    // made as `tp_alloc` makes it: zeroed, initialized, then shown to the garbage collector.
+    unsafe {
+        let head = size_of::<ffi::PyObject>();
+        let rest = (*class).tp_basicsize.unsigned_abs() - head;
+        raw.cast::<u8>().add(head).write_bytes(0, rest);
+        ffi::PyObject_Init(raw, class);
+        ffi::PyObject_GC_Track(raw.cast());
+        Bound::from_owned_ptr_or_opt(Python::assume_attached(), raw)
+    }
+}
+
+/// `tp_free`: keeps some of the memory of plain tracers.
+unsafe extern "C" fn free(memory: *mut c_void) {
+    let object: *mut ffi::PyObject = memory.cast();
+    // SAFETY: CPython passes a dead instance of our type or of a subclass, whose fields and class
+    // are still there, and which the garbage collector no longer knows.
+    unsafe {
+        let class = ffi::Py_TYPE(object);
+        let plain = class == class_pointer(Python::assume_attached())
+            && (*class).tp_dictoffset == 0
+            && (*fields(object)).state == VARIABLE;
+        if plain
+            && let Ok(mut spare) = SPARE.try_lock()
+            && spare.len() < MAX_SPARE
+        {
+            spare.push(object as usize);
+        } else {
+            ffi::PyObject_GC_Del(memory);
+        }
+    }
 }
 
 /// A tracer of `trace` for a jax `Literal`.

@@ -1,7 +1,5 @@
 //! The expansion cache: signatures, fragments and bounded storage.
 
-use std::sync::Arc;
-
 use jaxide::expand::{
     Bounds, Cache, CallableId, Fragment, FragmentError, Imports, Operand, Signature, Tag, Template,
 };
@@ -23,10 +21,11 @@ fn fragment() -> Fragment {
 
 fn imports(f: &mut Fixture) -> Imports {
     let params = f.builder.params(Params::default());
-    let row = |primitive| (primitive, params, EffectsId::NONE, f.context);
+    let shape = |primitive, types: &[_]| {
+        f.builder.shape(primitive, params, types, EffectsId::NONE, f.context).unwrap()
+    };
     Imports {
-        equations: vec![row(f.multiple), row(f.single)],
-        types: vec![f.ty],
+        equations: vec![shape(f.multiple, &[f.ty, f.ty]), shape(f.single, &[f.ty])],
         literals: Vec::new(),
     }
 }
@@ -152,13 +151,13 @@ fn the_least_recently_used_entry_of_a_callable_goes_first() {
     let mut cache = Cache::new(BOUNDS);
     let callable = CallableId(0);
     for number in 0..3 {
-        assert!(cache.insert(callable, &call(number), Arc::new(number), 0).is_empty());
+        assert!(cache.insert(callable, &call(number), number, 0).is_empty());
     }
     assert!(cache.get(callable, &call(0)).is_some());
-    let removed = cache.insert(callable, &call(3), Arc::new(3), 0);
-    assert_eq!(removed, [Arc::new(1)]);
+    let removed = cache.insert(callable, &call(3), 3, 0);
+    assert_eq!(removed, [1]);
     assert!(cache.get(callable, &call(1)).is_none());
-    assert_eq!(cache.get(callable, &call(0)), Some(&Arc::new(0)));
+    assert_eq!(cache.get(callable, &call(0)), Some(&0));
     assert_eq!(cache.len_of(callable), 3);
 }
 
@@ -167,14 +166,14 @@ fn the_callable_used_least_recently_gives_up_entries_first() {
     let mut cache = Cache::new(BOUNDS);
     for callable in 0..4 {
         for number in 0..2 {
-            cache.insert(CallableId(callable), &call(number), Arc::new(callable), 0);
+            cache.insert(CallableId(callable), &call(number), callable, 0);
         }
     }
     assert_eq!(cache.len(), 8);
     assert!(cache.get(CallableId(0), &call(0)).is_some());
-    let removed = cache.insert(CallableId(9), &call(0), Arc::new(9), 0);
+    let removed = cache.insert(CallableId(9), &call(0), 9, 0);
     assert!(!removed.is_empty());
-    assert!(removed.iter().all(|value| **value == 1), "{removed:?}");
+    assert!(removed.iter().all(|value| *value == 1), "{removed:?}");
     assert!(cache.len() <= BOUNDS.entries);
 }
 
@@ -182,9 +181,9 @@ fn the_callable_used_least_recently_gives_up_entries_first() {
 fn an_entry_of_a_call_that_is_known_takes_its_place() {
     let mut cache = Cache::new(BOUNDS);
     let callable = CallableId(0);
-    cache.insert(callable, &call(0), Arc::new("candidate"), 100);
+    cache.insert(callable, &call(0), "candidate", 100);
     let bytes = cache.bytes();
-    assert_eq!(cache.insert(callable, &call(0), Arc::new("sure"), 100), [Arc::new("candidate")]);
+    assert_eq!(cache.insert(callable, &call(0), "sure", 100), ["candidate"]);
     assert_eq!((cache.len(), cache.bytes()), (1, bytes));
 }
 
@@ -192,7 +191,7 @@ fn an_entry_of_a_call_that_is_known_takes_its_place() {
 fn narrower_bounds_hold_at_once() {
     let mut cache = Cache::new(Bounds { per_callable: 100, ..BOUNDS });
     for number in 0..8 {
-        cache.insert(CallableId(0), &call(number), Arc::new(number), 1000);
+        cache.insert(CallableId(0), &call(number), number, 1000);
     }
     let removed = cache.set_bounds(Bounds { per_callable: 100, entries: 100, bytes: 4000 });
     assert!(cache.bytes() <= 4000);
@@ -204,11 +203,11 @@ fn narrower_bounds_hold_at_once() {
 #[test]
 fn nothing_is_left_of_a_forgotten_callable() {
     let mut cache = Cache::new(BOUNDS);
-    cache.insert(CallableId(0), &call(0), Arc::new(0), 10);
-    cache.insert(CallableId(1), &call(0), Arc::new(1), 10);
-    assert_eq!(cache.forget(CallableId(0)), [Arc::new(0)]);
+    cache.insert(CallableId(0), &call(0), 0, 10);
+    cache.insert(CallableId(1), &call(0), 1, 10);
+    assert_eq!(cache.forget(CallableId(0)), [0]);
     assert_eq!(cache.len(), 1);
-    assert_eq!(cache.clear(), [Arc::new(1)]);
+    assert_eq!(cache.clear(), [1]);
     assert_eq!((cache.is_empty(), cache.bytes()), (true, 0));
 }
 

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Signature, Tag};
-use crate::ir::Var;
+use crate::ir::{Atom, Var};
 
 use super::super::jax::Jax;
 use super::super::native::Slot;
@@ -36,17 +36,12 @@ const MAX_DEPTH: u32 = 64;
 /// A call with more than this in it is not keyed.
 const MAX_WORDS: usize = 1 << 14;
 
-/// A traced argument.
-#[derive(Clone, Copy)]
-pub struct Traced {
-    pub object: *mut ffi::PyObject,
-    pub var: Var,
-}
-
 /// A call in words, with what its words refer to. Lives no longer than the call's arguments.
 pub struct Call {
     pub signature: Signature,
-    pub traced: SmallVec<[Traced; 8]>,
+    /// The traced arguments, as objects and as variables.
+    pub traced: SmallVec<[*mut ffi::PyObject; 8]>,
+    pub args: SmallVec<[Atom; 8]>,
     /// Tracers of literals.
     pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive.
@@ -79,7 +74,7 @@ struct Encoder<'a, 'py> {
     trace: *mut ffi::PyObject,
     call: &'a mut Call,
     /// The first position of each traced value, where there are many.
-    first: FxHashMap<Var, usize>,
+    first: FxHashMap<Atom, usize>,
 }
 
 impl Call {
@@ -88,6 +83,7 @@ impl Call {
         Self {
             signature: Signature::new(configuration),
             traced: SmallVec::new(),
+            args: SmallVec::new(),
             literals: SmallVec::new(),
             pins: SmallVec::new(),
             finite_float: false,
@@ -181,19 +177,20 @@ impl Encoder<'_, '_> {
         // The same value twice is another call than two values of one type.
         let position = self.call.traced.len();
         let first = if position < 16 {
-            self.call.traced.iter().position(|traced| traced.var == var).unwrap_or(position)
+            self.call.args.iter().position(|&arg| arg == Atom::var(var)).unwrap_or(position)
         } else {
             if self.first.is_empty() {
-                for (position, traced) in self.call.traced.iter().enumerate() {
-                    self.first.entry(traced.var).or_insert(position);
+                for (position, &arg) in self.call.args.iter().enumerate() {
+                    self.first.entry(arg).or_insert(position);
                 }
             }
-            *self.first.entry(var).or_insert(position)
+            *self.first.entry(Atom::var(var)).or_insert(position)
         };
         self.call.signature.tag(Tag::Traced, first);
         self.call.signature.word(aval as u64);
         self.call.pins.push(aval);
-        self.call.traced.push(Traced { object, var });
+        self.call.traced.push(object);
+        self.call.args.push(Atom::var(var));
         Ok(())
     }
 

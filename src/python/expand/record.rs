@@ -5,7 +5,7 @@ use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 
 use crate::expand::{Fragment, Operand, Template};
-use crate::ir::{AtomKind, Def, EffectsId, Eqn, Var};
+use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, Var};
 
 use super::super::frame::Mark;
 use super::super::jax::Jax;
@@ -108,8 +108,8 @@ pub fn record<'py>(
         scopes: Vec::new(),
         scope_rows: FxHashMap::default(),
     };
-    let args: FxHashMap<Var, u32> =
-        call.traced.iter().enumerate().rev().map(|(i, arg)| (arg.var, row(i))).collect();
+    let args: FxHashMap<Atom, u32> =
+        call.args.iter().enumerate().rev().map(|(i, &arg)| (arg, row(i))).collect();
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let mut templates = Vec::new();
     let mut equations = Vec::new();
@@ -128,7 +128,7 @@ pub fn record<'py>(
                     Operand::Literal(row(tables.literals.len() - 1))
                 }
                 AtomKind::Var(var) => {
-                    if let Some(&arg) = args.get(&var) {
+                    if let Some(&arg) = args.get(&Atom::var(var)) {
                         Operand::Arg(arg)
                     } else if let Some(&out) = outs.get(&var) {
                         Operand::Out(row(out))

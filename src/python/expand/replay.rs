@@ -1,12 +1,10 @@
 //! Appending a fragment, and making the result of its call.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::expand::Imports;
-use crate::ir::{Atom, EffectsId, SourceId, Var};
+use crate::ir::{Atom, EffectsId, SourceId, TypeId, Var};
 
 use super::super::convert::build_error;
 use super::super::frame::Frame;
@@ -36,40 +34,37 @@ pub fn replay<'py>(
             Recipe::Object(object) => return Ok(object.bind(py).clone()),
             // SAFETY: an argument, alive during the call.
             Recipe::Arg(index) => unsafe {
-                return Ok(Bound::from_borrowed_ptr(py, call.traced[*index].object));
+                return Ok(Bound::from_borrowed_ptr(py, call.traced[*index]));
             },
             _ => {}
         }
     }
     let base = now.source(jax)?;
-    let mut scopes: SmallVec<[SourceRef<'py>; 2]> = SmallVec::new();
-    for scope in &recorded.scopes {
-        scopes.push(match scope {
-            None => base.clone(),
-            Some(below) => SourceRef {
-                traceback: base.traceback.clone(),
-                name_stack: base.name_stack.add(below.bind(py))?,
-            },
+    let mut below: SmallVec<[SourceRef<'py>; 2]> = SmallVec::new();
+    for scope in recorded.scopes.iter().flatten() {
+        below.push(SourceRef {
+            traceback: base.traceback.clone(),
+            name_stack: base.name_stack.add(scope.bind(py))?,
         });
     }
     let (outs, source) = {
         let mut frame = borrow_mut(frame);
         let frame = &mut *frame;
-        let imports = import(py, jax, frame, recorded)?;
+        if !frame.imports(recorded.number) {
+            import(py, jax, frame, recorded)?;
+        }
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         for (value, aval) in &recorded.consts {
             consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
         }
-        let mut sources: SmallVec<[SourceId; 2]> = SmallVec::new();
-        for scope in &scopes {
-            sources.push(frame.source(scope)?);
+        let mut below = below.iter();
+        let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
+        for scope in &recorded.scopes {
+            let source = if scope.is_some() { below.next() } else { None };
+            sources.push(frame.source(source.unwrap_or(&base))?);
         }
-        let args: SmallVec<[Atom; 8]> = call.traced.iter().map(|arg| Atom::var(arg.var)).collect();
-        let (builder, _) = frame.recording()?;
-        let outs = recorded
-            .fragment
-            .replay(builder, &imports, &args, &consts, &sources)
-            .map_err(build_error)?;
+        let outs =
+            frame.replay(recorded.number, &recorded.fragment, &call.args, &consts, &sources)?;
         let source = match sources.first() {
             Some(&source) => source,
             None => frame.source(&base)?,
@@ -105,18 +100,14 @@ fn result<'py>(
 }
 
 /// The rows of a fragment in a frame, made at its first use there.
-fn import(
-    py: Python<'_>,
-    jax: &Jax,
-    frame: &mut Frame,
-    recorded: &Recorded,
-) -> PyResult<Arc<Imports>> {
-    if let Some(known) = frame.imports(recorded.number) {
-        return Ok(known);
-    }
+fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, recorded: &Recorded) -> PyResult<()> {
     let mut imports = Imports::default();
     let (builder, side) = frame.recording()?;
-    for equation in &recorded.equations {
+    let mut types = Vec::with_capacity(recorded.types.len());
+    for aval in &recorded.types {
+        types.push(side.ty(jax, builder, aval.bind(py))?);
+    }
+    for (equation, template) in recorded.equations.iter().zip(recorded.fragment.templates()) {
         let primitive = side.primitive(builder, equation.primitive.bind(py))?;
         let params = side.deferred_params_id(builder, equation.params.bind(py));
         let effects = match &equation.effects {
@@ -128,15 +119,14 @@ fn import(
         }
         let context = side.handle(equation.context.bind(py));
         let context = builder.context(context);
-        imports.equations.push((primitive, params, effects, context));
-    }
-    for aval in &recorded.types {
-        imports.types.push(side.ty(jax, builder, aval.bind(py))?);
+        let out_types: SmallVec<[TypeId; 4]> =
+            template.out_types().iter().map(|&row| types[row as usize]).collect();
+        let shape = builder.shape(primitive, params, &out_types, effects, context);
+        imports.equations.push(shape.map_err(build_error)?);
     }
     for literal in &recorded.literals {
         imports.literals.push(side.literal(jax, builder, literal.bind(py))?);
     }
-    let imports = Arc::new(imports);
-    frame.keep_imports(recorded.number, imports.clone());
-    Ok(imports)
+    frame.keep_imports(recorded.number, imports);
+    Ok(())
 }

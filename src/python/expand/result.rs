@@ -6,7 +6,7 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::ir::Var;
+use crate::ir::{Atom, Var};
 
 use super::super::jax::Jax;
 use super::super::params::typed_hash;
@@ -102,16 +102,11 @@ impl Recipe {
         result: &Bound<'_, PyAny>,
         var: Var,
     ) -> Result<Self, Reason> {
-        let args = &from.call.traced;
-        let same = |identical: bool| {
-            args.iter().position(|arg| {
-                if identical { arg.object == result.as_ptr() } else { arg.var == var }
-            })
-        };
-        if let Some(index) = same(true) {
+        let call = from.call;
+        if let Some(index) = call.traced.iter().position(|&arg| arg == result.as_ptr()) {
             return Ok(Self::Arg(index));
         }
-        if same(false).is_some() {
+        if call.args.contains(&Atom::var(var)) {
             // Another tracer of an argument's variable: not seen to happen.
             return Err(OUTER_VALUE);
         }
@@ -169,7 +164,7 @@ impl Recipe {
         match self {
             Self::Arg(index) => {
                 // SAFETY: an argument of the call under way.
-                Ok(unsafe { Bound::from_borrowed_ptr(py, call.traced[*index].object) })
+                Ok(unsafe { Bound::from_borrowed_ptr(py, call.traced[*index]) })
             }
             Self::LiteralArg(index) => {
                 // SAFETY: as above.

@@ -1,5 +1,7 @@
 //! One callable that is caught, and the life of one call of it.
 
+use std::sync::Arc;
+
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -14,7 +16,7 @@ use super::now::Now;
 use super::record::{Before, NEW_OBJECTS, record};
 use super::replay::replay;
 use super::script;
-use super::store::{self, Known};
+use super::store::{self, Hits, Known};
 use super::switch;
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
@@ -24,6 +26,7 @@ pub const WARNED: Reason = "function that warned";
 /// A callable that is caught.
 pub struct Site {
     pub id: CallableId,
+    pub hits: Arc<Hits>,
     /// Its owner can make it forget its program; what is known of it is then checked again.
     pub forgets: bool,
 }
@@ -31,8 +34,8 @@ pub struct Site {
 impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
-        let id = store::new_callable(name);
-        Self { id, forgets: false }
+        let (id, hits) = store::new_callable(name);
+        Self { id, hits, forgets: false }
     }
 }
 
@@ -92,13 +95,18 @@ fn replay_or_run<'py>(
         return proceed();
     }
     let generation = if site.forgets { Some(switch::jit_generation(py, jax)?) } else { None };
-    let known = store::find(site.id, &call.signature, generation);
-    let candidate = match &known {
+    let known = store::find(py, site.id, &call.signature);
+    let known = known.as_ref().map(Bound::get);
+    let candidate = match known {
         Some(entry) => match &entry.known {
             Known::Replay(recorded) if entry.is_current(generation) => {
+                site.hits.add_one();
                 return replay(jax, &now, &call, recorded);
             }
-            Known::Bypass(_) => return proceed(),
+            Known::Bypass(reason) => {
+                store::count_bypass(site.id, reason);
+                return proceed();
+            }
             Known::Replay(recorded) | Known::Candidate(recorded) => Some(recorded),
         },
         None => None,
@@ -139,6 +147,6 @@ fn replay_or_run<'py>(
         (Ok(recorded), None) if recorded.needs_confirmation(py) => Known::Candidate(recorded),
         (Ok(recorded), None) => Known::Replay(recorded),
     };
-    store::insert(site.id, &call.signature, known, pins, generation);
+    store::insert(py, site.id, &call.signature, known, pins, generation)?;
     Ok(result)
 }

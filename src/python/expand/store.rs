@@ -1,5 +1,6 @@
 //! The cache of the process.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
@@ -21,7 +22,8 @@ pub enum Known {
     Bypass(Reason),
 }
 
-/// An entry of the cache.
+/// An entry of the cache. A Python object, so that holding one costs no atomic operation.
+#[pyclass(frozen, module = "jaxide._core")]
 pub struct Entry {
     pub known: Known,
     /// What the signature refers to by identity.
@@ -40,7 +42,7 @@ impl Entry {
 const BOUNDS: Bounds = Bounds { per_callable: 2048, entries: 1 << 16, bytes: 1 << 28 };
 
 struct Store {
-    cache: Cache<Entry>,
+    cache: Cache<Py<Entry>>,
     callables: FxHashMap<CallableId, Callable>,
     /// What became of the calls of callables that are gone.
     gone: Counts,
@@ -51,7 +53,27 @@ struct Store {
 
 struct Callable {
     name: Arc<str>,
+    hits: Arc<Hits>,
+    /// All but the hits.
     counts: Counts,
+}
+
+impl Callable {
+    fn counts(&self) -> Counts {
+        Counts { hits: self.hits.0.load(Ordering::Relaxed), ..self.counts.clone() }
+    }
+}
+
+/// How many calls of a callable were replayed. Changed with the interpreter attached only, so
+/// that it needs no atomic addition.
+#[derive(Default)]
+pub struct Hits(AtomicU64);
+
+impl Hits {
+    #[inline]
+    pub fn add_one(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
 }
 
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
@@ -72,13 +94,16 @@ fn with<R>(body: impl FnOnce(&mut Store) -> R) -> R {
     }))
 }
 
-/// A number for a callable.
-pub fn new_callable(name: &str) -> CallableId {
+/// A number for a callable, and where its hits are counted.
+pub fn new_callable(name: &str) -> (CallableId, Arc<Hits>) {
     with(|store| {
         let id = CallableId(store.next_callable);
         store.next_callable += 1;
-        store.callables.insert(id, Callable { name: name.into(), counts: Counts::default() });
-        id
+        let hits = Arc::<Hits>::default();
+        let callable =
+            Callable { name: name.into(), hits: hits.clone(), counts: Counts::default() };
+        store.callables.insert(id, callable);
+        (id, hits)
     })
 }
 
@@ -86,7 +111,7 @@ pub fn new_callable(name: &str) -> CallableId {
 pub fn forget_callable(id: CallableId) {
     let removed = with(|store| {
         if let Some(callable) = store.callables.remove(&id) {
-            store.gone.add(&callable.counts);
+            store.gone.add(&callable.counts());
         }
         store.cache.forget(id)
     });
@@ -107,24 +132,14 @@ pub fn new_fragment() -> u64 {
     })
 }
 
-/// What is known of a call; a replay or a bypass is counted.
+/// What is known of a call.
 #[inline]
-pub fn find(id: CallableId, signature: &Signature, generation: Option<u64>) -> Option<Arc<Entry>> {
-    with(|store| {
-        let entry = store.cache.get(id, signature)?.clone();
-        if let Some(callable) = store.callables.get_mut(&id) {
-            match entry.known {
-                Known::Replay(_) if entry.is_current(generation) => {
-                    callable.counts.hits += 1;
-                }
-                Known::Replay(_) | Known::Candidate(_) => {}
-                Known::Bypass(reason) => {
-                    *callable.counts.bypasses.entry(reason).or_default() += 1;
-                }
-            }
-        }
-        Some(entry)
-    })
+pub fn find<'py>(
+    py: Python<'py>,
+    id: CallableId,
+    signature: &Signature,
+) -> Option<Bound<'py, Entry>> {
+    with(|store| Some(store.cache.get(id, signature)?.bind(py).clone()))
 }
 
 /// Counts a call that ran because it must.
@@ -137,26 +152,32 @@ pub fn count_bypass(id: CallableId, reason: Reason) {
 }
 
 /// Remembers a call that ran.
+///
+/// # Errors
+/// Out of memory.
 pub fn insert(
+    py: Python<'_>,
     id: CallableId,
     signature: &Signature,
     known: Known,
     pins: Vec<Py<PyAny>>,
     generation: Option<u64>,
-) {
+) -> PyResult<()> {
     let bytes = match &known {
         Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
         Known::Bypass(_) => 0,
     };
     let bytes = bytes + pins.len() * size_of::<usize>() + size_of::<Entry>();
-    let entry = Arc::new(Entry { known, _pins: pins, generation });
+    let bypass = match known {
+        Known::Bypass(reason) => Some(reason),
+        Known::Replay(_) | Known::Candidate(_) => None,
+    };
+    let entry = Py::new(py, Entry { known, _pins: pins, generation })?;
     let removed = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
-            match entry.known {
-                Known::Bypass(reason) => {
-                    *callable.counts.bypasses.entry(reason).or_default() += 1;
-                }
-                _ => callable.counts.misses += 1,
+            match bypass {
+                Some(reason) => *callable.counts.bypasses.entry(reason).or_default() += 1,
+                None => callable.counts.misses += 1,
             }
             let replaced = store.cache.contains(id, signature);
             let removed = store.cache.insert(id, signature, entry, bytes);
@@ -168,6 +189,7 @@ pub fn insert(
         }
     });
     drop(removed);
+    Ok(())
 }
 
 /// Forgets all fragments and starts counting anew.
@@ -176,6 +198,7 @@ pub fn clear_fragments() {
     let removed = with(|store| {
         for callable in store.callables.values_mut() {
             callable.counts = Counts::default();
+            callable.hits.0.store(0, Ordering::Relaxed);
         }
         store.gone = Counts::default();
         store.evictions = 0;
@@ -200,17 +223,16 @@ pub fn fragment_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ];
         let mut calls = store.gone.clone();
         for callable in store.callables.values() {
-            calls.add(&callable.counts);
+            calls.add(&callable.counts());
         }
         let callables: Vec<_> = store
             .callables
             .iter()
-            .filter(|(_, callable)| {
-                let counts = &callable.counts;
-                counts.hits > 0 || counts.misses > 0 || !counts.bypasses.is_empty()
-            })
             .map(|(&id, callable)| {
-                (callable.name.clone(), store.cache.len_of(id), callable.counts.clone())
+                (callable.name.clone(), store.cache.len_of(id), callable.counts())
+            })
+            .filter(|(_, _, counts)| {
+                counts.hits > 0 || counts.misses > 0 || !counts.bypasses.is_empty()
             })
             .collect();
         (totals, calls, callables)
