@@ -94,6 +94,7 @@ def _optional(path: str) -> Any:
 def _load() -> types.SimpleNamespace:
     """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
     pe, core = "interpreters.partial_eval", "core"
+    transposition_step, transposition_loop = _transposition()
 
     tracer = _slotted(
         f"{pe}:DynamicJaxprTracer",
@@ -189,6 +190,8 @@ def _load() -> types.SimpleNamespace:
         shaped_array_type=_interned_aval(),
         source_info_type=_slotted("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=_symbol("effects:JaxprInputEffect"),
+        linearize_trace_type=_linearize_trace(),
+        linearize_tracer_type=_slotted("interpreters.ad:LinearizeTracer", "primal tangent"),
         index_update_ref_type=_slotted("numpy.array_methods:_IndexUpdateRef", "array index"),
         jit_type=_jit_type(),
         aval_qdd_type=_optional(f"{core}:AvalQDD"),
@@ -269,6 +272,14 @@ def _load() -> types.SimpleNamespace:
         stock_check_returned_types=_sites.copy_function(_function(_CHECK_TYPES, "dbg out_tracers")),
         stock_check_returned_refs=_sites.copy_function(_function(_CHECK_REFS, "dbg out_tracers")),
         partial_type=functools.partial,
+        stock_backward_pass=_sites.copy_function(_function(_BACKWARD, _BACKWARD_PARAMETERS)),
+        transposition_step=transposition_step,
+        transposition_loop=transposition_loop,
+        merge_rule_logs=_optional("interpreters.ad:_merge_rule_logs"),
+        vjp_node_type=_optional("interpreters.ad:VJPNode"),
+        zero_type=_slotted("ad_util:Zero", "aval"),
+        grad_accum_type=_symbol("interpreters.ad:GradAccum"),
+        val_accum_type=_symbol("interpreters.ad:ValAccum"),
         stock_inline=_sites.copy_function(
             _function(_INLINE, "trace src jaxpr consts *arg_tracers")
         ),
@@ -474,6 +485,62 @@ def _check_template(dbg: Any, out_tracers: Any) -> Any:
     return hook(dbg, out_tracers)
 
 
+def _linearize_trace() -> Any:
+    """The trace of reverse-mode differentiation, whose attributes the core reads by name."""
+    path = "interpreters.ad:LinearizeTrace"
+    _methods(path, __init__="self parent_trace tangent_trace is_vjp", _name_stack_suffix="self")
+    return _symbol(path)
+
+
+def _backward_template(
+    jaxpr: Any, transform_stack: Any, consts: Any, primals_in: Any, cotangents_in: Any
+) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(jaxpr, transform_stack, consts, primals_in, cotangents_in)
+
+
+def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """One step of jax's ``backward_pass3``, and its loop's context.
+
+    The step transposes an equation as jax does, and returns what its rule logs (jax 0.12 on). The
+    context runs a loop with the name stack that jax gives it.
+    """
+    ad, core = _module("jax._src.interpreters.ad"), _module("jax._src.core")
+    transform_name_stack = _function("source_info_util:transform_name_stack", "name")
+    name_stack_context = _function("interpreters.ad:_name_stack_ctx", "src_info")
+    rule_of = _function("interpreters.ad:get_primitive_transpose", "p")
+
+    def undefined(x: Any) -> Any:
+        return ad.UndefinedPrimal(x.aval) if isinstance(x, ad.GradAccum) else x
+
+    def step(eqn: Any, cts_in: Any, operands: Any) -> Any:
+        primitive = eqn.primitive
+        cts = cts_in if primitive.multiple_results else cts_in[0]
+        with eqn.ctx.manager, name_stack_context(eqn.source_info):
+            if primitive in ad.fancy_transposes:
+                return ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
+            rule = rule_of(primitive)
+            primals = list(map(undefined, operands))
+            if isinstance(primitive, core.Primitive) and getattr(primitive, "call_primitive", False):
+                params = dict(eqn.params)
+                call_jaxpr = params.pop("call_jaxpr")
+                out = rule(params, call_jaxpr, primals, cts, [v.aval for v in eqn.outvars])
+            else:
+                out = rule(cts, *primals, **eqn.params)
+            for x, ct in zip(operands, out, strict=False):
+                if isinstance(x, ad.GradAccum):
+                    x.accum(ct)
+        return None
+
+    def loop(transform_stack: bool, body: Callable[[], Any]) -> Any:
+        if not transform_stack:
+            return body()
+        with transform_name_stack("transpose"):
+            return body()
+
+    return step, loop
+
+
 class _FlatTree(NamedTuple):
     """jax's tree of one ``PyTreeDef``: its method ``map``, how leaves are read and replaced."""
 
@@ -501,6 +568,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
         "map_leaves": (_flat_tree().map, _map_template),
+        "backward": (_function(_BACKWARD, _BACKWARD_PARAMETERS), _backward_template),
         "check_types": (_function(_CHECK_TYPES, "dbg out_tracers"), _check_template),
         "check_refs": (_function(_CHECK_REFS, "dbg out_tracers"), _check_template),
     }[name]
@@ -508,6 +576,8 @@ def _hooked(name: str) -> tuple[Any, Any]:
 
 _CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
 _CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
+_BACKWARD = "interpreters.ad:backward_pass3"
+_BACKWARD_PARAMETERS = "jaxpr transform_stack consts primals_in cotangents_in"
 _INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
 _RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 

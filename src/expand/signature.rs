@@ -34,6 +34,11 @@ pub enum Tag {
     Fields,
     /// A named argument: the name and the value follow.
     Keyword,
+    /// What cotangents are added to: the position of the first mention, its type; the sum follows.
+    Accumulator,
+    /// A value under differentiation: the position of the same object among the traced ones; where
+    /// it is new its parts follow, as traced values.
+    Lifted,
 }
 
 /// The words of one call. Writing is injective: tags and lengths come before content.
@@ -70,6 +75,11 @@ impl Signature {
             word[..chunk.len()].copy_from_slice(chunk);
             self.words.push(u64::from_le_bytes(word));
         }
+    }
+
+    /// Writes what another signature consists of, as it is.
+    pub fn extend(&mut self, words: &[u64]) {
+        self.words.extend_from_slice(words);
     }
 
     /// The words.

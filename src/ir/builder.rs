@@ -391,6 +391,16 @@ impl Builder {
         (data.first_outvar, data.num_outvars)
     }
 
+    /// How many equations were appended, removed ones included.
+    pub fn num_appended(&self) -> usize {
+        self.program.num_eqns()
+    }
+
+    /// How many variables there are, removed ones included.
+    pub fn num_vars(&self) -> usize {
+        self.program.vars.len()
+    }
+
     /// How many equations live.
     pub fn num_eqns(&self) -> usize {
         self.program.num_eqns() - self.num_removed

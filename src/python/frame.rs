@@ -70,6 +70,9 @@ pub struct Frame {
     invalidated: bool,
     /// The constant for a value, by address; the side keeps the value alive.
     const_by_id: FxHashMap<usize, Var>,
+    /// Constants in the order of their use, while calls are being recorded.
+    constants_used: Vec<Var>,
+    recordings: u32,
     /// The tracer of a constant, by address, while one is alive.
     const_tracers: FxHashMap<Var, usize>,
     entries: FxHashMap<u32, LocalEntry>,
@@ -80,8 +83,10 @@ pub struct Frame {
 }
 
 /// A place in a program under construction.
+#[derive(Clone, Copy)]
 pub struct Mark {
     pub eqns: u32,
+    pub vars: u32,
     pub is_high: bool,
 }
 
@@ -104,6 +109,8 @@ impl Frame {
             is_high: false,
             invalidated: false,
             const_by_id: FxHashMap::default(),
+            constants_used: Vec::new(),
+            recordings: 0,
             const_tracers: FxHashMap::default(),
             entries: FxHashMap::default(),
             imports: FxHashMap::default(),
@@ -113,13 +120,36 @@ impl Frame {
 
     /// Where the frame is now, for reading what comes after.
     pub fn mark(&self) -> Mark {
-        let eqns = self.builder.as_ref().map_or(0, Builder::num_eqns);
-        Mark { eqns: u32::try_from(eqns).unwrap_or(u32::MAX), is_high: self.is_high }
+        let row = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let (eqns, vars) = self
+            .builder
+            .as_ref()
+            .map_or((0, 0), |builder| (builder.num_appended(), builder.num_vars()));
+        Mark { eqns: row(eqns), vars: row(vars), is_high: self.is_high }
     }
 
-    /// What was recorded so far, where the frame still records and keeps dead code.
+    /// What was recorded so far, where the frame still records.
     pub fn recorded(&self) -> Option<(&Builder, &Side)> {
-        self.builder.as_ref().filter(|_| !self.auto_dce).map(|builder| (builder, &self.side))
+        self.builder.as_ref().map(|builder| (builder, &self.side))
+    }
+
+    /// From now on the uses of constants are noted in order; how many were before.
+    pub fn note_constants(&mut self) -> usize {
+        self.recordings += 1;
+        self.constants_used.len()
+    }
+
+    /// The constants that were used since there were `from`, in order.
+    pub fn constants_used(&self, from: usize) -> Vec<Var> {
+        self.constants_used.get(from..).map_or_else(Vec::new, <[Var]>::to_vec)
+    }
+
+    /// Ends what `note_constants` began.
+    pub fn end_note(&mut self) {
+        self.recordings = self.recordings.saturating_sub(1);
+        if self.recordings == 0 {
+            self.constants_used = Vec::new();
+        }
     }
 
     /// Whether a fragment has rows in this program.
@@ -201,14 +231,19 @@ impl Frame {
         aval: &Bound<'_, PyAny>,
     ) -> PyResult<Var> {
         let address = value.as_ptr() as usize;
-        if let Some(&var) = self.const_by_id.get(&address) {
-            return Ok(var);
+        let var = if let Some(&var) = self.const_by_id.get(&address) {
+            var
+        } else {
+            let (builder, side) = self.recording()?;
+            let ty = side.ty(jax, builder, aval)?;
+            let id = side.new_const(value);
+            let var = builder.constvar(ty, id).map_err(build_error)?;
+            self.const_by_id.insert(address, var);
+            var
+        };
+        if self.recordings > 0 {
+            self.constants_used.push(var);
         }
-        let (builder, side) = self.recording()?;
-        let ty = side.ty(jax, builder, aval)?;
-        let id = side.new_const(value);
-        let var = builder.constvar(ty, id).map_err(build_error)?;
-        self.const_by_id.insert(address, var);
         Ok(var)
     }
 

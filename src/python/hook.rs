@@ -102,6 +102,7 @@ pub fn initialize<'py>(
         ("bind", wrap_pyfunction!(super::bind::bind, py)?),
         ("inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?),
         ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
+        ("backward", wrap_pyfunction!(super::expand::backward::backward_pass, py)?),
         ("map_leaves", wrap_pyfunction!(super::leaves::map_leaves, py)?),
         ("check_types", wrap_pyfunction!(super::leaves::check_returned_types, py)?),
         ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),

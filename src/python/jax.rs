@@ -59,6 +59,8 @@ jax_objects! {
     shaped_array_type: PyType,
     source_info_type: PyType,
     input_effect_type: PyType,
+    linearize_trace_type: PyType,
+    linearize_tracer_type: PyType,
     /// What `x.at[i]` is.
     index_update_ref_type: PyType,
     /// The type of what `jax.jit` returns.
@@ -144,6 +146,16 @@ jax_objects! {
     stock_check_returned_types: PyAny,
     stock_check_returned_refs: PyAny,
     partial_type: PyType,
+    /// `ad.backward_pass3`, one step of it, and the context of its loop.
+    stock_backward_pass: PyAny,
+    transposition_step: PyAny,
+    transposition_loop: PyAny,
+    /// `ad._merge_rule_logs` and `ad.VJPNode`, from jax 0.12 on, else None.
+    merge_rule_logs: PyAny,
+    vjp_node_type: PyAny,
+    zero_type: PyType,
+    grad_accum_type: PyType,
+    val_accum_type: PyType,
     /// `partial_eval.inline_jaxpr_into_trace`, likewise.
     stock_inline: PyAny,
     primitive_bind_with_trace: PyAny,
@@ -190,9 +202,12 @@ pub struct Slots {
     pub source_traceback: Slot,
     pub source_name_stack: Slot,
     pub index_update_ref: [Slot; 2],
+    /// `primal` and `tangent` of a `LinearizeTracer`.
+    pub linearize_tracer: [Slot; 2],
     pub var_aval: Slot,
     /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
     pub var_qdds: Option<[Slot; 2]>,
+    pub zero_aval: Slot,
     pub literal_val: Slot,
     pub literal_aval: Slot,
     pub eqn_invars: Slot,
@@ -214,6 +229,7 @@ impl Slots {
         let (var, literal) = (&class("var_type")?, &class("literal_type")?);
         let source_info = &class("source_info_type")?;
         let index_update_ref = &class("index_update_ref_type")?;
+        let linearize_tracer = &class("linearize_tracer_type")?;
         let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
         Ok(Self {
             var_aval: Slot::of(var, "aval")?,
@@ -225,6 +241,11 @@ impl Slots {
                 Slot::of(index_update_ref, "array")?,
                 Slot::of(index_update_ref, "index")?,
             ],
+            linearize_tracer: [
+                Slot::of(linearize_tracer, "primal")?,
+                Slot::of(linearize_tracer, "tangent")?,
+            ],
+            zero_aval: Slot::of(&class("zero_type")?, "aval")?,
             literal_val: Slot::of(literal, "val")?,
             literal_aval: Slot::of(literal, "aval")?,
             eqn_invars: Slot::of(eqn, "invars")?,

@@ -18,6 +18,8 @@ use super::super::native::Slot;
 use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, traced};
+use super::lifted::Lifted;
+use super::now::Now;
 
 /// Why a call is not cached.
 pub type Reason = &'static str;
@@ -29,6 +31,8 @@ pub const REF: Reason = "Ref or other type that is no array";
 pub const CALLABLE: Reason = "callable without a stable identity";
 pub const UNHASHABLE: Reason = "unhashable argument";
 pub const UNKNOWN_OBJECT: Reason = "object of an unknown class";
+pub const TANGENT: Reason = "tangent that was captured or is zero";
+pub const TWO_TRACERS: Reason = "two tracers of one value";
 pub const LARGE_VALUE: Reason = "value too large for a key";
 
 /// Deeper nesting than this is not keyed: bounded recursion.
@@ -39,9 +43,12 @@ const MAX_WORDS: usize = 1 << 14;
 /// A call in words, with what its words refer to. Lives no longer than the call's arguments.
 pub struct Call {
     pub signature: Signature,
-    /// The traced arguments, as objects and as variables.
+    /// The tracers among the arguments. Under differentiation also their parts.
     pub traced: SmallVec<[*mut ffi::PyObject; 8]>,
+    /// The variables of the trace that records, one for each tracer in order of first mention.
     pub args: SmallVec<[Atom; 8]>,
+    /// As `args`, the tangents of a differentiation.
+    pub tangents: SmallVec<[Atom; 2]>,
     /// Tracers of literals.
     pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive.
@@ -72,6 +79,7 @@ struct Encoder<'a, 'py> {
     py: Python<'py>,
     jax: &'a Jax,
     trace: *mut ffi::PyObject,
+    lifted: Option<&'a Lifted>,
     call: &'a mut Call,
     /// The first position of each traced value, where there are many.
     first: FxHashMap<Atom, usize>,
@@ -84,6 +92,7 @@ impl Call {
             signature: Signature::new(configuration),
             traced: SmallVec::new(),
             args: SmallVec::new(),
+            tangents: SmallVec::new(),
             literals: SmallVec::new(),
             pins: SmallVec::new(),
             finite_float: false,
@@ -96,12 +105,17 @@ impl Call {
 pub fn encode(
     py: Python<'_>,
     jax: &Jax,
-    trace: *mut ffi::PyObject,
+    now: &Now<'_>,
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder { py, jax, trace, call, first: FxHashMap::default() };
+    let lifted = now.lifted.as_deref();
+    if let Some(lifted) = lifted {
+        call.signature.extend(lifted.words());
+    }
+    let trace = now.trace.as_ptr();
+    let mut encoder = Encoder { py, jax, trace, lifted, call, first: FxHashMap::default() };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -122,6 +136,68 @@ pub fn encode(
     Ok(())
 }
 
+/// An operand of an equation that is transposed.
+pub enum Operand {
+    /// What its cotangents are added to, with the sum so far.
+    Accumulator {
+        object: *mut ffi::PyObject,
+        aval: *mut ffi::PyObject,
+        sum: *mut ffi::PyObject,
+    },
+    /// A jax `Literal`.
+    Literal(*mut ffi::PyObject),
+    Value(*mut ffi::PyObject),
+}
+
+/// The transposition of an equation as a call.
+///
+/// # Errors
+/// Why it is not remembered.
+#[allow(clippy::too_many_arguments)] // the fields of an equation, and where it is transposed
+pub fn encode_transposition(
+    py: Python<'_>,
+    jax: &Jax,
+    now: &Now<'_>,
+    context: *mut ffi::PyObject,
+    params: *mut ffi::PyObject,
+    cotangents: &[*mut ffi::PyObject],
+    operands: &[Operand],
+    call: &mut Call,
+) -> Result<(), Reason> {
+    let trace = now.trace.as_ptr();
+    let mut encoder = Encoder { py, jax, trace, lifted: None, call, first: FxHashMap::default() };
+    encoder.identity(context);
+    encoder.value(params, 0)?;
+    encoder.call.signature.tag(Tag::Sequence, cotangents.len());
+    for &cotangent in cotangents {
+        encoder.value(cotangent, 0)?;
+    }
+    for (position, operand) in operands.iter().enumerate() {
+        match *operand {
+            Operand::Value(value) => encoder.value(value, 0)?,
+            Operand::Literal(literal) => {
+                // SAFETY: a live jax `Literal`.
+                let (value, aval) = unsafe {
+                    (jax.slots.literal_val.peek(literal), jax.slots.literal_aval.peek(literal))
+                };
+                encoder.literal_value(value, aval)?;
+            }
+            Operand::Accumulator { object, aval, sum } => {
+                let same = |other: &Operand| match other {
+                    Operand::Accumulator { object: other, .. } => *other == object,
+                    _ => false,
+                };
+                let first = operands.iter().position(same).unwrap_or(position);
+                encoder.call.signature.tag(Tag::Accumulator, first);
+                encoder.call.signature.word(aval as u64);
+                encoder.call.pins.push(aval);
+                encoder.value(sum, 0)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Encoder<'_, '_> {
     fn value(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         // SAFETY: `value` is a live argument; only its type is read.
@@ -132,6 +208,11 @@ impl Encoder<'_, '_> {
             Some(Tracer::Literal) => return self.literal(value),
             Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
             None => {}
+        }
+        if let Some(lifted) = self.lifted
+            && let Some(parts) = lifted.parts(self.jax, value)
+        {
+            return self.lifted(lifted, value, parts);
         }
         // SAFETY: the exact type is checked before each access; nothing here runs Python code.
         unsafe {
@@ -168,14 +249,54 @@ impl Encoder<'_, '_> {
         self.container(value, class, depth)
     }
 
-    fn variable(&mut self, object: *mut ffi::PyObject, var: Var) -> Result<(), Reason> {
-        // SAFETY: `traced` found a tracer of ours, which has jax's slots.
-        let aval = unsafe { self.jax.slots.tracer_aval.peek(object) };
+    fn array_type(&self, tracer: *mut ffi::PyObject) -> Result<*mut ffi::PyObject, Reason> {
+        // SAFETY: a tracer of ours, which has jax's slots.
+        let aval = unsafe { self.jax.slots.tracer_aval.peek(tracer) };
         if aval.is_null() || !is_exactly(aval, self.jax.shaped_array_type.as_ptr().cast()) {
             return Err(REF);
         }
-        // The same value twice is another call than two values of one type.
+        Ok(aval)
+    }
+
+    /// A value under differentiation. Objects count here, since a tangent's program knows primal
+    /// values as objects.
+    fn lifted(
+        &mut self,
+        lifted: &Lifted,
+        value: *mut ffi::PyObject,
+        [primal, tangent]: [*mut ffi::PyObject; 2],
+    ) -> Result<(), Reason> {
         let position = self.call.traced.len();
+        let known = self.call.traced.iter().position(|&traced| traced == value);
+        self.call.signature.tag(Tag::Lifted, known.unwrap_or(position));
+        if known.is_some() {
+            return Ok(());
+        }
+        self.call.traced.push(value);
+        match traced(self.py, self.jax, primal, self.trace) {
+            Some(Tracer::Variable(var)) => self.variable(primal, var)?,
+            Some(Tracer::Constant | Tracer::Literal) => return Err(CAPTURED_CONSTANT),
+            Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
+            None => return Err(CONCRETE_ARRAY),
+        }
+        let Some(var) = lifted.tangent_variable(self.py, self.jax, tangent) else {
+            return Err(TANGENT);
+        };
+        let aval = self.array_type(tangent)?;
+        let position = self.call.tangents.len();
+        let first = self.call.tangents.iter().position(|&known| known == Atom::var(var));
+        self.call.signature.tag(Tag::Traced, first.unwrap_or(position));
+        self.call.signature.word(aval as u64);
+        self.call.pins.push(aval);
+        self.call.traced.push(tangent);
+        self.call.tangents.push(Atom::var(var));
+        Ok(())
+    }
+
+    fn variable(&mut self, object: *mut ffi::PyObject, var: Var) -> Result<(), Reason> {
+        let aval = self.array_type(object)?;
+        // The same value twice is another call than two values of one type.
+        let position = self.call.args.len();
         let first = if position < 16 {
             self.call.args.iter().position(|&arg| arg == Atom::var(var)).unwrap_or(position)
         } else {
@@ -186,6 +307,9 @@ impl Encoder<'_, '_> {
             }
             *self.first.entry(Atom::var(var)).or_insert(position)
         };
+        if self.lifted.is_some() && first < position && !self.call.traced.contains(&object) {
+            return Err(TWO_TRACERS);
+        }
         self.call.signature.tag(Tag::Traced, first);
         self.call.signature.word(aval as u64);
         self.call.pins.push(aval);
@@ -202,6 +326,16 @@ impl Encoder<'_, '_> {
             let literal = slots.tracer_val.peek(tracer);
             (slots.literal_val.peek(literal), slots.tracer_aval.peek(tracer))
         };
+        self.literal_value(value, aval)?;
+        self.call.literals.push(tracer);
+        Ok(())
+    }
+
+    fn literal_value(
+        &mut self,
+        value: *mut ffi::PyObject,
+        aval: *mut ffi::PyObject,
+    ) -> Result<(), Reason> {
         if value.is_null() || aval.is_null() {
             return Err(FOREIGN_TRACER);
         }
@@ -228,7 +362,6 @@ impl Encoder<'_, '_> {
                 self.buffer(value)?;
             }
         }
-        self.call.literals.push(tracer);
         Ok(())
     }
 
@@ -392,6 +525,17 @@ impl Encoder<'_, '_> {
                 }
                 self.value(field, depth + 1)?;
             }
+            return Ok(());
+        }
+        if is_exactly(value, self.jax.zero_type.as_ptr().cast()) {
+            // SAFETY: the exact type was checked.
+            let aval = unsafe { self.jax.slots.zero_aval.peek(value) };
+            if aval.is_null() {
+                return Err(UNKNOWN_OBJECT);
+            }
+            self.call.signature.tag(Tag::Fields, 1);
+            self.call.signature.word(class as u64);
+            self.identity(aval);
             return Ok(());
         }
         if is_stable(value) {

@@ -1,7 +1,9 @@
 //! The expansion cache at work: calls of the library caught, keyed, recorded and replayed.
 //!
 //! ```text
+//! backward.rs  transposing a linear program, equation by equation
 //! encode.rs    the arguments of a call as a signature
+//! lifted.rs    calls under differentiation
 //! now.rs       the trace, the configuration and the source info at the moment of a call
 //! record.rs    what a call appended, as a fragment with its Python objects
 //! result.rs    what a call returned, as a recipe
@@ -14,8 +16,10 @@
 //! switch.rs    functions and jits of jax that are caught while a trace of ours may run
 //! ```
 
+pub mod backward;
 pub mod caught;
 pub mod encode;
+pub mod lifted;
 pub mod now;
 pub mod operators;
 pub mod record;

@@ -1,6 +1,7 @@
 //! What a call reads besides its arguments, read again only when it may have changed.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use pyo3::ffi;
 use pyo3::intern;
@@ -14,6 +15,7 @@ use super::super::memo::Context;
 use super::super::source::SourceRef;
 use super::super::trace::frame_of;
 use super::encode::Reason;
+use super::lifted::Lifted;
 
 pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
 pub const FOLDS_EAGERLY: Reason = "eager constant folding";
@@ -31,15 +33,18 @@ pub struct Configuration {
 
 /// The moment of a call.
 pub struct Now<'py> {
+    /// The trace that records; under differentiation that of the primal values.
     pub trace: Bound<'py, PyAny>,
     pub frame: Bound<'py, Frame>,
+    /// The differentiation that is the current trace.
+    pub lifted: Option<Rc<Lifted>>,
     /// The configuration, or why nothing is remembered in it.
     pub configuration: Result<Configuration, Reason>,
     /// The user's source info: its traceback where it has one, its name stack.
     context: SourceRef<'py>,
 }
 
-/// What was read at an epoch. The trace is the current one, so jax holds it.
+/// What was read at an epoch. The trace is the current one or below it, so jax holds it.
 struct Remembered {
     epoch: Epoch,
     /// None where the trace is not ours.
@@ -49,6 +54,7 @@ struct Remembered {
 struct Moment {
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
+    lifted: Option<Rc<Lifted>>,
     configuration: Result<Configuration, Reason>,
     traceback: Option<Py<PyAny>>,
     name_stack: Py<PyAny>,
@@ -87,6 +93,7 @@ impl<'py> Now<'py> {
                     // SAFETY: in this epoch it is the current trace, which jax holds.
                     trace: unsafe { Bound::from_borrowed_ptr(py, known.trace) },
                     frame: known.frame.bind(py).clone(),
+                    lifted: known.lifted.clone(),
                     configuration: known.configuration,
                     context: SourceRef {
                         traceback: known.traceback.as_ref().map(|t| t.bind(py).clone()),
@@ -110,25 +117,52 @@ impl<'py> Now<'py> {
                 drop(old);
             }
         };
+        let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
+        let context = SourceRef::of(jax, &context)?;
+        let (trace, lifted) = match Lifted::read(jax, &trace, &context.name_stack)? {
+            Some((lifted, primal_trace)) => (primal_trace, Some(Rc::new(lifted))),
+            None => (trace, None),
+        };
         let Some(frame) = frame_of(jax, &trace) else {
             remember(None);
             return Ok(None);
         };
-        let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
-        let context = SourceRef::of(jax, &context)?;
         let configuration = if borrow_mut(&frame).auto_dce() {
             Err(DROPS_DEAD_CODE)
         } else {
             configuration(py, jax, epoch)?
         };
+        // What is remembered keeps values alive.
+        let leaks_matter = configuration.is_err_and(|reason| reason == LEAK_CHECK);
+        if leaks_matter {
+            return Ok(Some(Self { trace, frame, lifted, configuration, context }));
+        }
         remember(Some(Moment {
             trace: trace.as_ptr(),
             frame: frame.clone().unbind(),
+            lifted: lifted.clone(),
             configuration,
             traceback: context.traceback.clone().map(Bound::unbind),
             name_stack: context.name_stack.clone().unbind(),
         }));
-        Ok(Some(Self { trace, frame, configuration, context }))
+        Ok(Some(Self { trace, frame, lifted, configuration, context }))
+    }
+
+    /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
+    /// name stack below the current one.
+    pub fn within(&self, context: SourceRef<'py>) -> Self {
+        Self {
+            trace: self.trace.clone(),
+            frame: self.frame.clone(),
+            lifted: self.lifted.clone(),
+            configuration: self.configuration,
+            context,
+        }
+    }
+
+    /// The user's source info, without the Python stack.
+    pub fn context(&self) -> &SourceRef<'py> {
+        &self.context
     }
 
     /// The source of this moment: `source_info_util.current()`.

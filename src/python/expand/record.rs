@@ -2,15 +2,18 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
 use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, Var};
 
-use super::super::frame::Mark;
+use super::super::frame::{Frame, Mark};
+use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::params::{typed_equal, typed_hash};
 use super::super::source::SourceRef;
+use super::super::tracer::{Traced, traced};
 use super::encode::{Call, Reason};
 use super::now::Now;
 use super::result::{OUTER_VALUE, Origin, Recipe};
@@ -21,6 +24,9 @@ pub const HIGH_TYPE: Reason = "high-level type";
 pub const OTHER_SCOPE: Reason = "name scope that is not below the caller's";
 pub const NEW_OBJECTS: Reason = "new objects at each call";
 
+pub const STRUCTURED_RESIDUALS: Reason = "structured residuals";
+pub const CAPTURED_TWICE: Reason = "residual that was captured before and is used twice";
+pub const KEPT_ELSEWHERE: Reason = "tangent that is kept elsewhere";
 pub const OVERFLOW: Reason = "literal that overflowed";
 
 /// The Python objects of one equation.
@@ -34,27 +40,84 @@ pub struct EquationObjects {
     pub context: Py<PyAny>,
 }
 
-/// A fragment with its Python objects.
+/// What a call appends to each program, and returns.
 pub struct Recorded {
     /// Unique in the process.
     pub number: u64,
+    pub part: Part,
+    /// What it appends to the tangents' program, under differentiation.
+    pub tangents: Option<Part>,
+    pub recipe: Recipe,
+    /// Outputs that have tracers: those that the result needs, and residuals.
+    pub needed: SmallVec<[usize; 4]>,
+    /// Likewise of the tangents' program.
+    pub needed_tangents: SmallVec<[usize; 4]>,
+}
+
+/// A fragment with its Python objects.
+pub struct Part {
     pub fragment: Fragment,
     pub equations: Vec<EquationObjects>,
     pub types: Vec<Py<PyAny>>,
     pub literals: Vec<Py<PyAny>>,
-    /// Values and avals of captured constants.
-    pub consts: Vec<(Py<PyAny>, Py<PyAny>)>,
-    /// Name stacks below the caller's; None for the caller's own.
+    /// Captured values, with their avals, in the order of their first use.
+    pub consts: Vec<(Captured, Py<PyAny>)>,
+    /// Name stacks below the caller's; None for the caller's own. Under differentiation whole ones.
     pub scopes: Vec<Option<Py<PyAny>>>,
-    pub recipe: Recipe,
     /// Rows of the types of all outputs.
     out_rows: Box<[u32]>,
 }
 
+/// A value that a program captures.
+pub enum Captured {
+    /// A constant.
+    Value(Py<PyAny>),
+    /// A residual: the primal of a traced argument.
+    Arg(usize),
+    /// A residual: an output of the primal values' equations.
+    Out(usize),
+    /// A residual: the argument that is a tracer of a literal.
+    LiteralArg(usize),
+    /// A residual: a new tracer of a literal, which is this.
+    Literal(Py<PyAny>),
+}
+
 /// Where a call began.
 pub struct Before<'py> {
-    pub mark: Mark,
     pub source: SourceRef<'py>,
+    frames: SmallVec<[(Bound<'py, Frame>, Mark); 2]>,
+    constants_used: usize,
+    structured_residuals: usize,
+}
+
+impl<'py> Before<'py> {
+    /// Notes this moment. What is noted ends when this is dropped.
+    ///
+    /// # Errors
+    /// The stack cannot be read.
+    pub fn now(jax: &Jax, now: &Now<'py>) -> PyResult<Self> {
+        let py = now.trace.py();
+        let source = now.source(jax)?;
+        let mut before =
+            Self { source, frames: SmallVec::new(), constants_used: 0, structured_residuals: 0 };
+        before.frames.push((now.frame.clone(), borrow_mut(&now.frame).mark()));
+        if let Some(lifted) = &now.lifted {
+            let frame = lifted.tangent_frame.bind(py);
+            let mut tangents = borrow_mut(frame);
+            before.constants_used = tangents.note_constants();
+            before.frames.push((frame.clone(), tangents.mark()));
+            before.structured_residuals = lifted.num_structured_residuals(py);
+        }
+        Ok(before)
+    }
+}
+
+impl Drop for Before<'_> {
+    fn drop(&mut self) {
+        if let Some((tangents, _)) = self.frames.get(1) {
+            borrow_mut(tangents).end_note();
+        }
+    }
 }
 
 struct Tables<'py> {
@@ -62,7 +125,7 @@ struct Tables<'py> {
     types: Vec<Py<PyAny>>,
     type_rows: FxHashMap<usize, u32>,
     literals: Vec<Py<PyAny>>,
-    consts: Vec<(Py<PyAny>, Py<PyAny>)>,
+    consts: Vec<(Captured, Py<PyAny>)>,
     const_rows: FxHashMap<Var, u32>,
     scopes: Vec<Option<Py<PyAny>>>,
     scope_rows: FxHashMap<usize, u32>,
@@ -77,11 +140,10 @@ fn row(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Reads what was appended since `mark`, and the result.
+/// Reads what was appended since a call began, and its result.
 ///
 /// # Errors
 /// Why it cannot be replayed.
-#[allow(clippy::too_many_lines)] // one pass over the equations
 pub fn record<'py>(
     jax: &Jax,
     now: &Now<'py>,
@@ -89,110 +151,219 @@ pub fn record<'py>(
     call: &Call,
     result: &Bound<'py, PyAny>,
 ) -> Result<Recorded, Reason> {
-    let (trace, frame) = (&now.trace, &now.frame);
-    let Before { mark, source: base } = before;
-    let number = store::new_fragment();
-    let py = trace.py();
-    let borrowed = frame.try_borrow().map_err(|_| OUTER_VALUE)?;
-    let Some((builder, side)) = borrowed.recorded() else { return Err(OUTER_VALUE) };
-    if borrowed.is_high() && !mark.is_high {
-        return Err(HIGH_TYPE);
-    }
-    let mut tables = Tables {
-        py,
-        types: Vec::new(),
-        type_rows: FxHashMap::default(),
-        literals: Vec::new(),
-        consts: Vec::new(),
-        const_rows: FxHashMap::default(),
-        scopes: Vec::new(),
-        scope_rows: FxHashMap::default(),
-    };
-    let args: FxHashMap<Atom, u32> =
-        call.args.iter().enumerate().rev().map(|(i, &arg)| (arg, row(i))).collect();
+    let py = now.trace.py();
+    let lifted = now.lifted.as_deref();
+    let base = if lifted.is_none() { Some(&before.source) } else { None };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
-    let mut templates = Vec::new();
-    let mut equations = Vec::new();
-    let mut scoped = Vec::new();
-    for eqn in (mark.eqns..row(builder.num_eqns())).map(Eqn::from_u32) {
-        let data = builder.eqn_data(eqn);
-        let mut operands = Vec::new();
-        for atom in builder.eqn_invars(eqn) {
-            operands.push(match atom.kind() {
-                AtomKind::Literal(id) => {
-                    let literal = side.object(py, builder.literal_data(id).object);
-                    if call.finite_float && is_infinite(&literal) {
-                        return Err(OVERFLOW);
-                    }
-                    tables.literals.push(literal.unbind());
-                    Operand::Literal(row(tables.literals.len() - 1))
-                }
-                AtomKind::Var(var) => {
-                    if let Some(&arg) = args.get(&Atom::var(var)) {
-                        Operand::Arg(arg)
-                    } else if let Some(&out) = outs.get(&var) {
-                        Operand::Out(row(out))
-                    } else if let Def::Constvar(id) = builder.var(var).def {
-                        let value = side.constant(py, id).ok_or(OUTER_VALUE)?;
-                        if value.is_instance(jax.any_tracer_type.bind(py)).unwrap_or(true) {
-                            return Err(OUTER_VALUE);
-                        }
-                        let aval = side.aval(py, builder.type_of(var)).unbind();
-                        let next = row(tables.consts.len());
-                        let index = *tables.const_rows.entry(var).or_insert(next);
-                        if index == next {
-                            tables.consts.push((value.unbind(), aval));
-                        }
-                        Operand::Const(index)
-                    } else {
-                        return Err(OUTER_VALUE);
-                    }
-                }
-            });
-        }
-        let mut out_types = Vec::new();
-        for var in data.outvars() {
-            let aval = side.aval(py, builder.type_of(var));
-            if !aval.get_type().is(&jax.shaped_array_type) {
-                return Err(super::encode::REF);
+    let part = {
+        let captured = |_: Var, value: &Bound<'_, PyAny>| {
+            if value.is_instance(jax.any_tracer_type.bind(py)).unwrap_or(true) {
+                return Err(OUTER_VALUE);
             }
-            out_types.push(tables.ty(aval));
-            let next = outs.len();
-            outs.insert(var, next);
+            Ok(Captured::Value(value.clone().unbind()))
+        };
+        let (frame, mark) = &before.frames[0];
+        let reading = Reading { jax, call, base, uses: None };
+        reading.part(frame, *mark, &call.args, captured, &mut outs)?
+    };
+    let mut tangent_outs: FxHashMap<Var, usize> = FxHashMap::default();
+    let mut tangents = None;
+    if let (Some(lifted), Some((frame, mark))) = (lifted, before.frames.get(1)) {
+        if lifted.num_structured_residuals(py) != before.structured_residuals {
+            return Err(STRUCTURED_RESIDUALS);
         }
-        if builder.effect_list(data.effects).iter().any(|effect| effect.input.is_some()) {
-            return Err(INPUT_EFFECT);
+        let uses = borrow_mut(frame).constants_used(before.constants_used);
+        let captured = |var: Var, value: &Bound<'py, PyAny>| {
+            // One that was captured before is as if it were new where it is used once only: else
+            // it may have come and gone in between, which decides its place among the constants.
+            let known = var.as_u32() < mark.vars;
+            if known && uses.iter().filter(|&&other| other == var).count() > 1 {
+                return Err(CAPTURED_TWICE);
+            }
+            if let Some(index) = call.traced.iter().position(|&traced| traced == value.as_ptr()) {
+                return Ok(Captured::Arg(index));
+            }
+            match traced(py, jax, value.as_ptr(), now.trace.as_ptr()) {
+                Some(Traced::Variable(primal)) => {
+                    return outs.get(&primal).copied().map(Captured::Out).ok_or(OUTER_VALUE);
+                }
+                Some(Traced::Literal) => {
+                    let given = call.literals.iter().position(|&given| given == value.as_ptr());
+                    // SAFETY: `traced` found our type, which has jax's slots.
+                    let literal = unsafe { jax.slots.tracer_val.get(value) };
+                    return given
+                        .map(Captured::LiteralArg)
+                        .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind())))
+                        .ok_or(OUTER_VALUE);
+                }
+                _ => {}
+            }
+            if value.is_instance(jax.any_tracer_type.bind(py)).unwrap_or(true) {
+                return Err(OUTER_VALUE);
+            }
+            Ok(Captured::Value(value.clone().unbind()))
+        };
+        let reading = Reading { jax, call, base, uses: Some(&uses) };
+        let part = reading.part(frame, *mark, &call.tangents, captured, &mut tangent_outs)?;
+        tangents = Some(part);
+    }
+    let origin =
+        Origin { jax, trace: &now.trace, lifted, call, outs: &outs, tangent_outs: &tangent_outs };
+    let recipe = Recipe::of(&origin, result, 0)?;
+    let residuals = tangents.iter().flat_map(|part| &part.consts);
+    let literal = |(captured, _): &(Captured, _)| matches!(captured, Captured::Literal(_));
+    if recipe.has_literal() && residuals.clone().any(literal) {
+        // It might be one tracer that is both.
+        return Err(OUTER_VALUE);
+    }
+    let (mut needed, mut needed_tangents) = (SmallVec::new(), SmallVec::new());
+    recipe.outs(&mut needed, &mut needed_tangents);
+    if let Some(part) = &tangents
+        && !part.all_needed(&needed_tangents)
+    {
+        return Err(KEPT_ELSEWHERE);
+    }
+    for (captured, _) in tangents.iter().flat_map(|part| &part.consts) {
+        if let Captured::Out(index) = captured
+            && !needed.contains(index)
+        {
+            needed.push(*index);
         }
-        let primitive = side.object(py, builder.primitive_data(data.primitive).object);
-        let params = side.params_dict(py, data.params);
-        if super::super::trace::has_high_param(jax, &params).map_err(|_| HIGH_TYPE)? {
+    }
+    let number = store::new_fragment();
+    Ok(Recorded { number, part, tangents, recipe, needed, needed_tangents })
+}
+
+/// Reads one program.
+struct Reading<'a, 'py> {
+    jax: &'a Jax,
+    call: &'a Call,
+    /// Whose name scopes are not part of what is recorded.
+    base: Option<&'a SourceRef<'py>>,
+    /// The constants in the order of their use, where that is not the order of the equations: some
+    /// equations were removed.
+    uses: Option<&'a [Var]>,
+}
+
+impl<'py> Reading<'_, 'py> {
+    /// What was appended to `frame` since `mark`, in terms of `args`, and the numbers of its
+    /// outputs. `captured` says what a constant is.
+    #[allow(clippy::too_many_lines)] // one pass over the equations
+    fn part(
+        &self,
+        frame: &Bound<'py, Frame>,
+        mark: Mark,
+        args: &[Atom],
+        captured: impl Fn(Var, &Bound<'py, PyAny>) -> Result<Captured, Reason>,
+        outs: &mut FxHashMap<Var, usize>,
+    ) -> Result<Part, Reason> {
+        let (jax, py) = (self.jax, frame.py());
+        let borrowed = frame.try_borrow().map_err(|_| OUTER_VALUE)?;
+        let Some((builder, side)) = borrowed.recorded() else { return Err(OUTER_VALUE) };
+        if borrowed.is_high() && !mark.is_high {
             return Err(HIGH_TYPE);
         }
-        let none = data.effects == EffectsId::NONE;
-        equations.push(EquationObjects {
-            primitive: primitive.unbind(),
-            params: params.unbind(),
-            effects: (!none).then(|| side.effects(py, jax, data.effects, data.primitive).unbind()),
-            no_effects: side.stands_for_no_effects(data.primitive).map(|o| o.clone_ref(py)),
-            context: side.object(py, builder.context_object(data.context)).unbind(),
-        });
-        scoped.push((operands, out_types, builder.source_data(data.source).name_stack));
+        let mut tables = Tables {
+            py,
+            types: Vec::new(),
+            type_rows: FxHashMap::default(),
+            literals: Vec::new(),
+            consts: Vec::new(),
+            const_rows: FxHashMap::default(),
+            scopes: Vec::new(),
+            scope_rows: FxHashMap::default(),
+        };
+        let num_args = args.len();
+        let args: FxHashMap<Atom, u32> =
+            args.iter().enumerate().rev().map(|(i, &arg)| (arg, row(i))).collect();
+        let mut templates = Vec::new();
+        let mut equations = Vec::new();
+        let mut scoped = Vec::new();
+        let appended = (mark.eqns..row(builder.num_appended())).map(Eqn::from_u32);
+        for eqn in appended.filter(|&eqn| builder.is_live(eqn)) {
+            let data = builder.eqn_data(eqn);
+            let mut operands = Vec::new();
+            for atom in builder.eqn_invars(eqn) {
+                operands.push(match atom.kind() {
+                    AtomKind::Literal(id) => {
+                        let literal = side.object(py, builder.literal_data(id).object);
+                        if self.call.finite_float && is_infinite(&literal) {
+                            return Err(OVERFLOW);
+                        }
+                        tables.literals.push(literal.unbind());
+                        Operand::Literal(row(tables.literals.len() - 1))
+                    }
+                    AtomKind::Var(var) => {
+                        if let Some(&arg) = args.get(&Atom::var(var)) {
+                            Operand::Arg(arg)
+                        } else if let Some(&out) = outs.get(&var) {
+                            Operand::Out(row(out))
+                        } else if let Def::Constvar(id) = builder.var(var).def {
+                            let next = row(tables.consts.len());
+                            let index = *tables.const_rows.entry(var).or_insert(next);
+                            if index == next {
+                                let value = side.constant(py, id).ok_or(OUTER_VALUE)?;
+                                let aval = side.aval(py, builder.type_of(var)).unbind();
+                                tables.consts.push((captured(var, &value)?, aval));
+                            }
+                            Operand::Const(index)
+                        } else {
+                            return Err(OUTER_VALUE);
+                        }
+                    }
+                });
+            }
+            let mut out_types = Vec::new();
+            for var in data.outvars() {
+                let aval = side.aval(py, builder.type_of(var));
+                if !aval.get_type().is(&jax.shaped_array_type) {
+                    return Err(super::encode::REF);
+                }
+                out_types.push(tables.ty(aval));
+                let next = outs.len();
+                outs.insert(var, next);
+            }
+            if builder.effect_list(data.effects).iter().any(|effect| effect.input.is_some()) {
+                return Err(INPUT_EFFECT);
+            }
+            let primitive = side.object(py, builder.primitive_data(data.primitive).object);
+            let params = side.params_dict(py, data.params);
+            if super::super::trace::has_high_param(jax, &params).map_err(|_| HIGH_TYPE)? {
+                return Err(HIGH_TYPE);
+            }
+            let none = data.effects == EffectsId::NONE;
+            let effects =
+                (!none).then(|| side.effects(py, jax, data.effects, data.primitive).unbind());
+            equations.push(EquationObjects {
+                primitive: primitive.unbind(),
+                params: params.unbind(),
+                effects,
+                no_effects: side.stands_for_no_effects(data.primitive).map(|o| o.clone_ref(py)),
+                context: side.object(py, builder.context_object(data.context)).unbind(),
+            });
+            scoped.push((operands, out_types, builder.source_data(data.source).name_stack));
+        }
+        // Name stacks are Python objects with Python arithmetic: read once the frame is free again.
+        let stacks: Vec<_> =
+            scoped.iter().map(|(_, _, stack)| stack.map(|id| side.source_object(py, id))).collect();
+        drop(borrowed);
+        let places = tables.order_consts(self.uses);
+        for ((mut operands, out_types, _), stack) in scoped.into_iter().zip(stacks) {
+            for operand in &mut operands {
+                if let Operand::Const(index) = operand {
+                    *index = places[*index as usize];
+                }
+            }
+            let scope = tables.scope(jax, self.base, stack)?;
+            templates.push(Template::new(operands.into(), out_types.into(), scope));
+        }
+        let Tables { types, literals, consts, scopes, .. } = tables;
+        let fragment =
+            Fragment::new(templates, row(num_args), row(literals.len()), row(consts.len()))
+                .map_err(|_| OUTER_VALUE)?;
+        let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
+        Ok(Part { fragment, equations, types, literals, consts, scopes, out_rows })
     }
-    // Name stacks are Python objects with Python arithmetic: read once the frame is free again.
-    let stacks: Vec<_> =
-        scoped.iter().map(|(_, _, stack)| stack.map(|id| side.source_object(py, id))).collect();
-    drop(borrowed);
-    for ((operands, out_types, _), stack) in scoped.into_iter().zip(stacks) {
-        let scope = tables.scope(jax, base, stack)?;
-        templates.push(Template::new(operands.into(), out_types.into(), scope));
-    }
-    let recipe = Recipe::of(&Origin { jax, trace, call, outs: &outs }, result, 0)?;
-    let Tables { types, literals, consts, scopes, .. } = tables;
-    let fragment =
-        Fragment::new(templates, row(call.traced.len()), row(literals.len()), row(consts.len()))
-            .map_err(|_| OUTER_VALUE)?;
-    let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
-    Ok(Recorded { number, fragment, equations, types, literals, consts, scopes, recipe, out_rows })
 }
 
 impl<'py> Tables<'py> {
@@ -205,11 +376,33 @@ impl<'py> Tables<'py> {
         index
     }
 
-    /// The row of what a name stack adds to the caller's.
+    /// Puts the constants in the order of their first use; the new place of each.
+    fn order_consts(&mut self, uses: Option<&[Var]>) -> Vec<u32> {
+        let rows = self.consts.len();
+        let Some(uses) = uses else { return (0..row(rows)).collect() };
+        let mut vars: Vec<(usize, u32)> = self
+            .const_rows
+            .iter()
+            .map(|(var, &index)| {
+                (uses.iter().position(|used| used == var).unwrap_or(usize::MAX), index)
+            })
+            .collect();
+        vars.sort_unstable();
+        let mut places = vec![0; rows];
+        let mut old: Vec<Option<_>> =
+            std::mem::take(&mut self.consts).into_iter().map(Some).collect();
+        for (_, index) in vars {
+            places[index as usize] = row(self.consts.len());
+            self.consts.extend(old[index as usize].take());
+        }
+        places
+    }
+
+    /// The row of what a name stack adds to the caller's; of the whole stack where there is none.
     fn scope(
         &mut self,
         jax: &Jax,
-        base: &SourceRef<'py>,
+        base: Option<&SourceRef<'py>>,
         stack: Option<Bound<'py, PyAny>>,
     ) -> Result<u32, Reason> {
         let py = self.py;
@@ -217,9 +410,14 @@ impl<'py> Tables<'py> {
         if let Some(&known) = self.scope_rows.get(&(stack.as_ptr() as usize)) {
             return Ok(known);
         }
-        let below = below(&base.name_stack, &stack).map_err(|_| OTHER_SCOPE)?.ok_or(OTHER_SCOPE)?;
-        let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
-        let scope = (!empty).then(|| below.unbind());
+        let scope = if let Some(base) = base {
+            let below = below(&base.name_stack, &stack).map_err(|_| OTHER_SCOPE)?;
+            let below = below.ok_or(OTHER_SCOPE)?;
+            let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
+            (!empty).then(|| below.unbind())
+        } else {
+            Some(stack.clone().unbind())
+        };
         let index = row(self.scopes.len());
         self.scopes.push(scope);
         self.scope_rows.insert(stack.as_ptr() as usize, index);
@@ -249,14 +447,55 @@ fn below<'py>(
 impl Recorded {
     /// Whether a second recording has to show that its objects are the same at every call.
     pub fn needs_confirmation(&self, py: Python<'_>) -> bool {
-        !self.consts.is_empty()
+        self.parts().any(|part| part.needs_confirmation(py))
+    }
+
+    /// Whether another recording of the same call says the same.
+    pub fn agrees(&self, py: Python<'_>, jax: &Jax, other: &Self) -> bool {
+        self.tangents.is_some() == other.tangents.is_some()
+            && self.parts().zip(other.parts()).all(|(a, b)| a.agrees(py, jax, b))
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        std::iter::once(&self.part).chain(&self.tangents)
+    }
+
+    /// Roughly the bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.parts().map(Part::memory_bytes).sum::<usize>()
+    }
+}
+
+impl Part {
+    /// Whether each equation has an effect, or is needed for one of the outputs. One that is not
+    /// lives on only while somebody else keeps its result.
+    fn all_needed(&self, outputs: &[usize]) -> bool {
+        let templates = self.fragment.templates();
+        let mut needed: FxHashSet<usize> = outputs.iter().copied().collect();
+        let mut first = self.out_rows.len();
+        for (template, equation) in templates.iter().zip(&self.equations).rev() {
+            let outs = first - template.out_types().len()..first;
+            first = outs.start;
+            if equation.effects.is_none() && !outs.clone().any(|out| needed.contains(&out)) {
+                return false;
+            }
+            for operand in template.operands() {
+                if let Operand::Out(out) = operand {
+                    needed.insert(*out as usize);
+                }
+            }
+        }
+        true
+    }
+
+    fn needs_confirmation(&self, py: Python<'_>) -> bool {
+        self.consts.iter().any(|(captured, _)| matches!(captured, Captured::Value(_)))
             || self.equations.iter().any(|equation| {
                 equation.params.bind(py).values().iter().any(|v| typed_hash(&v).is_none())
             })
     }
 
-    /// Whether another recording of the same call says the same.
-    pub fn agrees(&self, py: Python<'_>, jax: &Jax, other: &Self) -> bool {
+    fn agrees(&self, py: Python<'_>, jax: &Jax, other: &Self) -> bool {
         let same = |a: &Py<PyAny>, b: &Py<PyAny>| a.is(b);
         self.fragment == other.fragment
             && self.types.iter().zip(&other.types).all(|(a, b)| same(a, b))
@@ -265,7 +504,16 @@ impl Recorded {
                 .iter()
                 .zip(&other.literals)
                 .all(|(a, b)| same_literal(a.bind(py), b.bind(py)).unwrap_or(false))
-            && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| same(a, b))
+            && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| match (a, b) {
+                (Captured::Value(a), Captured::Value(b)) => same(a, b),
+                (Captured::Arg(a), Captured::Arg(b))
+                | (Captured::Out(a), Captured::Out(b))
+                | (Captured::LiteralArg(a), Captured::LiteralArg(b)) => a == b,
+                (Captured::Literal(a), Captured::Literal(b)) => {
+                    same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+                }
+                _ => false,
+            })
             && self.equations.iter().zip(&other.equations).all(|(a, b)| {
                 same(&a.primitive, &b.primitive)
                     && same(&a.context, &b.context)
@@ -273,15 +521,13 @@ impl Recorded {
             })
     }
 
-    /// The row of the type of an output, counted over all equations.
-    pub fn out_type(&self, index: usize) -> u32 {
-        self.out_rows[index]
+    /// The type of an output, counted over all equations.
+    pub fn out_type(&self, index: usize) -> &Py<PyAny> {
+        &self.types[self.out_rows[index] as usize]
     }
 
-    /// Roughly the bytes that it takes.
-    pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.fragment.memory_bytes()
+    fn memory_bytes(&self) -> usize {
+        self.fragment.memory_bytes()
             + self.equations.len() * size_of::<EquationObjects>()
             + (self.types.len() + self.literals.len() + 2 * self.consts.len()) * size_of::<usize>()
     }

@@ -1,5 +1,7 @@
-//! Appending a fragment, and making the result of its call.
+//! Appending what a call appends, and making its result.
 
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
@@ -11,11 +13,15 @@ use super::super::frame::Frame;
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::source::SourceRef;
-use super::super::tracer::new_tracer;
+use super::super::tracer::{new_literal_tracer, new_tracer};
 use super::encode::Call;
+use super::lifted::Lifted;
 use super::now::Now;
-use super::record::Recorded;
-use super::result::Recipe;
+use super::record::{Captured, Part, Recorded};
+use super::result::{Made, Recipe};
+
+/// Outputs with their tracers.
+type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
 
 /// Does again what was recorded; the result of the call.
 ///
@@ -27,9 +33,9 @@ pub fn replay<'py>(
     call: &Call,
     recorded: &Recorded,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (trace, frame) = (&now.trace, &now.frame);
+    let (trace, part) = (&now.trace, &recorded.part);
     let py = trace.py();
-    if recorded.equations.is_empty() && recorded.consts.is_empty() {
+    if part.equations.is_empty() && part.consts.is_empty() && recorded.tangents.is_none() {
         match &recorded.recipe {
             Recipe::Object(object) => return Ok(object.bind(py).clone()),
             // SAFETY: an argument, alive during the call.
@@ -40,74 +46,163 @@ pub fn replay<'py>(
         }
     }
     let base = now.source(jax)?;
-    let mut below: SmallVec<[SourceRef<'py>; 2]> = SmallVec::new();
-    for scope in recorded.scopes.iter().flatten() {
-        below.push(SourceRef {
-            traceback: base.traceback.clone(),
-            name_stack: base.name_stack.add(scope.bind(py))?,
-        });
-    }
+    let lifted = now.lifted.as_deref();
+    let sources = sources(part, &base, lifted.is_some())?;
     let (outs, source) = {
-        let mut frame = borrow_mut(frame);
-        let frame = &mut *frame;
-        if !frame.imports(recorded.number) {
-            import(py, jax, frame, recorded)?;
-        }
+        let mut frame = borrow_mut(&now.frame);
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
-        for (value, aval) in &recorded.consts {
-            consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
+        for (captured, aval) in &part.consts {
+            if let Captured::Value(value) = captured {
+                consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
+            }
         }
-        let mut below = below.iter();
-        let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
-        for scope in &recorded.scopes {
-            let source = if scope.is_some() { below.next() } else { None };
-            sources.push(frame.source(source.unwrap_or(&base))?);
-        }
-        let outs =
-            frame.replay(recorded.number, &recorded.fragment, &call.args, &consts, &sources)?;
-        let source = match sources.first() {
-            Some(&source) => source,
-            None => frame.source(&base)?,
-        };
-        (outs, source)
+        append(py, jax, &mut frame, recorded.number, part, &call.args, &consts, &base, &sources)?
     };
-    result(jax, trace, call, recorded, &outs, source, &base)
-}
-
-fn result<'py>(
-    jax: &Jax,
-    trace: &Bound<'py, PyAny>,
-    call: &Call,
-    recorded: &Recorded,
-    outs: &[Var],
-    source: SourceId,
-    base: &SourceRef<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = trace.py();
     let tracer = |index: usize| {
-        let ty = recorded.out_type(index);
-        let aval = recorded.types[ty as usize].bind(py).clone();
+        let aval = part.out_type(index).bind(py).clone();
         new_tracer(jax, trace, outs[index], aval, source, false)
     };
     if let Recipe::Out(index) = recorded.recipe {
         return tracer(index);
     }
-    let mut needed = SmallVec::new();
-    recorded.recipe.outs(&mut needed);
-    let tracers: SmallVec<[(usize, Bound<'py, PyAny>); 4]> =
-        needed.into_iter().map(|index| Ok((index, tracer(index)?))).collect::<PyResult<_>>()?;
-    recorded.recipe.make(jax, trace, call, &tracers, &|| base.to_object(jax))
+    let outs: Tracers<'py> = recorded
+        .needed
+        .iter()
+        .map(|&index| Ok((index, tracer(index)?)))
+        .collect::<PyResult<_>>()?;
+    let tangents = match (&recorded.tangents, lifted) {
+        (Some(part), Some(lifted)) => {
+            let borrowed = |object: Option<&*mut ffi::PyObject>| {
+                // SAFETY: an argument of the call under way.
+                object.map(|&object| unsafe { Bound::from_borrowed_ptr(py, object) })
+            };
+            let residual = |captured: &Captured, aval: &Py<PyAny>| -> PyResult<_> {
+                let found = match captured {
+                    Captured::Value(value) => Some(value.bind(py).clone()),
+                    Captured::Arg(index) => borrowed(call.traced.get(*index)),
+                    Captured::LiteralArg(index) => borrowed(call.literals.get(*index)),
+                    Captured::Out(index) => {
+                        outs.iter().find(|(out, _)| out == index).map(|(_, out)| out.clone())
+                    }
+                    Captured::Literal(literal) => {
+                        let (literal, aval) = (literal.bind(py).clone(), aval.bind(py).clone());
+                        let source = base.to_object(jax)?;
+                        Some(new_literal_tracer(jax, trace, literal, aval, source)?)
+                    }
+                };
+                found.ok_or_else(|| PyRuntimeError::new_err("a residual without a value"))
+            };
+            let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
+                .consts
+                .iter()
+                .map(|(captured, aval)| residual(captured, aval))
+                .collect::<PyResult<_>>()?;
+            append_tangents(py, jax, lifted, call, recorded, part, &base, &residuals)?
+        }
+        _ => Tracers::new(),
+    };
+    recorded.recipe.make(&Made {
+        jax,
+        trace,
+        lifted,
+        call,
+        outs: &outs,
+        tangents: &tangents,
+        source: &base,
+    })
 }
 
-/// The rows of a fragment in a frame, made at its first use there.
-fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, recorded: &Recorded) -> PyResult<()> {
+/// The sources of a part's name scopes that are not the caller's own.
+fn sources<'py>(
+    part: &Part,
+    base: &SourceRef<'py>,
+    whole: bool,
+) -> PyResult<SmallVec<[SourceRef<'py>; 2]>> {
+    let py = base.name_stack.py();
+    let scopes = part.scopes.iter().flatten().map(|scope| {
+        let name_stack =
+            if whole { scope.bind(py).clone() } else { base.name_stack.add(scope.bind(py))? };
+        Ok(SourceRef { traceback: base.traceback.clone(), name_stack })
+    });
+    scopes.collect()
+}
+
+/// Appends a part to its program: its outputs, and the source of what comes of the call.
+#[allow(clippy::too_many_arguments)] // a call's share in one program
+fn append(
+    py: Python<'_>,
+    jax: &Jax,
+    frame: &mut Frame,
+    number: u64,
+    part: &Part,
+    args: &[Atom],
+    consts: &[Atom],
+    base: &SourceRef<'_>,
+    sources: &[SourceRef<'_>],
+) -> PyResult<(SmallVec<[Var; 8]>, SourceId)> {
+    if !frame.imports(number) {
+        import(py, jax, frame, number, part)?;
+    }
+    let mut below = sources.iter();
+    let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
+    for scope in &part.scopes {
+        let source = if scope.is_some() { below.next() } else { None };
+        sources.push(frame.source(source.unwrap_or(base))?);
+    }
+    let outs = frame.replay(number, &part.fragment, args, consts, &sources)?;
+    let source = match sources.first() {
+        Some(&source) => source,
+        None => frame.source(base)?,
+    };
+    Ok((outs, source))
+}
+
+/// Appends the tangents' part; tracers of the outputs that are needed.
+#[allow(clippy::too_many_arguments)] // a call's share in one program
+fn append_tangents<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    lifted: &Lifted,
+    call: &Call,
+    recorded: &Recorded,
+    part: &Part,
+    base: &SourceRef<'py>,
+    residuals: &[Bound<'py, PyAny>],
+) -> PyResult<Tracers<'py>> {
+    let sources = sources(part, base, true)?;
+    let (outs, source) = {
+        let mut frame = borrow_mut(lifted.tangent_frame.bind(py));
+        let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
+        for ((_, aval), value) in part.consts.iter().zip(residuals) {
+            consts.push(Atom::var(frame.const_var(jax, value, aval.bind(py))?));
+        }
+        let number = recorded.number;
+        let (outs, source) =
+            append(py, jax, &mut frame, number, part, &call.tangents, &consts, base, &sources)?;
+        let (builder, _) = frame.recording()?;
+        for &index in &recorded.needed_tangents {
+            builder.retain(outs[index]);
+        }
+        (outs, source)
+    };
+    // SAFETY: jax's trace holds it.
+    let trace = unsafe { Bound::from_borrowed_ptr(py, lifted.tangent_trace) };
+    let tracer = |&index: &usize| {
+        let aval = part.out_type(index).bind(py).clone();
+        Ok((index, new_tracer(jax, &trace, outs[index], aval, source, true)?))
+    };
+    recorded.needed_tangents.iter().map(tracer).collect()
+}
+
+/// The rows of a part in a frame, made at its first use there.
+fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, number: u64, part: &Part) -> PyResult<()> {
     let mut imports = Imports::default();
     let (builder, side) = frame.recording()?;
-    let mut types = Vec::with_capacity(recorded.types.len());
-    for aval in &recorded.types {
+    let mut types = Vec::with_capacity(part.types.len());
+    for aval in &part.types {
         types.push(side.ty(jax, builder, aval.bind(py))?);
     }
-    for (equation, template) in recorded.equations.iter().zip(recorded.fragment.templates()) {
+    for (equation, template) in part.equations.iter().zip(part.fragment.templates()) {
         let primitive = side.primitive(builder, equation.primitive.bind(py))?;
         let params = side.deferred_params_id(builder, equation.params.bind(py));
         let effects = match &equation.effects {
@@ -124,9 +219,9 @@ fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, recorded: &Recorded) -> 
         let shape = builder.shape(primitive, params, &out_types, effects, context);
         imports.equations.push(shape.map_err(build_error)?);
     }
-    for literal in &recorded.literals {
+    for literal in &part.literals {
         imports.literals.push(side.literal(jax, builder, literal.bind(py))?);
     }
-    frame.keep_imports(recorded.number, imports);
+    frame.keep_imports(number, imports);
     Ok(())
 }

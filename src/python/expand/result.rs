@@ -1,5 +1,6 @@
 //! What a call returned, as a recipe: traced values by where they come from, all else as it was.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
@@ -10,8 +11,10 @@ use crate::ir::{Atom, Var};
 
 use super::super::jax::Jax;
 use super::super::params::typed_hash;
+use super::super::source::SourceRef;
 use super::super::tracer::{Traced as Tracer, new_literal_tracer, traced};
 use super::encode::{Call, Reason};
+use super::lifted::Lifted;
 
 pub const UNKNOWN_RESULT: Reason = "result of an unknown class";
 pub const OUTER_VALUE: Reason = "value of the enclosing trace";
@@ -24,6 +27,10 @@ pub enum Recipe {
     Arg(usize),
     /// The output of an equation, counted over all of the fragment; one tracer each.
     Out(usize),
+    /// As `Out`, of the tangents' fragment.
+    Tangent(usize),
+    /// A tracer of the differentiation: its primal and its tangent.
+    Lifted(Box<[Recipe; 2]>),
     /// The argument that is a tracer of a literal.
     LiteralArg(usize),
     /// A new tracer of a literal: the literal and its aval.
@@ -41,8 +48,22 @@ pub enum Recipe {
 pub struct Origin<'a, 'py> {
     pub jax: &'a Jax,
     pub trace: &'a Bound<'py, PyAny>,
+    pub lifted: Option<&'a Lifted>,
     pub call: &'a Call,
     pub outs: &'a FxHashMap<Var, usize>,
+    pub tangent_outs: &'a FxHashMap<Var, usize>,
+}
+
+/// What the results of a call are made of.
+pub struct Made<'a, 'py> {
+    pub jax: &'a Jax,
+    pub trace: &'a Bound<'py, PyAny>,
+    pub lifted: Option<&'a Lifted>,
+    pub call: &'a Call,
+    /// The tracers of the outputs that are needed.
+    pub outs: &'a [(usize, Bound<'py, PyAny>)],
+    pub tangents: &'a [(usize, Bound<'py, PyAny>)],
+    pub source: &'a SourceRef<'py>,
 }
 
 impl Recipe {
@@ -65,6 +86,11 @@ impl Recipe {
             Some(Tracer::Literal) => return Self::of_literal(from, result),
             Some(Tracer::Foreign) => return Err(super::encode::FOREIGN_TRACER),
             None => {}
+        }
+        if let Some(lifted) = from.lifted
+            && let Some(parts) = lifted.parts(from.jax, result.as_ptr())
+        {
+            return Self::of_lifted(from, lifted, result, parts);
         }
         let of_all = |items: &mut dyn Iterator<Item = Bound<'_, PyAny>>| {
             items.map(|item| Self::of(from, &item, depth + 1)).collect::<Result<Vec<_>, _>>()
@@ -91,7 +117,8 @@ impl Recipe {
             }
             return Err(UNKNOWN_RESULT);
         }
-        if typed_hash(result).is_some() || result.is(py.NotImplemented()) {
+        let zero = class.is(&from.jax.zero_type);
+        if zero || typed_hash(result).is_some() || result.is(py.NotImplemented()) {
             return Ok(Self::Object(result.clone().unbind()));
         }
         Err(UNKNOWN_RESULT)
@@ -113,6 +140,34 @@ impl Recipe {
         from.outs.get(&var).copied().map(Self::Out).ok_or(OUTER_VALUE)
     }
 
+    fn of_lifted(
+        from: &Origin<'_, '_>,
+        lifted: &Lifted,
+        result: &Bound<'_, PyAny>,
+        [primal, tangent]: [*mut ffi::PyObject; 2],
+    ) -> Result<Self, Reason> {
+        let (py, call) = (result.py(), from.call);
+        let given = |object| call.traced.iter().position(|&arg| arg == object);
+        if let Some(index) = given(result.as_ptr()) {
+            return Ok(Self::Arg(index));
+        }
+        let Some(Tracer::Variable(var)) = traced(py, from.jax, primal, from.trace.as_ptr()) else {
+            return Err(OUTER_VALUE);
+        };
+        // SAFETY: the result holds it.
+        let primal = unsafe { Bound::from_borrowed_ptr(py, primal) };
+        let primal = Self::of_variable(from, &primal, var)?;
+        let tangent = match given(tangent) {
+            Some(index) => Self::Arg(index),
+            None => lifted
+                .tangent_variable(py, from.jax, tangent)
+                .and_then(|var| from.tangent_outs.get(&var).copied())
+                .map(Self::Tangent)
+                .ok_or(super::encode::TANGENT)?,
+        };
+        Ok(Self::Lifted(Box::new([primal, tangent])))
+    }
+
     fn of_literal(from: &Origin<'_, '_>, result: &Bound<'_, PyAny>) -> Result<Self, Reason> {
         let given = from.call.literals.iter().position(|&given| given == result.as_ptr());
         if let Some(index) = given {
@@ -127,61 +182,81 @@ impl Recipe {
         }
     }
 
-    /// Marks the outputs that the result needs tracers of.
-    pub fn outs(&self, needed: &mut SmallVec<[usize; 4]>) {
+    /// Whether the result has a new tracer of a literal.
+    pub fn has_literal(&self) -> bool {
+        match self {
+            Self::Literal(..) => true,
+            Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
+                items.iter().any(Self::has_literal)
+            }
+            Self::Dict(items) => items.iter().any(|(_, item)| item.has_literal()),
+            _ => false,
+        }
+    }
+
+    /// Marks the outputs that the result needs tracers of, and those of the tangents' fragment.
+    pub fn outs(&self, needed: &mut SmallVec<[usize; 4]>, tangents: &mut SmallVec<[usize; 4]>) {
         match self {
             Self::Out(index) if !needed.contains(index) => needed.push(*index),
+            Self::Tangent(index) if !tangents.contains(index) => tangents.push(*index),
+            Self::Lifted(parts) => {
+                for part in &**parts {
+                    part.outs(needed, tangents);
+                }
+            }
             Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
                 for item in items {
-                    item.outs(needed);
+                    item.outs(needed, tangents);
                 }
             }
             Self::Dict(items) => {
                 for (_, item) in items {
-                    item.outs(needed);
+                    item.outs(needed, tangents);
                 }
             }
             _ => {}
         }
     }
 
-    /// Makes the result. `outs` has the tracers of the outputs that it needs.
+    /// Makes the result.
     ///
     /// # Errors
     /// Out of memory.
-    pub fn make<'py>(
-        &self,
-        jax: &Jax,
-        trace: &Bound<'py, PyAny>,
-        call: &Call,
-        outs: &[(usize, Bound<'py, PyAny>)],
-        source_info: &dyn Fn() -> PyResult<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = trace.py();
+    pub fn make<'py>(&self, from: &Made<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        let py = from.trace.py();
         let all = |items: &[Self]| -> PyResult<Vec<_>> {
-            items.iter().map(|item| item.make(jax, trace, call, outs, source_info)).collect()
+            items.iter().map(|item| item.make(from)).collect()
+        };
+        let tracer = |outs: &[(usize, Bound<'py, PyAny>)], index: usize| {
+            let found = outs.iter().find(|(out, _)| *out == index);
+            found
+                .map(|(_, tracer)| tracer.clone())
+                .ok_or_else(|| PyRuntimeError::new_err("a result without a tracer"))
         };
         match self {
             Self::Arg(index) => {
                 // SAFETY: an argument of the call under way.
-                Ok(unsafe { Bound::from_borrowed_ptr(py, call.traced[*index]) })
+                Ok(unsafe { Bound::from_borrowed_ptr(py, from.call.traced[*index]) })
             }
             Self::LiteralArg(index) => {
                 // SAFETY: as above.
-                Ok(unsafe { Bound::from_borrowed_ptr(py, call.literals[*index]) })
+                Ok(unsafe { Bound::from_borrowed_ptr(py, from.call.literals[*index]) })
             }
-            Self::Out(index) => {
-                let found = outs.iter().find(|(out, _)| out == index);
-                found.map(|(_, tracer)| tracer.clone()).ok_or_else(|| {
-                    pyo3::exceptions::PyRuntimeError::new_err("a result without a tracer")
-                })
+            Self::Out(index) => tracer(from.outs, *index),
+            Self::Tangent(index) => tracer(from.tangents, *index),
+            Self::Lifted(parts) => {
+                let [primal, tangent] = &**parts;
+                let lifted = from
+                    .lifted
+                    .ok_or_else(|| PyRuntimeError::new_err("a result under no differentiation"))?;
+                lifted.new_tracer(from.jax, primal.make(from)?, tangent.make(from)?)
             }
             Self::Literal(literal, aval) => new_literal_tracer(
-                jax,
-                trace,
+                from.jax,
+                from.trace,
                 literal.bind(py).clone(),
                 aval.bind(py).clone(),
-                source_info()?,
+                from.source.to_object(from.jax)?,
             ),
             Self::Object(object) => Ok(object.bind(py).clone()),
             Self::Tuple(items) => Ok(PyTuple::new(py, all(items)?)?.into_any()),
@@ -189,7 +264,7 @@ impl Recipe {
             Self::Dict(items) => {
                 let dict = PyDict::new(py);
                 for (key, item) in items {
-                    dict.set_item(key, item.make(jax, trace, call, outs, source_info)?)?;
+                    dict.set_item(key, item.make(from)?)?;
                 }
                 Ok(dict.into_any())
             }

@@ -7,9 +7,8 @@ use pyo3::prelude::*;
 
 use crate::expand::CallableId;
 
-use super::super::graph::borrow_mut;
 use super::super::hook;
-use super::super::jax::jax;
+use super::super::jax::{Jax, jax};
 use super::super::warn;
 use super::encode::{Call, Reason, encode};
 use super::now::Now;
@@ -88,12 +87,27 @@ fn replay_or_run<'py>(
         configuration => configuration,
     };
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
-    let encoded =
-        configuration.and_then(|_| encode(py, jax, now.trace.as_ptr(), args, kwnames, &mut call));
+    let encoded = configuration.and_then(|_| encode(py, jax, &now, args, kwnames, &mut call));
     if let Err(reason) = encoded {
         store::count_bypass(site.id, reason);
         return proceed();
     }
+    replay_or_learn(py, jax, site, &now, &call, proceed, captures)
+}
+
+/// Replays what is known of a call whose arguments are in words, else runs it and learns.
+///
+/// # Errors
+/// Whatever the callable raises.
+pub fn replay_or_learn<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    site: &Site,
+    now: &Now<'py>,
+    call: &Call,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    captures: impl FnOnce() -> PyResult<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
     let generation = if site.forgets { Some(switch::jit_generation(py, jax)?) } else { None };
     let known = store::find(py, site.id, &call.signature);
     let known = known.as_ref().map(Bound::get);
@@ -101,7 +115,7 @@ fn replay_or_run<'py>(
         Some(entry) => match &entry.known {
             Known::Replay(recorded) if entry.is_current(generation) => {
                 site.hits.add_one();
-                return replay(jax, &now, &call, recorded);
+                return replay(jax, now, call, recorded);
             }
             Known::Bypass(reason) => {
                 store::count_bypass(site.id, reason);
@@ -118,14 +132,14 @@ fn replay_or_run<'py>(
         .iter()
         .map(|&pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind())
         .collect();
-    let before = Before { source: now.source(jax)?, mark: borrow_mut(&now.frame).mark() };
+    let before = Before::now(jax, now)?;
     let warnings = warn::count();
     let recording = warn::Recording::begin(py, jax)?;
     let result = proceed();
     drop(recording);
     let result = result?;
     let learnt = if warn::count() == warnings {
-        record(jax, &now, &before, &call, &result)
+        record(jax, now, &before, call, &result)
     } else {
         Err(WARNED)
     };
