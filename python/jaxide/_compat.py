@@ -505,7 +505,7 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
     The step transposes an equation as jax does, and returns what its rule logs (jax 0.12 on). The
     context runs a loop with the name stack that jax gives it.
     """
-    ad, core = _module("jax._src.interpreters.ad"), _module("jax._src.core")
+    ad = _module("jax._src.interpreters.ad")
     transform_name_stack = _function("source_info_util:transform_name_stack", "name")
     name_stack_context = _function("interpreters.ad:_name_stack_ctx", "src_info")
     rule_of = _function("interpreters.ad:get_primitive_transpose", "p")
@@ -521,7 +521,7 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
                 return ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
             rule = rule_of(primitive)
             primals = list(map(undefined, operands))
-            if isinstance(primitive, core.Primitive) and getattr(primitive, "call_primitive", False):
+            if getattr(primitive, "call_primitive", False):
                 params = dict(eqn.params)
                 call_jaxpr = params.pop("call_jaxpr")
                 out = rule(params, call_jaxpr, primals, cts, [v.aval for v in eqn.outvars])
