@@ -90,6 +90,11 @@ impl Lifted {
         self.structured_residuals.as_ref().map_or(0, |residuals| residuals.bind(py).len())
     }
 
+    /// The list of them.
+    pub fn structured_residuals<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyList>> {
+        self.structured_residuals.as_ref().map(|residuals| residuals.bind(py).clone())
+    }
+
     /// The parts of a tracer of this differentiation, borrowed.
     pub fn parts(&self, jax: &Jax, tracer: *mut ffi::PyObject) -> Option<[*mut ffi::PyObject; 2]> {
         if !is_exactly(tracer, jax.linearize_tracer_type.as_ptr().cast()) {

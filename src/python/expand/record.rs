@@ -52,6 +52,8 @@ pub struct Recorded {
     pub needed: SmallVec<[usize; 4]>,
     /// Likewise of the tangents' program.
     pub needed_tangents: SmallVec<[usize; 4]>,
+    /// What rules pass by, one each, from jax 0.11 on.
+    pub structured_residuals: Vec<Recipe>,
 }
 
 /// A fragment with its Python objects.
@@ -168,10 +170,7 @@ pub fn record<'py>(
     };
     let mut tangent_outs: FxHashMap<Var, usize> = FxHashMap::default();
     let mut tangents = None;
-    if let (Some(lifted), Some((frame, mark))) = (lifted, before.frames.get(1)) {
-        if lifted.num_structured_residuals(py) != before.structured_residuals {
-            return Err(STRUCTURED_RESIDUALS);
-        }
+    if let Some((frame, mark)) = before.frames.get(1) {
         let uses = borrow_mut(frame).constants_used(before.constants_used);
         let captured = |var: Var, value: &Bound<'py, PyAny>| {
             // One that was captured before is as if it were new where it is used once only: else
@@ -205,11 +204,23 @@ pub fn record<'py>(
         };
         let reading = Reading { jax, call, base, uses: Some(&uses) };
         let part = reading.part(frame, *mark, &call.tangents, captured, &mut tangent_outs)?;
-        tangents = Some(part);
+        tangents = (!part.equations.is_empty()).then_some(part);
     }
     let origin =
         Origin { jax, trace: &now.trace, lifted, call, outs: &outs, tangent_outs: &tangent_outs };
     let recipe = Recipe::of(&origin, result, 0)?;
+    let structured_residuals = match lifted.and_then(|lifted| lifted.structured_residuals(py)) {
+        Some(list) => list
+            .get_slice(before.structured_residuals, list.len())
+            .iter()
+            .map(|item| {
+                let recipe = Recipe::of(&origin, &item, 0)?;
+                // Most rules have none to pass: an empty tree.
+                if recipe.is_traced() { Err(STRUCTURED_RESIDUALS) } else { Ok(recipe) }
+            })
+            .collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
     let residuals = tangents.iter().flat_map(|part| &part.consts);
     let literal = |(captured, _): &(Captured, _)| matches!(captured, Captured::Literal(_));
     if recipe.has_literal() && residuals.clone().any(literal) {
@@ -231,7 +242,7 @@ pub fn record<'py>(
         }
     }
     let number = store::new_fragment();
-    Ok(Recorded { number, part, tangents, recipe, needed, needed_tangents })
+    Ok(Recorded { number, part, tangents, recipe, needed, needed_tangents, structured_residuals })
 }
 
 /// Reads one program.

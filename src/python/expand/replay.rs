@@ -35,7 +35,8 @@ pub fn replay<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (trace, part) = (&now.trace, &recorded.part);
     let py = trace.py();
-    if part.equations.is_empty() && part.consts.is_empty() && recorded.tangents.is_none() {
+    let plain = recorded.tangents.is_none() && recorded.structured_residuals.is_empty();
+    if plain && part.equations.is_empty() && part.consts.is_empty() {
         match &recorded.recipe {
             Recipe::Object(object) => return Ok(object.bind(py).clone()),
             // SAFETY: an argument, alive during the call.
@@ -62,7 +63,7 @@ pub fn replay<'py>(
         let aval = part.out_type(index).bind(py).clone();
         new_tracer(jax, trace, outs[index], aval, source, false)
     };
-    if let Recipe::Out(index) = recorded.recipe {
+    if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
     let outs: Tracers<'py> = recorded
@@ -101,15 +102,13 @@ pub fn replay<'py>(
         }
         _ => Tracers::new(),
     };
-    recorded.recipe.make(&Made {
-        jax,
-        trace,
-        lifted,
-        call,
-        outs: &outs,
-        tangents: &tangents,
-        source: &base,
-    })
+    let made = Made { jax, trace, lifted, call, outs: &outs, tangents: &tangents, source: &base };
+    if let Some(list) = lifted.and_then(|lifted| lifted.structured_residuals(py)) {
+        for residual in &recorded.structured_residuals {
+            list.append(residual.make(&made)?)?;
+        }
+    }
+    recorded.recipe.make(&made)
 }
 
 /// The sources of a part's name scopes that are not the caller's own.

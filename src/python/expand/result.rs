@@ -182,16 +182,29 @@ impl Recipe {
         }
     }
 
+    fn any(&self, of: &impl Fn(&Self) -> bool) -> bool {
+        of(self)
+            || match self {
+                Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
+                    items.iter().any(|item| item.any(of))
+                }
+                Self::Dict(items) => items.iter().any(|(_, item)| item.any(of)),
+                Self::Lifted(parts) => parts.iter().any(|part| part.any(of)),
+                _ => false,
+            }
+    }
+
     /// Whether the result has a new tracer of a literal.
     pub fn has_literal(&self) -> bool {
-        match self {
-            Self::Literal(..) => true,
-            Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
-                items.iter().any(Self::has_literal)
-            }
-            Self::Dict(items) => items.iter().any(|(_, item)| item.has_literal()),
-            _ => false,
-        }
+        self.any(&|recipe| matches!(recipe, Self::Literal(..)))
+    }
+
+    /// Whether the result has a tracer at all.
+    pub fn is_traced(&self) -> bool {
+        let container = |recipe: &Self| {
+            matches!(recipe, Self::Tuple(_) | Self::List(_) | Self::Named(..) | Self::Dict(_))
+        };
+        self.any(&|recipe| !container(recipe) && !matches!(recipe, Self::Object(_)))
     }
 
     /// Marks the outputs that the result needs tracers of, and those of the tangents' fragment.
