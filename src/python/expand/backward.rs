@@ -120,18 +120,19 @@ impl Pass {
         }
         let mut env = FxHashMap::default();
         let mut linear: FxHashSet<usize> = FxHashSet::default();
-        let vars = [("constvars", consts), ("invars", primals_in)];
-        for (name, values) in vars {
-            for (var, value) in jaxpr.getattr(name)?.try_iter()?.zip(values.try_iter()?) {
-                let (var, value) = (var?, value?);
-                if value.is_instance(jax.grad_accum_type.bind(py))? {
-                    linear.insert(address(&var));
-                }
-                env.insert(address(&var), value.unbind());
+        // As one list: constvars are those that have values, others are inputs as well.
+        let vars = jaxpr.getattr(intern!(py, "constvars"))?.try_iter()?;
+        let vars = vars.chain(jaxpr.getattr(intern!(py, "invars"))?.try_iter()?);
+        for (var, value) in vars.zip(consts.try_iter()?.chain(primals_in.try_iter()?)) {
+            let (var, value) = (var?, value?);
+            if value.is_instance(jax.grad_accum_type.bind(py))? {
+                linear.insert(address(&var));
             }
+            env.insert(address(&var), value.unbind());
         }
         let mut eqns = Vec::new();
         let mut special: FxHashMap<usize, bool> = FxHashMap::default();
+        let mut cotangent_types: FxHashMap<usize, Bound<'py, PyAny>> = FxHashMap::default();
         for eqn in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()? {
             let eqn = eqn?;
             let Some(parts) = Parts::of(jax, &eqn) else { return Ok(None) };
@@ -147,9 +148,14 @@ impl Pass {
             }
             for var in &parts.outvars {
                 linear.insert(address(&var));
+                // The variables hold their types, so no address comes twice.
                 let aval = var.getattr(intern!(py, "aval"))?;
-                let aval = aval.call_method0(intern!(py, "to_ct_aval"))?;
-                env.insert(address(&var), new_accumulator(jax, &aval)?.unbind());
+                let of_cotangent = match cotangent_types.get(&address(&aval)) {
+                    Some(known) => known.clone(),
+                    None => aval.call_method0(intern!(py, "to_ct_aval"))?,
+                };
+                cotangent_types.insert(address(&aval), of_cotangent.clone());
+                env.insert(address(&var), new_accumulator(jax, &of_cotangent)?.unbind());
             }
             eqns.push(eqn.unbind());
         }
@@ -257,6 +263,7 @@ impl Pass {
             jax,
             &now,
             parts.context.as_ptr(),
+            parts.primitive.is(&jax.jit_primitive),
             parts.params.as_ptr(),
             &pointers,
             &encoded.operands,
