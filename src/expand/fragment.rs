@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::ir::{Atom, BuildError, Builder, EqnShape, LiteralId, SourceId, Var};
+use crate::ir::{Atom, BuildError, Builder, EqnShape, SourceId, Var};
 
 /// An operand of an equation of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Operand {
 }
 
 /// One equation of a fragment. What it is besides (primitive, params, effects, context) is the
-/// embedding's, row for row in [`Imports::equations`].
+/// embedding's, row for row in the shapes it replays with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     operands: Box<[Operand]>,
@@ -71,13 +71,15 @@ pub struct Fragment {
     num_consts: u32,
 }
 
-/// A fragment's rows in the tables of one program.
-#[derive(Clone, Debug, Default)]
-pub struct Imports {
-    /// The shape of each equation.
-    pub equations: Vec<EqnShape>,
+/// What one call of a fragment works on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Operands<'a> {
+    /// The traced arguments.
+    pub args: &'a [Atom],
     /// The literals.
-    pub literals: Vec<LiteralId>,
+    pub literals: &'a [Atom],
+    /// The constants.
+    pub consts: &'a [Atom],
 }
 
 impl Fragment {
@@ -119,28 +121,27 @@ impl Fragment {
 
     /// Appends the fragment to a program; the outputs of all its equations, in order.
     ///
-    /// `args` and `consts` are the call's, `sources` has one for each scope.
+    /// `shapes` has one for each equation, `sources` one for each scope.
     ///
     /// # Errors
     /// The builder refuses an equation: an argument was removed, or the program is full.
     pub fn replay(
         &self,
         builder: &mut Builder,
-        imports: &Imports,
-        args: &[Atom],
-        consts: &[Atom],
+        shapes: &[EqnShape],
+        given: Operands<'_>,
         sources: &[SourceId],
     ) -> Result<SmallVec<[Var; 8]>, BuildError> {
         let mut outs: SmallVec<[Var; 8]> = SmallVec::new();
         let mut operands: SmallVec<[Atom; 8]> = SmallVec::new();
-        for (template, shape) in self.templates.iter().zip(&imports.equations) {
+        for (template, shape) in self.templates.iter().zip(shapes) {
             operands.clear();
             for operand in &template.operands {
                 operands.push(match *operand {
-                    Operand::Arg(index) => args[index as usize],
+                    Operand::Arg(index) => given.args[index as usize],
                     Operand::Out(index) => Atom::var(outs[index as usize]),
-                    Operand::Literal(index) => Atom::literal(imports.literals[index as usize]),
-                    Operand::Const(index) => consts[index as usize],
+                    Operand::Literal(index) => given.literals[index as usize],
+                    Operand::Const(index) => given.consts[index as usize],
                 });
             }
             let eqn = builder.eqn_of(shape, &operands, sources[template.scope as usize])?;

@@ -250,6 +250,17 @@ impl Builder {
         Ok(self.program.literals.push(LiteralData { ty, object }))
     }
 
+    /// Appends a literal that is equal to another one.
+    ///
+    /// # Errors
+    /// When the other one is unknown or the ids are used up.
+    pub fn copy_literal(&mut self, id: LiteralId) -> Result<LiteralId, BuildError> {
+        check_id("literals", id, self.program.literals.len())?;
+        check_room("literals", self.program.literals.len(), 1, Atom::MAX_LITERALS)?;
+        let data = self.program.literals[id];
+        Ok(self.program.literals.push(data))
+    }
+
     /// Appends an input; equations may come before it.
     ///
     /// # Errors

@@ -11,10 +11,10 @@ use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::expand::{Fragment, Imports};
+use crate::expand::{Fragment, Operands};
 use crate::ir::{
-    Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, ParamsId,
-    PrimitiveId, Program, SourceId, TypeId, Var,
+    Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, EqnShape,
+    LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
 };
 
 use super::convert::{self, build_error};
@@ -80,6 +80,15 @@ pub struct Frame {
     imports: FxHashMap<u64, Imports>,
     /// Variables with quasi-dynamic data (jax before 0.11).
     qdds: Vec<(Var, Py<PyAny>)>,
+}
+
+/// A fragment's rows in a program.
+#[derive(Default)]
+pub struct Imports {
+    /// The shape of each equation.
+    pub equations: Vec<EqnShape>,
+    /// Equals of its literals.
+    pub literals: Vec<LiteralId>,
 }
 
 /// A place in a program under construction.
@@ -152,6 +161,12 @@ impl Frame {
         }
     }
 
+    /// The id of a jax `Literal`.
+    pub fn literal(&mut self, jax: &Jax, literal: &Bound<'_, PyAny>) -> PyResult<LiteralId> {
+        let (builder, side) = self.recording()?;
+        side.literal(jax, builder, literal)
+    }
+
     /// Whether a fragment has rows in this program.
     pub fn imports(&self, fragment: u64) -> bool {
         self.imports.contains_key(&fragment)
@@ -162,18 +177,30 @@ impl Frame {
     }
 
     /// Appends a fragment that has rows in this program; the outputs of its equations.
+    ///
+    /// `literals` has those that are the call's own; the others are made anew.
     pub fn replay(
         &mut self,
         number: u64,
         fragment: &Fragment,
         args: &[Atom],
+        literals: &[Option<LiteralId>],
         consts: &[Atom],
         sources: &[SourceId],
     ) -> PyResult<SmallVec<[Var; 8]>> {
         let (Some(builder), Some(imports)) = (&mut self.builder, self.imports.get(&number)) else {
             return Err(PyRuntimeError::new_err("a fragment without rows in its program"));
         };
-        fragment.replay(builder, imports, args, consts, sources).map_err(build_error)
+        let mut all: SmallVec<[Atom; 4]> = SmallVec::new();
+        for (given, &own) in literals.iter().zip(&imports.literals) {
+            let literal = match *given {
+                Some(given) => given,
+                None => self.side.copy_literal(builder, own)?,
+            };
+            all.push(Atom::literal(literal));
+        }
+        let given = Operands { args, literals: &all, consts };
+        fragment.replay(builder, &imports.equations, given, sources).map_err(build_error)
     }
 
     /// The builder and the objects of a frame that still records.
@@ -570,7 +597,7 @@ impl Frame {
                     side.var_object(py, jax, ty, var)
                 }
                 AtomKind::Literal(literal) => {
-                    Ok(side.object(py, builder.literal_data(literal).object))
+                    side.literal_object(py, jax, literal, builder.literal_data(literal).object)
                 }
             };
             let invars: Vec<_> = builder
@@ -957,7 +984,9 @@ impl Frame {
                 let ty = builder.type_of(var);
                 side.var_object(py, jax, ty, var)
             }
-            AtomKind::Literal(literal) => Ok(side.object(py, builder.literal_data(literal).object)),
+            AtomKind::Literal(literal) => {
+                side.literal_object(py, jax, literal, builder.literal_data(literal).object)
+            }
         };
         let mut list = |atoms: Vec<Atom>| -> PyResult<Bound<'py, PyList>> {
             let objects: Vec<_> = atoms.into_iter().map(&mut object).collect::<PyResult<_>>()?;

@@ -18,8 +18,8 @@ use pyo3::types::{PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::ir::{
-    Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, EqnData, ForeignId, LiteralId,
-    Program, SourceId, Var, verify,
+    Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, EqnData, ForeignId, Program, SourceId,
+    Var, verify,
 };
 
 use super::convert::{self, build_error, resolve_subprograms};
@@ -148,12 +148,11 @@ impl Graph {
     fn atom<'py>(&mut self, py: Python<'py>, jax: &Jax, atom: Atom) -> PyResult<Bound<'py, PyAny>> {
         match atom.kind() {
             AtomKind::Var(var) => self.var_object(py, jax, var),
-            AtomKind::Literal(literal) => Ok(self.literal(py, literal)),
+            AtomKind::Literal(literal) => {
+                let object = self.program.literal(literal).object;
+                self.side.literal_object(py, jax, literal, object)
+            }
         }
-    }
-
-    fn literal<'py>(&self, py: Python<'py>, literal: LiteralId) -> Bound<'py, PyAny> {
-        self.side.object(py, self.program.literal(literal).object)
     }
 
     /// A list of jax's jaxpr, the same one each time.

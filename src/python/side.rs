@@ -4,8 +4,9 @@
 //! params dict per params id, one `Var` per variable that Python has seen, and handles for all
 //! else. Everything here is append-only while the program grows.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use cranelift_entity::EntitySet;
 use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::ffi;
@@ -89,6 +90,10 @@ pub struct Side {
     vars: Vec<Option<Object>>,
     var_by_pointer: FxHashMap<usize, Var>,
     literal_by_pointer: FxHashMap<usize, LiteralId>,
+    /// Literals that have an object of their own, equal to the one of their handle.
+    copied_literals: EntitySet<LiteralId>,
+    /// Those of them that Python has seen so far.
+    literal_copies: Mutex<FxHashMap<LiteralId, Object>>,
     /// Equal tracebacks (same code, same instruction) share one object; keyed by their hash.
     tracebacks: FxHashMap<isize, SmallVec<[ForeignId; 1]>>,
     /// Equal name stacks share one object; keyed by typed hash.
@@ -411,6 +416,41 @@ impl Side {
         let id = self.fresh_literal(jax, builder, literal)?;
         self.literal_by_pointer.insert(address(literal), id);
         Ok(id)
+    }
+
+    /// Another literal equal to one, an object of its own: jax tells literals apart by identity.
+    pub fn copy_literal(
+        &mut self,
+        builder: &mut Builder,
+        literal: LiteralId,
+    ) -> PyResult<LiteralId> {
+        let copy = builder.copy_literal(literal).map_err(convert::build_error)?;
+        self.copied_literals.insert(copy);
+        Ok(copy)
+    }
+
+    /// The jax `Literal` of a literal.
+    pub fn literal_object<'py>(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        id: LiteralId,
+        object: ForeignId,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.object(py, object);
+        if !self.copied_literals.contains(id) {
+            return Ok(object);
+        }
+        let copies = || self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = copies().get(&id) {
+            return Ok(known.bind(py).clone());
+        }
+        // SAFETY: a jax `Literal`.
+        let (value, aval) =
+            unsafe { (jax.slots.literal_val.get(&object), jax.slots.literal_aval.get(&object)) };
+        let (Some(value), Some(aval)) = (value, aval) else { return Ok(object) };
+        let copy = jax.new_literal(&value, &aval)?;
+        Ok(copies().entry(id).or_insert_with(|| copy.unbind()).bind(py).clone())
     }
 
     /// As `literal`, for an object that nobody else holds.

@@ -1,9 +1,9 @@
 //! The expansion cache: signatures, fragments and bounded storage.
 
 use jaxide::expand::{
-    Bounds, Cache, CallableId, Fragment, FragmentError, Imports, Operand, Signature, Tag, Template,
+    Bounds, Cache, CallableId, Fragment, FragmentError, Operand, Operands, Signature, Tag, Template,
 };
-use jaxide::ir::{Atom, BuildError, DeadCode, EffectsId, Params, Var, verify};
+use jaxide::ir::{Atom, BuildError, DeadCode, EffectsId, EqnShape, Params, Var, verify};
 use proptest::prelude::*;
 
 use crate::common::{Fixture, object};
@@ -19,26 +19,24 @@ fn fragment() -> Fragment {
     Fragment::new(templates, 2, 0, 0).unwrap()
 }
 
-fn imports(f: &mut Fixture) -> Imports {
+fn shapes(f: &mut Fixture) -> Vec<EqnShape> {
     let params = f.builder.params(Params::default());
     let shape = |primitive, types: &[_]| {
         f.builder.shape(primitive, params, types, EffectsId::NONE, f.context).unwrap()
     };
-    Imports {
-        equations: vec![shape(f.multiple, &[f.ty, f.ty]), shape(f.single, &[f.ty])],
-        literals: Vec::new(),
-    }
+    vec![shape(f.multiple, &[f.ty, f.ty]), shape(f.single, &[f.ty])]
 }
 
 #[test]
 fn a_replay_appends_what_was_recorded() {
     let mut f = Fixture::new(DeadCode::Keep);
     let (x, y) = (f.invar(), f.invar());
-    let imports = imports(&mut f);
+    let shapes = shapes(&mut f);
     let mut ends = Vec::new();
     for (a, b) in [(x, y), (y, x), (x, x)] {
         let args = [Atom::var(a), Atom::var(b)];
-        let outs = fragment().replay(&mut f.builder, &imports, &args, &[], &[f.source]).unwrap();
+        let given = Operands { args: &args, ..Operands::default() };
+        let outs = fragment().replay(&mut f.builder, &shapes, given, &[f.source]).unwrap();
         assert_eq!(outs.len(), 3);
         ends.push(outs[2]);
     }
@@ -69,10 +67,11 @@ fn a_replay_on_a_value_that_is_gone_is_refused() {
     let mut f = Fixture::new(DeadCode::RemoveUnreferenced);
     let x = f.invar();
     let gone = f.unary(x);
-    let imports = imports(&mut f);
+    let shapes = shapes(&mut f);
     f.release(gone);
     let args = [Atom::var(x), Atom::var(gone)];
-    let refused = fragment().replay(&mut f.builder, &imports, &args, &[], &[f.source]);
+    let given = Operands { args: &args, ..Operands::default() };
+    let refused = fragment().replay(&mut f.builder, &shapes, given, &[f.source]);
     assert_eq!(refused, Err(BuildError::RemovedVar(gone)));
 }
 

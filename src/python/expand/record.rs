@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
-use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, Var};
+use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, LiteralId, Var};
 
 use super::super::frame::{Frame, Mark};
 use super::super::graph::borrow_mut;
@@ -61,7 +61,8 @@ pub struct Part {
     pub fragment: Fragment,
     pub equations: Vec<EquationObjects>,
     pub types: Vec<Py<PyAny>>,
-    pub literals: Vec<Py<PyAny>>,
+    /// Literals, each with the position of the argument that is a tracer of it.
+    pub literals: Vec<(Py<PyAny>, Option<usize>)>,
     /// Captured values, with their avals, in the order of their first use.
     pub consts: Vec<(Captured, Py<PyAny>)>,
     /// Name stacks below the caller's; None for the caller's own. Under differentiation whole ones.
@@ -126,7 +127,8 @@ struct Tables<'py> {
     py: Python<'py>,
     types: Vec<Py<PyAny>>,
     type_rows: FxHashMap<usize, u32>,
-    literals: Vec<Py<PyAny>>,
+    literals: Vec<(Py<PyAny>, Option<usize>)>,
+    literal_rows: FxHashMap<LiteralId, u32>,
     consts: Vec<(Captured, Py<PyAny>)>,
     const_rows: FxHashMap<Var, u32>,
     scopes: Vec<Option<Py<PyAny>>>,
@@ -257,6 +259,14 @@ struct Reading<'a, 'py> {
 }
 
 impl<'py> Reading<'_, 'py> {
+    /// Which argument is a tracer of a literal.
+    fn given_literal(&self, literal: &Bound<'_, PyAny>) -> Option<usize> {
+        self.call.literals.iter().position(|&tracer| {
+            // SAFETY: tracers of ours, alive during the call, which have jax's slots.
+            unsafe { self.jax.slots.tracer_val.peek(tracer) == literal.as_ptr() }
+        })
+    }
+
     /// What was appended to `frame` since `mark`, in terms of `args`, and the numbers of its
     /// outputs. `captured` says what a constant is.
     #[allow(clippy::too_many_lines)] // one pass over the equations
@@ -279,6 +289,7 @@ impl<'py> Reading<'_, 'py> {
             types: Vec::new(),
             type_rows: FxHashMap::default(),
             literals: Vec::new(),
+            literal_rows: FxHashMap::default(),
             consts: Vec::new(),
             const_rows: FxHashMap::default(),
             scopes: Vec::new(),
@@ -301,8 +312,13 @@ impl<'py> Reading<'_, 'py> {
                         if self.call.finite_float && is_infinite(&literal) {
                             return Err(OVERFLOW);
                         }
-                        tables.literals.push(literal.unbind());
-                        Operand::Literal(row(tables.literals.len() - 1))
+                        let next = row(tables.literals.len());
+                        let index = *tables.literal_rows.entry(id).or_insert(next);
+                        if index == next {
+                            let given = self.given_literal(&literal);
+                            tables.literals.push((literal.unbind(), given));
+                        }
+                        Operand::Literal(index)
                     }
                     AtomKind::Var(var) => {
                         if let Some(&arg) = args.get(&Atom::var(var)) {
@@ -510,11 +526,9 @@ impl Part {
         let same = |a: &Py<PyAny>, b: &Py<PyAny>| a.is(b);
         self.fragment == other.fragment
             && self.types.iter().zip(&other.types).all(|(a, b)| same(a, b))
-            && self
-                .literals
-                .iter()
-                .zip(&other.literals)
-                .all(|(a, b)| same_literal(a.bind(py), b.bind(py)).unwrap_or(false))
+            && self.literals.iter().zip(&other.literals).all(|((a, given_a), (b, given_b))| {
+                given_a == given_b && same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+            })
             && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| match (a, b) {
                 (Captured::Value(a), Captured::Value(b)) => same(a, b),
                 (Captured::Arg(a), Captured::Arg(b))

@@ -5,11 +5,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-use crate::expand::Imports;
-use crate::ir::{Atom, EffectsId, SourceId, TypeId, Var};
+use crate::ir::{Atom, EffectsId, LiteralId, SourceId, TypeId, Var};
 
 use super::super::convert::build_error;
-use super::super::frame::Frame;
+use super::super::frame::{Frame, Imports};
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::source::SourceRef;
@@ -57,7 +56,7 @@ pub fn replay<'py>(
                 consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
             }
         }
-        append(py, jax, &mut frame, recorded.number, part, &call.args, &consts, &base, &sources)?
+        append(jax, &mut frame, recorded.number, part, call, &call.args, &consts, &base, &sources)?
     };
     let tracer = |index: usize| {
         let aval = part.out_type(index).bind(py).clone();
@@ -129,18 +128,32 @@ fn sources<'py>(
 /// Appends a part to its program: its outputs, and the source of what comes of the call.
 #[allow(clippy::too_many_arguments)] // a call's share in one program
 fn append(
-    py: Python<'_>,
     jax: &Jax,
     frame: &mut Frame,
     number: u64,
     part: &Part,
+    call: &Call,
     args: &[Atom],
     consts: &[Atom],
     base: &SourceRef<'_>,
     sources: &[SourceRef<'_>],
 ) -> PyResult<(SmallVec<[Var; 8]>, SourceId)> {
+    let py = base.name_stack.py();
     if !frame.imports(number) {
         import(py, jax, frame, number, part)?;
+    }
+    let mut literals: SmallVec<[Option<LiteralId>; 4]> = SmallVec::new();
+    for (_, given) in &part.literals {
+        literals.push(match given {
+            // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
+            Some(index) => unsafe {
+                let tracer = Bound::from_borrowed_ptr(py, call.literals[*index]);
+                jax.slots.tracer_val.get(&tracer)
+            }
+            .map(|literal| frame.literal(jax, &literal))
+            .transpose()?,
+            None => None,
+        });
     }
     let mut below = sources.iter();
     let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
@@ -148,7 +161,7 @@ fn append(
         let source = if scope.is_some() { below.next() } else { None };
         sources.push(frame.source(source.unwrap_or(base))?);
     }
-    let outs = frame.replay(number, &part.fragment, args, consts, &sources)?;
+    let outs = frame.replay(number, &part.fragment, args, &literals, consts, &sources)?;
     let source = match sources.first() {
         Some(&source) => source,
         None => frame.source(base)?,
@@ -177,7 +190,7 @@ fn append_tangents<'py>(
         }
         let number = recorded.number;
         let (outs, source) =
-            append(py, jax, &mut frame, number, part, &call.tangents, &consts, base, &sources)?;
+            append(jax, &mut frame, number, part, call, &call.tangents, &consts, base, &sources)?;
         let (builder, _) = frame.recording()?;
         for &index in &recorded.needed_tangents {
             builder.retain(outs[index]);
@@ -218,7 +231,7 @@ fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, number: u64, part: &Part
         let shape = builder.shape(primitive, params, &out_types, effects, context);
         imports.equations.push(shape.map_err(build_error)?);
     }
-    for literal in &part.literals {
+    for (literal, _) in &part.literals {
         imports.literals.push(side.literal(jax, builder, literal.bind(py))?);
     }
     frame.keep_imports(number, imports);

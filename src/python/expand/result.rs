@@ -33,7 +33,7 @@ pub enum Recipe {
     Lifted(Box<[Recipe; 2]>),
     /// The argument that is a tracer of a literal.
     LiteralArg(usize),
-    /// A new tracer of a literal: the literal and its aval.
+    /// A new tracer of a new literal: its value and its aval.
     Literal(Py<PyAny>, Py<PyAny>),
     /// An immutable object.
     Object(Py<PyAny>),
@@ -177,7 +177,12 @@ impl Recipe {
         // SAFETY: `traced` found our type, which has jax's slots.
         let (val, aval) = unsafe { (slots.tracer_val.get(result), slots.tracer_aval.get(result)) };
         match (val, aval) {
-            (Some(val), Some(aval)) => Ok(Self::Literal(val.unbind(), aval.unbind())),
+            (Some(literal), Some(aval)) => {
+                // SAFETY: `traced` found that it is a jax `Literal`.
+                let value = unsafe { slots.literal_val.get(&literal) };
+                let value = value.ok_or(super::encode::FOREIGN_TRACER)?;
+                Ok(Self::Literal(value.unbind(), aval.unbind()))
+            }
             _ => Err(super::encode::FOREIGN_TRACER),
         }
     }
@@ -264,10 +269,10 @@ impl Recipe {
                     .ok_or_else(|| PyRuntimeError::new_err("a result under no differentiation"))?;
                 lifted.new_tracer(from.jax, primal.make(from)?, tangent.make(from)?)
             }
-            Self::Literal(literal, aval) => new_literal_tracer(
+            Self::Literal(value, aval) => new_literal_tracer(
                 from.jax,
                 from.trace,
-                literal.bind(py).clone(),
+                from.jax.new_literal(value.bind(py), aval.bind(py))?,
                 aval.bind(py).clone(),
                 from.source.to_object(from.jax)?,
             ),

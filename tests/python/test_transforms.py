@@ -1,0 +1,231 @@
+"""Every program of the corpus under jax's transformations, against stock jax.
+
+A pair of a case and a transformation that stock jax traces, jaxide must trace to the same program,
+cold and warm; where stock raises, jaxide must raise the same. By default every case is taken under
+a few of the transformations, so that each family meets all of them; `HYPOTHESIS_PROFILE=long`
+takes all pairs.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import corpus
+import jaxide
+import oracle
+import transforms
+from corpus import Case
+from test_errors import Raised, describe
+from test_generated import Program, arguments, programs, run
+from transforms import TRANSFORMATIONS, Transformation
+
+IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+ONE_IN = 1 if IS_LONG else 6
+# Evaluating compiles each operation that is met for the first time.
+EVALUATED_ONE_IN = 1 if IS_LONG else 24
+
+Maker = Callable[..., Any]
+
+
+def outcomes(makers: list[Maker], case: Case, *, cold: bool) -> list[oracle.Traced | Raised]:
+    """What each maker makes of the case, or what it raises, all from one line."""
+    found: list[oracle.Traced | Raised] = []
+    for maker in makers:
+        try:
+            (traced,) = oracle.trace_with([maker], case, cold=cold)
+            # Captured constants are named by the function of the corpus.
+            traced.function = transforms.unwrapped(traced.function)
+            found.append(traced)
+        except Exception as error:
+            found.append(describe(error))
+    return found
+
+
+def assert_same(
+    case: Case,
+    expected: oracle.Traced | Raised,
+    actual: oracle.Traced | Raised,
+    *,
+    cold: bool,
+) -> None:
+    if isinstance(expected, Raised) or isinstance(actual, Raised):
+        assert actual == expected, "raised otherwise"
+    elif cold or IS_LONG or fewer_texts(expected) != fewer_texts(actual):
+        oracle.assert_same(case, expected, actual, cold=cold)
+    else:
+        oracle.assert_same_description(expected, actual)
+
+
+def fewer_texts(traced: oracle.Traced) -> list[str]:
+    """What tells programs apart; to print them in all ways takes longer than to trace them."""
+    texts = str(traced.jaxpr), traced.jaxpr.pretty_print(source_info=True, name_stack=True)
+    return [oracle.sort_effects(oracle.scrub(text)) for text in texts]
+
+
+def is_evaluated(case: Case) -> bool:
+    return case.unevaluated is None and zlib.crc32(case.name.encode()) % EVALUATED_ONE_IN == 0
+
+
+def values(traced: oracle.Traced, case: Case) -> Any:
+    """The results bit for bit, or the error of an operation that does not run by itself."""
+    try:
+        return oracle.describe_value(oracle.evaluate(traced.jaxpr, case, seed=1))
+    except Exception as error:
+        return type(error), oracle.scrub(str(error))
+
+
+def compare_makers(case: Case, ours: Maker | None = None) -> bool:
+    """Fails if jaxide differs from stock on the case; whether stock traces it."""
+    ours = ours or jaxide.make_jaxpr
+    stock, first = outcomes([jax.make_jaxpr, ours], case, cold=True)
+    assert_same(case, stock, first, cold=True)
+    # These find what jaxide's trace left in jax's caches, and replay what they can.
+    warm, second, third = outcomes([jax.make_jaxpr, ours, ours], case, cold=False)
+    for again in (second, third):
+        assert_same(case, warm, again, cold=False)
+    if isinstance(stock, Raised):
+        return False
+    if is_evaluated(case):
+        oracle.assert_equal(values(stock, case), values(first, case))
+    return True
+
+
+def compare(case: Case, transformation: Transformation, ours: Maker | None = None) -> bool:
+    with case.entered():
+        return compare_makers(transformation.of(case), ours)
+
+
+def named(pairs: list[tuple[str, Exception]]) -> str:
+    return "\n\n".join(f"{pair}: {type(error).__name__}: {error}" for pair, error in pairs)
+
+
+@pytest.mark.parametrize("case", corpus.CASES, ids=str)
+def test_case_under_transformations(case: Case) -> None:
+    failures = []
+    for transformation in transforms.of_case(case, ONE_IN):
+        try:
+            compare(case, transformation)
+        except Exception as error:  # the other pairs are compared all the same
+            failures.append((f"{transformation}({case})", error))
+    assert not failures, named(failures)
+
+
+def test_there_are_enough_pairs(record_property: Callable[[str, object], None]) -> None:
+    """Counted by what stock jax traces; where it raises, the errors are compared."""
+    traced = raised = 0
+    for case in corpus.CASES:
+        for transformation in transforms.of_case(case, ONE_IN):
+            with case.entered():
+                (made,) = outcomes([jax.make_jaxpr], transformation.of(case), cold=False)
+            traced += isinstance(made, oracle.Traced)
+            raised += isinstance(made, Raised)
+    record_property("pairs that stock jax traces", traced)
+    record_property("pairs that stock jax refuses", raised)
+    assert traced >= 4_000
+    assert raised < traced / 4
+
+
+def test_every_family_meets_every_transformation() -> None:
+    met = {(c.family, t.name) for c in corpus.CASES for t in transforms.of_case(c, ONE_IN)}
+    large = {t.name for t in TRANSFORMATIONS if not t.small}
+    missing = {(c.family, name) for c in corpus.CASES for name in large} - met
+    assert not missing
+
+
+# ---- random nests -----------------------------------------------------------------------------
+
+BY_NAME = {str(transformation): transformation for transformation in TRANSFORMATIONS}
+nests = st.lists(st.sampled_from(list(BY_NAME)), min_size=1, max_size=3)
+
+
+def under(names: list[str], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under transformations, the last of them innermost."""
+    for name in reversed(names):
+        function = BY_NAME[name].nested(function)
+    return function
+
+
+@settings(max_examples=5_000 if IS_LONG else 100)
+@example(["hessian", "vmap", "checkpoint"], Program((), (0,)), [2.5])
+@given(nests, programs(depth=1, most_steps=4), st.lists(arguments, min_size=1, max_size=3))
+def test_generated_under_a_nest(names: list[str], program: Program, args: list[Any]) -> None:
+    case = Case(
+        "generated", lambda: under(names, lambda *values: run(program, values)), tuple(args)
+    )
+    compare_makers(case)
+
+
+# ---- the comparison sees a difference ---------------------------------------------------------
+
+(ORDINARY,) = (c for c in corpus.CASES if c.name == "vmap_matmul")
+
+
+def changed_result(function: Callable[..., Any], **options: Any) -> Any:
+    return jax.make_jaxpr(lambda *args: jax.tree.map(lambda x: -x, function(*args)), **options)
+
+
+def refused(function: Callable[..., Any], **options: Any) -> Any:
+    raise TypeError("refused")
+
+
+def test_stock_is_the_same_as_itself() -> None:
+    assert all(compare(ORDINARY, t, jax.make_jaxpr) for t in TRANSFORMATIONS)
+
+
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS, ids=str)
+def test_changed_result_is_seen(transformation: Transformation) -> None:
+    with pytest.raises(AssertionError, match="printed with setting 'str'"):
+        compare(ORDINARY, transformation, changed_result)
+
+
+@pytest.mark.parametrize("wrong_call", [2, 3])
+def test_difference_of_a_warm_trace_is_seen(wrong_call: int) -> None:
+    calls = iter(range(1, 4))
+    maker = lambda f, **o: (changed_result if next(calls) == wrong_call else jax.make_jaxpr)(f, **o)
+    with pytest.raises(AssertionError, match="printed with setting 'str'"):
+        compare(ORDINARY, BY_NAME["grad"], maker)
+    assert next(calls, None) is None or wrong_call == 2
+
+
+def test_error_of_one_alone_is_seen() -> None:
+    with pytest.raises(AssertionError, match="raised otherwise"):
+        compare(ORDINARY, BY_NAME["grad"], refused)
+    (integers,) = (c for c in corpus.CASES if c.name == "symbolic_integers")
+    assert not compare(integers, BY_NAME["grad"], jax.make_jaxpr)
+    with pytest.raises(AssertionError, match="raised otherwise"):
+        compare(integers, BY_NAME["grad"], refused)
+    allowed = lambda f, **options: jax.make_jaxpr(lambda x: x)
+    with pytest.raises(AssertionError, match="raised otherwise"):
+        compare(integers, BY_NAME["grad"], allowed)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("grad", "jit_of_grad"),
+        ("grad", "grad_of_checkpoint"),
+        ("jvp", "linearize"),
+        ("jacfwd", "jacrev"),
+        ("vmap", "vmap_axis_1"),
+        ("vmap_of_grad", "grad_of_vmap"),
+    ],
+)
+def test_another_transformation_is_seen(one: str, other: str) -> None:
+    (stock,) = outcomes([jax.make_jaxpr], BY_NAME[one].of(ORDINARY), cold=True)
+    (ours,) = outcomes([jaxide.make_jaxpr], BY_NAME[other].of(ORDINARY), cold=True)
+    with pytest.raises(AssertionError):
+        assert_same(BY_NAME[one].of(ORDINARY), stock, ours, cold=True)
+
+
+def test_failure_names_the_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxide, "make_jaxpr", changed_result)
+    with pytest.raises(AssertionError, match=rf"\w+\({ORDINARY}\): AssertionError: printed"):
+        test_case_under_transformations(ORDINARY)
