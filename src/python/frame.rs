@@ -91,6 +91,13 @@ pub struct Imports {
     pub literals: Vec<LiteralId>,
 }
 
+/// What a replay appended.
+pub struct Appended {
+    /// The outputs of all equations.
+    pub outs: SmallVec<[Var; 8]>,
+    pub literals: SmallVec<[Atom; 4]>,
+}
+
 /// A place in a program under construction.
 #[derive(Clone, Copy)]
 pub struct Mark {
@@ -176,7 +183,7 @@ impl Frame {
         self.imports.insert(fragment, imports);
     }
 
-    /// Appends a fragment that has rows in this program; the outputs of its equations.
+    /// Appends a fragment that has rows in this program.
     ///
     /// `literals` has those that are the call's own; the others are made anew.
     pub fn replay(
@@ -187,7 +194,7 @@ impl Frame {
         literals: &[Option<LiteralId>],
         consts: &[Atom],
         sources: &[SourceId],
-    ) -> PyResult<SmallVec<[Var; 8]>> {
+    ) -> PyResult<Appended> {
         let (Some(builder), Some(imports)) = (&mut self.builder, self.imports.get(&number)) else {
             return Err(PyRuntimeError::new_err("a fragment without rows in its program"));
         };
@@ -200,7 +207,24 @@ impl Frame {
             all.push(Atom::literal(literal));
         }
         let given = Operands { args, literals: &all, consts };
-        fragment.replay(builder, &imports.equations, given, sources).map_err(build_error)
+        let outs = fragment.replay(builder, &imports.equations, given, sources);
+        Ok(Appended { outs: outs.map_err(build_error)?, literals: all })
+    }
+
+    /// The jax `Literal` of a literal.
+    pub fn literal_object<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        literal: Atom,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (builder, side) = self.recording()?;
+        match literal.kind() {
+            AtomKind::Literal(id) => {
+                side.literal_object(py, jax, id, builder.literal_data(id).object)
+            }
+            AtomKind::Var(_) => Err(PyRuntimeError::new_err("a variable in place of a literal")),
+        }
     }
 
     /// The builder and the objects of a frame that still records.

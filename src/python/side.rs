@@ -453,6 +453,20 @@ impl Side {
         Ok(copies().entry(id).or_insert_with(|| copy.unbind()).bind(py).clone())
     }
 
+    /// The object of a literal that Python may have seen.
+    pub fn seen_literal<'py>(
+        &self,
+        py: Python<'py>,
+        id: LiteralId,
+        object: ForeignId,
+    ) -> Bound<'py, PyAny> {
+        let copies = self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        match copies.get(&id) {
+            Some(copy) => copy.bind(py).clone(),
+            None => self.object(py, object),
+        }
+    }
+
     /// As `literal`, for an object that nobody else holds.
     pub fn fresh_literal(
         &mut self,

@@ -81,7 +81,9 @@ pub enum Captured {
     Out(usize),
     /// A residual: the argument that is a tracer of a literal.
     LiteralArg(usize),
-    /// A residual: a new tracer of a literal, which is this.
+    /// A residual: a new tracer of a literal of the primal values' equations.
+    OwnLiteral(usize),
+    /// A residual: a new tracer of a literal that is equal to this.
     Literal(Py<PyAny>),
 }
 
@@ -192,8 +194,10 @@ pub fn record<'py>(
                     let given = call.literals.iter().position(|&given| given == value.as_ptr());
                     // SAFETY: `traced` found our type, which has jax's slots.
                     let literal = unsafe { jax.slots.tracer_val.get(value) };
+                    let own = literal.as_ref().and_then(|literal| part.own_literal(literal));
                     return given
                         .map(Captured::LiteralArg)
+                        .or(own.map(Captured::OwnLiteral))
                         .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind())))
                         .ok_or(OUTER_VALUE);
                 }
@@ -208,8 +212,15 @@ pub fn record<'py>(
         let part = reading.part(frame, *mark, &call.tangents, captured, &mut tangent_outs)?;
         tangents = (!part.equations.is_empty()).then_some(part);
     }
-    let origin =
-        Origin { jax, trace: &now.trace, lifted, call, outs: &outs, tangent_outs: &tangent_outs };
+    let origin = Origin {
+        jax,
+        trace: &now.trace,
+        lifted,
+        call,
+        part: &part,
+        outs: &outs,
+        tangent_outs: &tangent_outs,
+    };
     let recipe = Recipe::of(&origin, result, 0)?;
     let structured_residuals = match lifted.and_then(|lifted| lifted.structured_residuals(py)) {
         Some(list) => list
@@ -308,7 +319,7 @@ impl<'py> Reading<'_, 'py> {
             for atom in builder.eqn_invars(eqn) {
                 operands.push(match atom.kind() {
                     AtomKind::Literal(id) => {
-                        let literal = side.object(py, builder.literal_data(id).object);
+                        let literal = side.seen_literal(py, id, builder.literal_data(id).object);
                         if self.call.finite_float && is_infinite(&literal) {
                             return Err(OVERFLOW);
                         }
@@ -494,6 +505,11 @@ impl Recorded {
 }
 
 impl Part {
+    /// Which literal of the equations an object is.
+    pub fn own_literal(&self, literal: &Bound<'_, PyAny>) -> Option<usize> {
+        self.literals.iter().position(|(own, _)| own.is(literal))
+    }
+
     /// Whether each equation has an effect, or is needed for one of the outputs. One that is not
     /// lives on only while somebody else keeps its result.
     fn all_needed(&self, outputs: &[usize]) -> bool {
@@ -533,7 +549,8 @@ impl Part {
                 (Captured::Value(a), Captured::Value(b)) => same(a, b),
                 (Captured::Arg(a), Captured::Arg(b))
                 | (Captured::Out(a), Captured::Out(b))
-                | (Captured::LiteralArg(a), Captured::LiteralArg(b)) => a == b,
+                | (Captured::LiteralArg(a), Captured::LiteralArg(b))
+                | (Captured::OwnLiteral(a), Captured::OwnLiteral(b)) => a == b,
                 (Captured::Literal(a), Captured::Literal(b)) => {
                     same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
                 }

@@ -2,13 +2,14 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-use crate::ir::{Atom, EffectsId, LiteralId, SourceId, TypeId, Var};
+use crate::ir::{Atom, EffectsId, LiteralId, SourceId, TypeId};
 
 use super::super::convert::build_error;
-use super::super::frame::{Frame, Imports};
+use super::super::frame::{Appended, Frame, Imports};
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::source::SourceRef;
@@ -48,7 +49,7 @@ pub fn replay<'py>(
     let base = now.source(jax)?;
     let lifted = now.lifted.as_deref();
     let sources = sources(part, &base, lifted.is_some())?;
-    let (outs, source) = {
+    let (Appended { outs, literals }, source) = {
         let mut frame = borrow_mut(&now.frame);
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         for (captured, aval) in &part.consts {
@@ -65,6 +66,10 @@ pub fn replay<'py>(
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
+    let own_literal = |index: usize| {
+        let mut frame = borrow_mut(&now.frame);
+        frame.literal_object(py, jax, literals[index])
+    };
     let outs: Tracers<'py> = recorded
         .needed
         .iter()
@@ -84,9 +89,16 @@ pub fn replay<'py>(
                     Captured::Out(index) => {
                         outs.iter().find(|(out, _)| out == index).map(|(_, out)| out.clone())
                     }
-                    Captured::Literal(literal) => {
-                        let (literal, aval) = (literal.bind(py).clone(), aval.bind(py).clone());
-                        let source = base.to_object(jax)?;
+                    Captured::OwnLiteral(_) | Captured::Literal(_) => {
+                        let literal = match captured {
+                            Captured::OwnLiteral(index) => own_literal(*index)?,
+                            Captured::Literal(literal) => {
+                                let value = literal.bind(py).getattr(intern!(py, "val"))?;
+                                jax.new_literal(&value, aval.bind(py))?
+                            }
+                            _ => return Err(PyRuntimeError::new_err("not a literal")),
+                        };
+                        let (aval, source) = (aval.bind(py).clone(), base.to_object(jax)?);
                         Some(new_literal_tracer(jax, trace, literal, aval, source)?)
                     }
                 };
@@ -101,7 +113,16 @@ pub fn replay<'py>(
         }
         _ => Tracers::new(),
     };
-    let made = Made { jax, trace, lifted, call, outs: &outs, tangents: &tangents, source: &base };
+    let made = Made {
+        jax,
+        trace,
+        lifted,
+        call,
+        outs: &outs,
+        tangents: &tangents,
+        literals: &own_literal,
+        source: &base,
+    };
     if let Some(list) = lifted.and_then(|lifted| lifted.structured_residuals(py)) {
         for residual in &recorded.structured_residuals {
             list.append(residual.make(&made)?)?;
@@ -125,7 +146,7 @@ fn sources<'py>(
     scopes.collect()
 }
 
-/// Appends a part to its program: its outputs, and the source of what comes of the call.
+/// Appends a part to its program; also the source of what comes of the call.
 #[allow(clippy::too_many_arguments)] // a call's share in one program
 fn append(
     jax: &Jax,
@@ -137,7 +158,7 @@ fn append(
     consts: &[Atom],
     base: &SourceRef<'_>,
     sources: &[SourceRef<'_>],
-) -> PyResult<(SmallVec<[Var; 8]>, SourceId)> {
+) -> PyResult<(Appended, SourceId)> {
     let py = base.name_stack.py();
     if !frame.imports(number) {
         import(py, jax, frame, number, part)?;
@@ -161,12 +182,13 @@ fn append(
         let source = if scope.is_some() { below.next() } else { None };
         sources.push(frame.source(source.unwrap_or(base))?);
     }
-    let outs = frame.replay(number, &part.fragment, args, &literals, consts, &sources)?;
+    let (outs, literals) =
+        frame.replay(number, &part.fragment, args, &literals, consts, &sources)?;
     let source = match sources.first() {
         Some(&source) => source,
         None => frame.source(base)?,
     };
-    Ok((outs, source))
+    Ok((appended, source))
 }
 
 /// Appends the tangents' part; tracers of the outputs that are needed.
@@ -189,7 +211,7 @@ fn append_tangents<'py>(
             consts.push(Atom::var(frame.const_var(jax, value, aval.bind(py))?));
         }
         let number = recorded.number;
-        let (outs, source) =
+        let (Appended { outs, .. }, source) =
             append(jax, &mut frame, number, part, call, &call.tangents, &consts, base, &sources)?;
         let (builder, _) = frame.recording()?;
         for &index in &recorded.needed_tangents {

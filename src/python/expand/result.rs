@@ -15,6 +15,7 @@ use super::super::source::SourceRef;
 use super::super::tracer::{Traced as Tracer, new_literal_tracer, traced};
 use super::encode::{Call, Reason};
 use super::lifted::Lifted;
+use super::record::Part;
 
 pub const UNKNOWN_RESULT: Reason = "result of an unknown class";
 pub const OUTER_VALUE: Reason = "value of the enclosing trace";
@@ -33,6 +34,8 @@ pub enum Recipe {
     Lifted(Box<[Recipe; 2]>),
     /// The argument that is a tracer of a literal.
     LiteralArg(usize),
+    /// A new tracer of a literal of the equations.
+    OwnLiteral(usize),
     /// A new tracer of a new literal: its value and its aval.
     Literal(Py<PyAny>, Py<PyAny>),
     /// An immutable object.
@@ -50,6 +53,7 @@ pub struct Origin<'a, 'py> {
     pub trace: &'a Bound<'py, PyAny>,
     pub lifted: Option<&'a Lifted>,
     pub call: &'a Call,
+    pub part: &'a Part,
     pub outs: &'a FxHashMap<Var, usize>,
     pub tangent_outs: &'a FxHashMap<Var, usize>,
 }
@@ -63,6 +67,8 @@ pub struct Made<'a, 'py> {
     /// The tracers of the outputs that are needed.
     pub outs: &'a [(usize, Bound<'py, PyAny>)],
     pub tangents: &'a [(usize, Bound<'py, PyAny>)],
+    /// The literals of the equations.
+    pub literals: &'a dyn Fn(usize) -> PyResult<Bound<'py, PyAny>>,
     pub source: &'a SourceRef<'py>,
 }
 
@@ -178,6 +184,9 @@ impl Recipe {
         let (val, aval) = unsafe { (slots.tracer_val.get(result), slots.tracer_aval.get(result)) };
         match (val, aval) {
             (Some(literal), Some(aval)) => {
+                if let Some(index) = from.part.own_literal(&literal) {
+                    return Ok(Self::OwnLiteral(index));
+                }
                 // SAFETY: `traced` found that it is a jax `Literal`.
                 let value = unsafe { slots.literal_val.get(&literal) };
                 let value = value.ok_or(super::encode::FOREIGN_TRACER)?;
@@ -201,7 +210,7 @@ impl Recipe {
 
     /// Whether the result has a new tracer of a literal.
     pub fn has_literal(&self) -> bool {
-        self.any(&|recipe| matches!(recipe, Self::Literal(..)))
+        self.any(&|recipe| matches!(recipe, Self::Literal(..) | Self::OwnLiteral(_)))
     }
 
     /// Whether the result has a tracer at all.
@@ -268,6 +277,12 @@ impl Recipe {
                     .lifted
                     .ok_or_else(|| PyRuntimeError::new_err("a result under no differentiation"))?;
                 lifted.new_tracer(from.jax, primal.make(from)?, tangent.make(from)?)
+            }
+            Self::OwnLiteral(index) => {
+                let literal = (from.literals)(*index)?;
+                let aval = literal.getattr(pyo3::intern!(py, "aval"))?;
+                let source = from.source.to_object(from.jax)?;
+                new_literal_tracer(from.jax, from.trace, literal, aval, source)
             }
             Self::Literal(value, aval) => new_literal_tracer(
                 from.jax,
