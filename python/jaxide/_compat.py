@@ -8,6 +8,7 @@ else is a ``Mismatch``: jaxide then says so once and hands every trace to stock 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import inspect
@@ -190,6 +191,9 @@ def _load() -> types.SimpleNamespace:
         shaped_array_type=_interned_aval(),
         source_info_type=_slotted("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=_symbol("effects:JaxprInputEffect"),
+        typed_float_type=_slotted("literals:TypedFloat", "dtype aval"),
+        typed_scalar_types=set(_symbol("literals:typed_scalar_types")),
+        copy_function=copy.copy,
         linearize_trace_type=_linearize_trace(),
         linearize_tracer_type=_slotted("interpreters.ad:LinearizeTracer", "primal tangent"),
         index_update_ref_type=_slotted("numpy.array_methods:_IndexUpdateRef", "array index"),

@@ -6,6 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -59,6 +60,10 @@ jax_objects! {
     shaped_array_type: PyType,
     source_info_type: PyType,
     input_effect_type: PyType,
+    typed_float_type: PyType,
+    typed_scalar_types: PySet,
+    /// `copy.copy`.
+    copy_function: PyAny,
     linearize_trace_type: PyType,
     linearize_tracer_type: PyType,
     /// What `x.at[i]` is.
@@ -212,6 +217,8 @@ pub struct Slots {
     /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
     pub var_qdds: Option<[Slot; 2]>,
     pub zero_aval: Slot,
+    /// `dtype` and `aval` of a `TypedFloat`.
+    pub typed_float: [Slot; 2],
     pub literal_val: Slot,
     pub literal_aval: Slot,
     pub eqn_invars: Slot,
@@ -248,6 +255,10 @@ impl Slots {
             linearize_tracer: [
                 Slot::of(linearize_tracer, "primal")?,
                 Slot::of(linearize_tracer, "tangent")?,
+            ],
+            typed_float: [
+                Slot::of(&class("typed_float_type")?, "dtype")?,
+                Slot::of(&class("typed_float_type")?, "aval")?,
             ],
             zero_aval: Slot::of(&class("zero_type")?, "aval")?,
             literal_val: Slot::of(literal, "val")?,
@@ -340,6 +351,45 @@ impl Jax {
             self.slots.literal_aval.set(literal.as_ptr(), aval.clone());
         }
         Ok(literal)
+    }
+
+    /// A literal equal to one, with a value of its own, as jax makes them: it tells both apart by
+    /// identity.
+    pub fn copy_literal<'py>(&self, literal: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = literal.py();
+        let value = literal.getattr(intern!(py, "val"))?;
+        let aval = literal.getattr(intern!(py, "aval"))?;
+        let class = value.get_type();
+        let value = if class.is(&self.typed_float_type) {
+            self.copy_typed_float(&value)?
+        } else if self.typed_scalar_types.bind(py).contains(&class)? {
+            class.call1((&value, value.getattr(intern!(py, "dtype"))?))?
+        } else {
+            // Numbers of numpy and of Python; the latter are as they are.
+            self.copy_function.bind(py).call1((value,))?
+        };
+        self.new_literal(&value, &aval)
+    }
+
+    /// `TypedFloat(value, value.dtype)`.
+    fn copy_typed_float<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = value.py();
+        let class = self.typed_float_type.bind(py);
+        let args = PyTuple::new(py, [value])?;
+        // SAFETY: a subclass of float; `float.__new__` makes an instance of any of them. The slots
+        // are of this very class.
+        unsafe {
+            let made = ffi::PyFloat_Type
+                .tp_new
+                .map(|new| new(class.as_type_ptr(), args.as_ptr(), std::ptr::null_mut()));
+            let made = Bound::from_owned_ptr_or_err(py, made.unwrap_or(std::ptr::null_mut()))?;
+            for slot in self.slots.typed_float {
+                if let Some(part) = slot.get(value) {
+                    slot.set(made.as_ptr(), part);
+                }
+            }
+            Ok(made)
+        }
     }
 
     /// `SourceInfo(traceback, name_stack)`.

@@ -445,11 +445,7 @@ impl Side {
         if let Some(known) = copies().get(&id) {
             return Ok(known.bind(py).clone());
         }
-        // SAFETY: a jax `Literal`.
-        let (value, aval) =
-            unsafe { (jax.slots.literal_val.get(&object), jax.slots.literal_aval.get(&object)) };
-        let (Some(value), Some(aval)) = (value, aval) else { return Ok(object) };
-        let copy = jax.new_literal(&value, &aval)?;
+        let copy = jax.copy_literal(&object)?;
         Ok(copies().entry(id).or_insert_with(|| copy.unbind()).bind(py).clone())
     }
 

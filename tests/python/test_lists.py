@@ -118,3 +118,32 @@ def test_closing_over_other_constants(read: str) -> None:
 def test_names_are_counted_where_jax_checks_itself() -> None:
     with jax.enable_checks(True):
         assert_consistent(traced())
+
+
+@jax.jit
+def product(x: Any, y: Any) -> Any:
+    return x * y
+
+
+LITERALS: dict[str, Callable[[Any], Any]] = {
+    "scalars": lambda x: (x * 2.5, x * 2.5),
+    "arrays": lambda x: (x * jnp.array(7, jnp.int32), x * jnp.array(7, jnp.int32)),
+    "one for two": lambda x: (lambda y: (x * y, x * y))(jnp.array(7.0)),
+    "of jits": lambda x: (product(x, jnp.array(7.0)), product(x, jnp.array(7.0))),
+    "residuals": lambda x: jax.grad(lambda y: (y * 0.5 * y + 0.5) * 0.5)(x),
+}
+
+
+@pytest.mark.parametrize("function", LITERALS.values(), ids=LITERALS)
+def test_literals_are_as_many_objects(function: Callable[[Any], Any]) -> None:
+    """jax tells literals and their values apart by identity when it evaluates a loop partially."""
+
+    def identities(make: Callable[..., Any]) -> list[int]:
+        jaxpr = make(lambda x: function(x))(1.5).jaxpr
+        literals = [a for eqn in jaxpr.eqns for a in eqn.invars if hasattr(a, "val")]
+        numbers: dict[int, int] = {}
+        objects = [part for literal in literals for part in (literal, literal.val)]
+        return [numbers.setdefault(id(part), len(numbers)) for part in objects]
+
+    expected = identities(jax.make_jaxpr)
+    assert [identities(jaxide.make_jaxpr) for _ in range(3)] == [expected] * 3

@@ -2,7 +2,6 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
@@ -92,10 +91,7 @@ pub fn replay<'py>(
                     Captured::OwnLiteral(_) | Captured::Literal(_) => {
                         let literal = match captured {
                             Captured::OwnLiteral(index) => own_literal(*index)?,
-                            Captured::Literal(literal) => {
-                                let value = literal.bind(py).getattr(intern!(py, "val"))?;
-                                jax.new_literal(&value, aval.bind(py))?
-                            }
+                            Captured::Literal(literal) => jax.copy_literal(literal.bind(py))?,
                             _ => return Err(PyRuntimeError::new_err("not a literal")),
                         };
                         let (aval, source) = (aval.bind(py).clone(), base.to_object(jax)?);
@@ -182,8 +178,7 @@ fn append(
         let source = if scope.is_some() { below.next() } else { None };
         sources.push(frame.source(source.unwrap_or(base))?);
     }
-    let (outs, literals) =
-        frame.replay(number, &part.fragment, args, &literals, consts, &sources)?;
+    let appended = frame.replay(number, &part.fragment, args, &literals, consts, &sources)?;
     let source = match sources.first() {
         Some(&source) => source,
         None => frame.source(base)?,

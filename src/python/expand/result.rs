@@ -36,7 +36,7 @@ pub enum Recipe {
     LiteralArg(usize),
     /// A new tracer of a literal of the equations.
     OwnLiteral(usize),
-    /// A new tracer of a new literal: its value and its aval.
+    /// A new tracer of a literal that is equal to this, and its aval.
     Literal(Py<PyAny>, Py<PyAny>),
     /// An immutable object.
     Object(Py<PyAny>),
@@ -187,10 +187,7 @@ impl Recipe {
                 if let Some(index) = from.part.own_literal(&literal) {
                     return Ok(Self::OwnLiteral(index));
                 }
-                // SAFETY: `traced` found that it is a jax `Literal`.
-                let value = unsafe { slots.literal_val.get(&literal) };
-                let value = value.ok_or(super::encode::FOREIGN_TRACER)?;
-                Ok(Self::Literal(value.unbind(), aval.unbind()))
+                Ok(Self::Literal(literal.unbind(), aval.unbind()))
             }
             _ => Err(super::encode::FOREIGN_TRACER),
         }
@@ -284,10 +281,10 @@ impl Recipe {
                 let source = from.source.to_object(from.jax)?;
                 new_literal_tracer(from.jax, from.trace, literal, aval, source)
             }
-            Self::Literal(value, aval) => new_literal_tracer(
+            Self::Literal(literal, aval) => new_literal_tracer(
                 from.jax,
                 from.trace,
-                from.jax.new_literal(value.bind(py), aval.bind(py))?,
+                from.jax.copy_literal(literal.bind(py))?,
                 aval.bind(py).clone(),
                 from.source.to_object(from.jax)?,
             ),
