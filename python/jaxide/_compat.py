@@ -193,7 +193,7 @@ def _load() -> types.SimpleNamespace:
         input_effect_type=_symbol("effects:JaxprInputEffect"),
         typed_float_type=_slotted("literals:TypedFloat", "dtype aval"),
         typed_scalar_types=set(_symbol("literals:typed_scalar_types")),
-        copy_function=copy.copy,
+        copy_function=_copy_of_number,
         linearize_trace_type=_linearize_trace(),
         linearize_tracer_type=_slotted("interpreters.ad:LinearizeTracer", "primal tangent"),
         index_update_ref_type=_slotted("numpy.array_methods:_IndexUpdateRef", "array index"),
@@ -502,6 +502,14 @@ def _linearize_trace() -> Any:
     path = "interpreters.ad:LinearizeTrace"
     _methods(path, __init__="self parent_trace tangent_trace is_vjp", _name_stack_suffix="self")
     return _symbol(path)
+
+
+def _copy_of_number(value: Any) -> Any:
+    """The value of a literal as an object of its own, where numbers are objects."""
+    copied = copy.copy(value)
+    if isinstance(value, _symbol("literals:TypedNdArray")):
+        copied._aval = value._aval
+    return copied
 
 
 def _backward_template(

@@ -130,7 +130,6 @@ LITERALS: dict[str, Callable[[Any], Any]] = {
     "arrays": lambda x: (x * jnp.array(7, jnp.int32), x * jnp.array(7, jnp.int32)),
     "one for two": lambda x: (lambda y: (x * y, x * y))(jnp.array(7.0)),
     "of jits": lambda x: (product(x, jnp.array(7.0)), product(x, jnp.array(7.0))),
-    "residuals": lambda x: jax.grad(lambda y: (y * 0.5 * y + 0.5) * 0.5)(x),
 }
 
 
