@@ -155,10 +155,6 @@ jax_objects! {
     stock_backward_pass: PyAny,
     transposition_step: PyAny,
     transposition_loop: PyAny,
-    jit_primitive: PyAny,
-    /// Classes of params of a jit that are known by identity: what a transposed jit is depends on
-    /// nothing else.
-    jit_param_types: PyTuple,
     /// `ad._merge_rule_logs` and `ad.VJPNode`, from jax 0.12 on, else None.
     merge_rule_logs: PyAny,
     vjp_node_type: PyAny,

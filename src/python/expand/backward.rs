@@ -263,7 +263,6 @@ impl Pass {
             jax,
             &now,
             parts.context.as_ptr(),
-            parts.primitive.is(&jax.jit_primitive),
             parts.params.as_ptr(),
             &pointers,
             &encoded.operands,

@@ -80,8 +80,6 @@ struct Encoder<'a, 'py> {
     jax: &'a Jax,
     trace: *mut ffi::PyObject,
     lifted: Option<&'a Lifted>,
-    /// Objects of `Jax::jit_param_types` are known by identity.
-    params_of_jit: bool,
     call: &'a mut Call,
     /// The first position of each traced value, where there are many.
     first: FxHashMap<Atom, usize>,
@@ -117,8 +115,7 @@ pub fn encode(
         call.signature.extend(lifted.words());
     }
     let trace = now.trace.as_ptr();
-    let first = FxHashMap::default();
-    let mut encoder = Encoder { py, jax, trace, lifted, params_of_jit: false, call, first };
+    let mut encoder = Encoder { py, jax, trace, lifted, call, first: FxHashMap::default() };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -162,18 +159,15 @@ pub fn encode_transposition(
     jax: &Jax,
     now: &Now<'_>,
     context: *mut ffi::PyObject,
-    is_jit: bool,
     params: *mut ffi::PyObject,
     cotangents: &[*mut ffi::PyObject],
     operands: &[Operand],
     call: &mut Call,
 ) -> Result<(), Reason> {
     let trace = now.trace.as_ptr();
-    let (lifted, first) = (None, FxHashMap::default());
-    let mut encoder = Encoder { py, jax, trace, lifted, params_of_jit: is_jit, call, first };
+    let mut encoder = Encoder { py, jax, trace, lifted: None, call, first: FxHashMap::default() };
     encoder.identity(context);
     encoder.value(params, 0)?;
-    encoder.params_of_jit = false;
     encoder.call.signature.tag(Tag::Sequence, cotangents.len());
     for &cotangent in cotangents {
         encoder.value(cotangent, 0)?;
@@ -544,18 +538,11 @@ impl Encoder<'_, '_> {
             self.identity(aval);
             return Ok(());
         }
-        if is_stable(value) || (self.params_of_jit && self.is_param_of_jit(class)) {
+        if is_stable(value) {
             self.identity(value);
             return Ok(());
         }
         Err(self.refusal(value, class))
-    }
-
-    fn is_param_of_jit(&self, class: *mut ffi::PyTypeObject) -> bool {
-        self.jax.jit_param_types.bind(self.py).iter_borrowed().any(|known| {
-            // SAFETY: two types; no Python runs.
-            unsafe { ffi::PyType_IsSubtype(class, known.as_ptr().cast()) != 0 }
-        })
     }
 
     fn numpy_scalar(
