@@ -191,9 +191,10 @@ def _load() -> types.SimpleNamespace:
         shaped_array_type=_interned_aval(),
         source_info_type=_slotted("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=_symbol("effects:JaxprInputEffect"),
+        typed_array_type=_slotted("literals:TypedNdArray", "_aval _weak_type"),
         typed_float_type=_slotted("literals:TypedFloat", "dtype aval"),
         typed_scalar_types=set(_symbol("literals:typed_scalar_types")),
-        copy_function=_copy_of_number,
+        copy_function=copy.copy,
         linearize_trace_type=_linearize_trace(),
         linearize_tracer_type=_slotted("interpreters.ad:LinearizeTracer", "primal tangent"),
         index_update_ref_type=_slotted("numpy.array_methods:_IndexUpdateRef", "array index"),
@@ -494,14 +495,6 @@ def _linearize_trace() -> Any:
     path = "interpreters.ad:LinearizeTrace"
     _methods(path, __init__="self parent_trace tangent_trace is_vjp", _name_stack_suffix="self")
     return _symbol(path)
-
-
-def _copy_of_number(value: Any) -> Any:
-    """The value of a literal as an object of its own, where numbers are objects."""
-    copied = copy.copy(value)
-    if isinstance(value, _symbol("literals:TypedNdArray")):
-        copied._aval = value._aval
-    return copied
 
 
 def _backward_template(

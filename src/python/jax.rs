@@ -60,6 +60,7 @@ jax_objects! {
     shaped_array_type: PyType,
     source_info_type: PyType,
     input_effect_type: PyType,
+    typed_array_type: PyType,
     typed_float_type: PyType,
     typed_scalar_types: PySet,
     /// `copy.copy`.
@@ -353,10 +354,16 @@ impl Jax {
     /// identity.
     pub fn copy_literal<'py>(&self, literal: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = literal.py();
-        let value = literal.getattr(intern!(py, "val"))?;
-        let aval = literal.getattr(intern!(py, "aval"))?;
+        // SAFETY: a jax `Literal`.
+        let (value, aval) =
+            unsafe { (self.slots.literal_val.get(literal), self.slots.literal_aval.get(literal)) };
+        let (Some(value), Some(aval)) = (value, aval) else { return Ok(literal.clone()) };
         let class = value.get_type();
-        let value = if class.is(&self.typed_float_type) {
+        let value = if class.is(&self.typed_array_type) {
+            let copied = value.call_method0(intern!(py, "copy"))?;
+            copied.setattr(intern!(py, "_aval"), value.getattr(intern!(py, "_aval"))?)?;
+            copied
+        } else if class.is(&self.typed_float_type) {
             self.copy_typed_float(&value)?
         } else if self.typed_scalar_types.bind(py).contains(&class)? {
             class.call1((&value, value.getattr(intern!(py, "dtype"))?))?
