@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::frame::{Frame, Operand};
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
+use super::side::address;
 use super::source::SourceRef;
 use super::stage::{NewEqn, append, fold_constants};
 use super::trace::{const_operand, frame_of, operand_of_tracer, tracer_of};
@@ -44,10 +45,6 @@ struct Inlining<'a, 'py> {
 
 /// What the variables of the inlined jaxpr stand for, by the address of the `Var`.
 type Environment<'py> = FxHashMap<usize, Operand<'py>>;
-
-fn address(object: &Bound<'_, PyAny>) -> usize {
-    object.as_ptr() as usize
-}
 
 fn items<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyList>> {
     Ok(object.getattr(name)?.cast_into::<PyList>()?)

@@ -103,7 +103,8 @@ pub struct Side {
     empty_name_stack: Option<Object>,
 }
 
-fn address(object: &Bound<'_, PyAny>) -> usize {
+/// Where an object is, which tells it from all others that are alive.
+pub fn address(object: &Bound<'_, PyAny>) -> usize {
     object.as_ptr() as usize
 }
 

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::super::jax::{Jax, jax};
 use super::super::native::allocate;
-use super::super::side::is_exactly;
+use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
 use super::encode::{Call, Operand, encode_transposition};
 use super::now::Now;
@@ -59,10 +59,6 @@ pub fn backward_pass<'py>(
 struct Pass {
     eqns: Vec<Py<PyAny>>,
     env: FxHashMap<usize, Py<PyAny>>,
-}
-
-fn address(object: &Bound<'_, PyAny>) -> usize {
-    object.as_ptr() as usize
 }
 
 /// The parts of a `JaxprEqn` that are needed here.

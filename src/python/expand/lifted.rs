@@ -31,6 +31,11 @@ pub struct Lifted {
 }
 
 impl Lifted {
+    /// Whether a trace is a differentiation.
+    pub fn is_one(jax: &Jax, trace: &Bound<'_, PyAny>) -> bool {
+        is_exactly(trace.as_ptr(), jax.linearize_trace_type.as_ptr().cast())
+    }
+
     /// The differentiation that `trace` is, and the trace of its primal values; None where it is
     /// none, or not over a trace of ours.
     ///
@@ -42,7 +47,7 @@ impl Lifted {
         name_stack: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Self, Bound<'py, PyAny>)>> {
         let py = trace.py();
-        if !is_exactly(trace.as_ptr(), jax.linearize_trace_type.as_ptr().cast()) {
+        if !Self::is_one(jax, trace) {
             return Ok(None);
         }
         let parent = trace.getattr(intern!(py, "parent_trace"))?;
@@ -85,12 +90,7 @@ impl Lifted {
         self.words.words()
     }
 
-    /// How many residuals rules have passed by so far.
-    pub fn num_structured_residuals(&self, py: Python<'_>) -> usize {
-        self.structured_residuals.as_ref().map_or(0, |residuals| residuals.bind(py).len())
-    }
-
-    /// The list of them.
+    /// The residuals that rules have passed by so far; None where jax has no such list.
     pub fn structured_residuals<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyList>> {
         self.structured_residuals.as_ref().map(|residuals| residuals.bind(py).clone())
     }

@@ -13,7 +13,7 @@ use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::memo::Context;
 use super::super::source::SourceRef;
-use super::super::trace::frame_of;
+use super::super::trace::{frame_of, is_ours};
 use super::encode::Reason;
 use super::lifted::Lifted;
 
@@ -117,6 +117,10 @@ impl<'py> Now<'py> {
                 drop(old);
             }
         };
+        if !is_ours(py, trace.as_ptr()) && !Lifted::is_one(jax, &trace) {
+            remember(None);
+            return Ok(None);
+        }
         let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         let context = SourceRef::of(jax, &context)?;
         let (trace, lifted) = match Lifted::read(jax, &trace, &context.name_stack)? {
@@ -133,18 +137,16 @@ impl<'py> Now<'py> {
             configuration(py, jax, epoch)?
         };
         // What is remembered keeps values alive.
-        let leaks_matter = configuration.is_err_and(|reason| reason == LEAK_CHECK);
-        if leaks_matter {
-            return Ok(Some(Self { trace, frame, lifted, configuration, context }));
+        if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {
+            remember(Some(Moment {
+                trace: trace.as_ptr(),
+                frame: frame.clone().unbind(),
+                lifted: lifted.clone(),
+                configuration,
+                traceback: context.traceback.clone().map(Bound::unbind),
+                name_stack: context.name_stack.clone().unbind(),
+            }));
         }
-        remember(Some(Moment {
-            trace: trace.as_ptr(),
-            frame: frame.clone().unbind(),
-            lifted: lifted.clone(),
-            configuration,
-            traceback: context.traceback.clone().map(Bound::unbind),
-            name_stack: context.name_stack.clone().unbind(),
-        }));
         Ok(Some(Self { trace, frame, lifted, configuration, context }))
     }
 

@@ -87,6 +87,16 @@ pub enum Captured {
     Literal(Py<PyAny>),
 }
 
+impl Captured {
+    /// A value that is no tracer.
+    fn constant(jax: &Jax, value: &Bound<'_, PyAny>) -> Result<Self, Reason> {
+        if value.is_instance(jax.any_tracer_type.bind(value.py())).unwrap_or(true) {
+            return Err(OUTER_VALUE);
+        }
+        Ok(Self::Value(value.clone().unbind()))
+    }
+}
+
 /// Where a call began.
 pub struct Before<'py> {
     pub source: SourceRef<'py>,
@@ -111,7 +121,8 @@ impl<'py> Before<'py> {
             let mut tangents = borrow_mut(frame);
             before.constants_used = tangents.note_constants();
             before.frames.push((frame.clone(), tangents.mark()));
-            before.structured_residuals = lifted.num_structured_residuals(py);
+            before.structured_residuals =
+                lifted.structured_residuals(py).map_or(0, |residuals| residuals.len());
         }
         Ok(before)
     }
@@ -162,12 +173,7 @@ pub fn record<'py>(
     let base = if lifted.is_none() { Some(&before.source) } else { None };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let part = {
-        let captured = |_: Var, value: &Bound<'_, PyAny>| {
-            if value.is_instance(jax.any_tracer_type.bind(py)).unwrap_or(true) {
-                return Err(OUTER_VALUE);
-            }
-            Ok(Captured::Value(value.clone().unbind()))
-        };
+        let captured = |_: Var, value: &Bound<'_, PyAny>| Captured::constant(jax, value);
         let (frame, mark) = &before.frames[0];
         let reading = Reading { jax, call, base, uses: None };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
@@ -203,10 +209,7 @@ pub fn record<'py>(
                 }
                 _ => {}
             }
-            if value.is_instance(jax.any_tracer_type.bind(py)).unwrap_or(true) {
-                return Err(OUTER_VALUE);
-            }
-            Ok(Captured::Value(value.clone().unbind()))
+            Captured::constant(jax, value)
         };
         let reading = Reading { jax, call, base, uses: Some(&uses) };
         let part = reading.part(frame, *mark, &call.tangents, captured, &mut tangent_outs)?;
