@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxide import _core, _sites
-from jaxide._names import ResultPaths
+from jaxide._names import Postponed, ResultPaths
 
 SUPPORTED = "jax 0.10.2 to 0.12"
 
@@ -268,6 +268,7 @@ def _load() -> types.SimpleNamespace:
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
+        postponed_paths=Postponed,
         jit_captures=_jit_captures,
         jits_forgot=_forgotten_jits(),
         stock_evict=_sites.copy_function(_function("pjit:jit_evict_fn", "self")),
@@ -356,8 +357,10 @@ def flatten_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
     if jax.flatten_static is not None:
         leaves, _, tree = jax.flatten_static(args, kwargs, (), ())
         return leaves, tree
-    leaves = jax.flat_tree.flatten_static_argnums_argnames(args, kwargs, (), ())
-    return leaves, leaves.tree_without_statics
+    # What `flatten_static_argnums_argnames` makes of two trees without static leaves.
+    leaves = jax.flat_tree.flatten((args, kwargs))
+    leaves.statics = (False, False)
+    return leaves, leaves.tree
 
 
 def quasi_dynamic_state(fun: Any, avals: Any) -> tuple[Any, ...]:

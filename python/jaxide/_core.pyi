@@ -16,6 +16,7 @@ __all__ = [
     "graph_of",
     "initialize",
     "memo_len",
+    "plain_types",
     "set_fragment_bounds",
     "trust_callable",
 ]
@@ -97,6 +98,15 @@ def fragment_info() -> dict[str, Any]:
 
 def clear_fragments() -> None:
     """Forgets all fragments and starts counting anew."""
+
+def plain_types(
+    arguments: tuple[Any, ...],
+    array: type,
+    single_device_sharding: type,
+    plain_type: Callable[[Any], Any],
+) -> tuple[Any, ...] | None:
+    """The types of arguments: of an array on one device its own, of others what ``plain_type``
+    says; None where that is None for one of them."""
 
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""

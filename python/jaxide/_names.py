@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import threading
 import types
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -57,6 +59,37 @@ def parameters(fun: Callable[..., Any]) -> tuple[Any, ...] | None:
     )
 
 
+class _Outermost(threading.local):
+    """The debug info of the trace of this thread whose result paths are named when it is over."""
+
+    debug_info: Any = None
+
+
+_OUTERMOST = _Outermost()
+
+
+@contextlib.contextmanager
+def outermost(debug_info: Any) -> Iterator[None]:
+    """Within, the result paths of ``debug_info`` are not named unless an error message asks."""
+    before, _OUTERMOST.debug_info = _OUTERMOST.debug_info, debug_info
+    try:
+        yield
+    finally:
+        _OUTERMOST.debug_info = before
+
+
+class Postponed:
+    """Result paths for error messages only: the caller of the trace puts others in their place."""
+
+    __slots__ = ("_compute",)
+
+    def __init__(self, compute: Callable[[], Any]):
+        self._compute = compute
+
+    def __call__(self) -> Any:
+        return self._compute()
+
+
 class ResultPaths:
     """``DebugInfo.set_result_paths``: names by the tree of the results, made by ``stock`` once."""
 
@@ -64,8 +97,11 @@ class ResultPaths:
         self._stock = stock
 
     def __call__(self, debug_info: Any, result: Any) -> Any:
-        paths = RESULT_PATHS.get(
-            ("nested", jax.tree.structure(result)),
-            lambda: self._stock(debug_info, result).result_paths,
-        )
+        if debug_info is _OUTERMOST.debug_info:
+            paths = Postponed(lambda: self._stock(debug_info, result).result_paths)
+        else:
+            paths = RESULT_PATHS.get(
+                ("nested", jax.tree.structure(result)),
+                lambda: self._stock(debug_info, result).result_paths,
+            )
         return debug_info._replace(result_paths=paths)

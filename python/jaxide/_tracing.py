@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxide import _compat
-from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS, parameters
+from jaxide import _compat, _core
+from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS, outermost, parameters
 
 
 class Traced(NamedTuple):
@@ -32,17 +32,12 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return None
     private.check_callable(fun)
     leaves, in_tree = _compat.flatten_arguments(args, kwargs)
-    array_type, single_device_sharding = private.array_type, private.single_device_sharding
-    avals = []
-    for leaf in leaves.vals:
-        # Of the shardings only a named one is part of a type.
-        if type(leaf) is array_type and type(leaf._sharding) is single_device_sharding:
-            aval = leaf.aval
-        else:
-            aval = _plain_aval(leaf)
-        if aval is None:
-            return None
-        avals.append(aval)
+    # Of the shardings only a named one is part of a type.
+    avals = _core.plain_types(
+        leaves.vals, private.array_type, private.single_device_sharding, _plain_aval
+    )
+    if avals is None:
+        return None
     in_avals = leaves.update(avals)
 
     debug_info = getattr(fun, "__fun_debug_info__", None)
@@ -63,7 +58,7 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         if private.is_top_level()
         else contextlib.nullcontext()
     )
-    with timed:
+    with timed, outermost(debug_info):
         jaxpr, out = private.trace_to_jaxpr(fun, in_avals, debug_info, *state)
     paths = RESULT_PATHS.get(
         ("outermost", out.tree),

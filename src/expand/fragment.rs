@@ -1,6 +1,5 @@
 //! Fragments: the equations that one call appended, in terms of the call's own operands.
 
-use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::ir::{Atom, BuildError, Builder, EqnShape, SourceId, Var};
@@ -82,6 +81,12 @@ pub struct Operands<'a> {
     pub consts: &'a [Atom],
 }
 
+/// An output of a fragment that was appended, counted over all its equations.
+#[inline]
+pub fn out(first: Var, index: u32) -> Var {
+    Var::from_u32(first.as_u32() + index)
+}
+
 impl Fragment {
     /// Checks that operands precede their use.
     ///
@@ -119,7 +124,8 @@ impl Fragment {
         self.num_args as usize
     }
 
-    /// Appends the fragment to a program; the outputs of all its equations, in order.
+    /// Appends the fragment to a program. The outputs of all its equations are consecutive
+    /// variables; the result is the first one.
     ///
     /// `shapes` has one for each equation, `sources` one for each scope.
     ///
@@ -131,25 +137,28 @@ impl Fragment {
         shapes: &[EqnShape],
         given: Operands<'_>,
         sources: &[SourceId],
-    ) -> Result<SmallVec<[Var; 8]>, BuildError> {
-        let mut outs: SmallVec<[Var; 8]> = SmallVec::new();
-        let mut operands: SmallVec<[Atom; 8]> = SmallVec::new();
+    ) -> Result<Var, BuildError> {
+        let first = builder.next_var();
+        let atom = |operand: &Operand| match *operand {
+            Operand::Arg(index) => given.args[index as usize],
+            Operand::Out(index) => Atom::var(out(first, index)),
+            Operand::Literal(index) => given.literals[index as usize],
+            Operand::Const(index) => given.consts[index as usize],
+        };
+        let mut few = [Atom::var(first); 8];
         for (template, shape) in self.templates.iter().zip(shapes) {
-            operands.clear();
-            for operand in &template.operands {
-                operands.push(match *operand {
-                    Operand::Arg(index) => given.args[index as usize],
-                    Operand::Out(index) => Atom::var(outs[index as usize]),
-                    Operand::Literal(index) => given.literals[index as usize],
-                    Operand::Const(index) => given.consts[index as usize],
-                });
-            }
-            let eqn = builder.eqn_of(shape, &operands, sources[template.scope as usize])?;
-            for var in builder.eqn_data(eqn).outvars() {
-                outs.push(var);
+            let source = sources[template.scope as usize];
+            if let Some(atoms) = few.get_mut(..template.operands.len()) {
+                for (place, operand) in atoms.iter_mut().zip(&template.operands) {
+                    *place = atom(operand);
+                }
+                builder.eqn_of(shape, atoms, source)?;
+            } else {
+                let atoms: Vec<Atom> = template.operands.iter().map(atom).collect();
+                builder.eqn_of(shape, &atoms, source)?;
             }
         }
-        Ok(outs)
+        Ok(first)
     }
 
     /// Bytes of the fragment.

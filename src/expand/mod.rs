@@ -11,5 +11,5 @@ mod fragment;
 mod signature;
 
 pub use cache::{Bounds, Cache, CallableId, Counts};
-pub use fragment::{Fragment, FragmentError, Operand, Operands, Template};
+pub use fragment::{Fragment, FragmentError, Operand, Operands, Template, out};
 pub use signature::{Signature, Tag};

@@ -55,10 +55,22 @@ impl Signature {
         Self { words }
     }
 
+    /// The configuration.
+    pub fn configuration(&self) -> u64 {
+        self.words.first().copied().unwrap_or_default()
+    }
+
     /// Writes a tag with a number below 2^56: a length or a position.
     #[inline]
     pub fn tag(&mut self, tag: Tag, number: usize) {
         self.words.push((tag as u64) << 56 | number as u64);
+    }
+
+    /// Writes a tag with a number, and a word.
+    #[inline]
+    pub fn pair(&mut self, tag: Tag, number: usize, word: u64) {
+        self.words.push((tag as u64) << 56 | number as u64);
+        self.words.push(word);
     }
 
     /// Writes a word.

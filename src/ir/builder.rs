@@ -351,8 +351,9 @@ impl Builder {
         let program = &self.program;
         let out_types = &shape.out_types;
         check_id("sources", source, program.sources.len())?;
+        let mut counted = matches!(self.uses, Uses::OfAll(_));
         for &atom in invars {
-            self.check_atom(atom)?;
+            counted |= self.check_atom(atom)?;
         }
         check_room("equations", program.eqns.len(), 1, PackedVar::MAX_DEFS)?;
         check_room("variables", program.vars.len(), out_types.len(), Atom::MAX_VARS)?;
@@ -385,7 +386,7 @@ impl Builder {
         if dead_on_arrival {
             // Its operands were never counted as used by it.
             self.mark_removed(eqn);
-        } else {
+        } else if counted {
             for &atom in invars.as_slice(&self.program.operands) {
                 if let AtomKind::Var(var) = atom.kind() {
                     self.uses.add(var, self.program.vars[var].def());
@@ -410,6 +411,11 @@ impl Builder {
     /// How many variables there are, removed ones included.
     pub fn num_vars(&self) -> usize {
         self.program.vars.len()
+    }
+
+    /// The variable that comes next.
+    pub fn next_var(&self) -> Var {
+        self.program.vars.next_key()
     }
 
     /// How many equations live.
@@ -607,21 +613,25 @@ impl Builder {
         check_id("types", ty, self.program.types.len())
     }
 
+    /// Whether it is a constant.
     #[inline]
-    fn check_var(&self, var: Var) -> Result<(), BuildError> {
+    fn check_var(&self, var: Var) -> Result<bool, BuildError> {
         match self.program.vars.get(var).map(|data| data.def()) {
             None => Err(BuildError::UnknownVar(var)),
             Some(Def::Removed) => Err(BuildError::RemovedVar(var)),
-            Some(Def::Invar | Def::Constvar(_) | Def::Eqn(_)) => Ok(()),
+            Some(Def::Constvar(_)) => Ok(true),
+            Some(Def::Invar | Def::Eqn(_)) => Ok(false),
         }
     }
 
+    /// Whether it is a constant.
     #[inline]
-    fn check_atom(&self, atom: Atom) -> Result<(), BuildError> {
+    fn check_atom(&self, atom: Atom) -> Result<bool, BuildError> {
         match atom.kind() {
             AtomKind::Var(var) => self.check_var(var),
             AtomKind::Literal(literal) => {
-                check_id("literals", literal, self.program.literals.len())
+                check_id("literals", literal, self.program.literals.len())?;
+                Ok(false)
             }
         }
     }
@@ -633,7 +643,7 @@ impl Builder {
         }
         check_id("effect lists", effects, self.program.effect_lists.len())?;
         let mut inputs = self.program.effect_list(effects).iter().filter_map(|effect| effect.input);
-        inputs.try_for_each(|input| self.check_var(input))
+        inputs.try_for_each(|input| self.check_var(input).map(drop))
     }
 }
 

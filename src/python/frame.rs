@@ -11,7 +11,6 @@ use pyo3::types::{PyDict, PyList, PySet, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::expand::{Fragment, Operands};
 use crate::ir::{
     Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, EqnShape,
     LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
@@ -76,26 +75,22 @@ pub struct Frame {
     /// The tracer of a constant, by address, while one is alive.
     const_tracers: FxHashMap<Var, usize>,
     entries: FxHashMap<u32, LocalEntry>,
-    /// By the number of the fragment.
-    imports: FxHashMap<u64, Imports>,
+    /// The rows of fragments, and where they are by the number of the fragment.
+    rows: Vec<Rows>,
+    row_by_fragment: FxHashMap<u64, usize>,
     /// Variables with quasi-dynamic data (jax before 0.11).
     qdds: Vec<(Var, Py<PyAny>)>,
 }
 
 /// A fragment's rows in a program.
 #[derive(Default)]
-pub struct Imports {
+pub struct Rows {
     /// The shape of each equation.
     pub equations: Vec<EqnShape>,
     /// Equals of its literals.
     pub literals: Vec<LiteralId>,
-}
-
-/// What a replay appended.
-pub struct Appended {
-    /// The outputs of all equations.
-    pub outs: SmallVec<[Var; 8]>,
-    pub literals: SmallVec<[Atom; 4]>,
+    /// The source it was last appended with.
+    pub source: Option<SourceId>,
 }
 
 /// A place in a program under construction.
@@ -110,6 +105,11 @@ pub struct Mark {
 pub struct NewVar {
     pub var: Var,
     pub counted: bool,
+}
+
+#[cold]
+fn finished() -> PyErr {
+    PyRuntimeError::new_err("this trace is finished: its jaxpr has been made and cannot grow")
 }
 
 impl Frame {
@@ -129,7 +129,8 @@ impl Frame {
             recordings: 0,
             const_tracers: FxHashMap::default(),
             entries: FxHashMap::default(),
-            imports: FxHashMap::default(),
+            rows: Vec::new(),
+            row_by_fragment: FxHashMap::default(),
             qdds: Vec::new(),
         }
     }
@@ -168,47 +169,24 @@ impl Frame {
         }
     }
 
-    /// The id of a jax `Literal`.
-    pub fn literal(&mut self, jax: &Jax, literal: &Bound<'_, PyAny>) -> PyResult<LiteralId> {
-        let (builder, side) = self.recording()?;
-        side.literal(jax, builder, literal)
+    /// Where the rows of a fragment are in this program, if it has some.
+    pub fn rows_of(&self, fragment: u64) -> Option<usize> {
+        self.row_by_fragment.get(&fragment).copied()
     }
 
-    /// Whether a fragment has rows in this program.
-    pub fn imports(&self, fragment: u64) -> bool {
-        self.imports.contains_key(&fragment)
+    /// Adds the rows of a fragment; where they are.
+    pub fn add_rows(&mut self, fragment: u64, rows: Rows) -> usize {
+        self.rows.push(rows);
+        self.row_by_fragment.insert(fragment, self.rows.len() - 1);
+        self.rows.len() - 1
     }
 
-    pub fn keep_imports(&mut self, fragment: u64, imports: Imports) {
-        self.imports.insert(fragment, imports);
-    }
-
-    /// Appends a fragment that has rows in this program.
-    ///
-    /// `literals` has those that are the call's own; the others are made anew.
-    pub fn replay(
-        &mut self,
-        number: u64,
-        fragment: &Fragment,
-        args: &[Atom],
-        literals: &[Option<LiteralId>],
-        consts: &[Atom],
-        sources: &[SourceId],
-    ) -> PyResult<Appended> {
-        let (Some(builder), Some(imports)) = (&mut self.builder, self.imports.get(&number)) else {
-            return Err(PyRuntimeError::new_err("a fragment without rows in its program"));
-        };
-        let mut all: SmallVec<[Atom; 4]> = SmallVec::new();
-        for (given, &own) in literals.iter().zip(&imports.literals) {
-            let literal = match *given {
-                Some(given) => given,
-                None => self.side.copy_literal(builder, own)?,
-            };
-            all.push(Atom::literal(literal));
+    /// What a fragment is appended with.
+    pub fn appending(&mut self, rows: usize) -> PyResult<(&mut Builder, &mut Side, &mut Rows)> {
+        match (&mut self.builder, self.rows.get_mut(rows)) {
+            (Some(builder), Some(rows)) => Ok((builder, &mut self.side, rows)),
+            _ => Err(finished()),
         }
-        let given = Operands { args, literals: &all, consts };
-        let outs = fragment.replay(builder, &imports.equations, given, sources);
-        Ok(Appended { outs: outs.map_err(build_error)?, literals: all })
     }
 
     /// The jax `Literal` of a literal.
@@ -231,9 +209,7 @@ impl Frame {
     pub fn recording(&mut self) -> PyResult<(&mut Builder, &mut Side)> {
         match &mut self.builder {
             Some(builder) => Ok((builder, &mut self.side)),
-            None => Err(PyRuntimeError::new_err(
-                "this trace is finished: its jaxpr has been made and cannot grow",
-            )),
+            None => Err(finished()),
         }
     }
 
@@ -898,8 +874,16 @@ impl Frame {
         let py = slf.py();
         let jax = jax(py)?;
         release_pending(slf);
+        let postponed = || -> PyResult<bool> {
+            let paths = debug_info.getattr(intern!(py, "result_paths"))?;
+            Ok(paths.get_type().is(&jax.postponed_paths))
+        };
         let debug_info = if debug_info.is_none() {
             debug_info.clone()
+        } else if postponed()? {
+            let unknown = PyDict::new(py);
+            unknown.set_item(intern!(py, "result_paths"), py.None())?;
+            debug_info.call_method(intern!(py, "_replace"), (), Some(&unknown))?
         } else {
             debug_info.call_method0(intern!(py, "resolve_result_paths"))?
         };
@@ -922,7 +906,8 @@ impl Frame {
         };
         let side = std::mem::take(&mut frame.side);
         frame.entries = FxHashMap::default();
-        frame.imports = FxHashMap::default();
+        frame.rows = Vec::new();
+        frame.row_by_fragment = FxHashMap::default();
         let fields = JaxprFields { effects, debug_info, is_high };
         let graph = Graph::finish(builder, side, &atoms, &fields, false)?;
         frame.graph = Some(graph.clone().unbind());

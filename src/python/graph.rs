@@ -4,10 +4,10 @@
 //! jax's `Jaxpr` whose lists are made from the arena the first time anything reads them. Until then
 //! their slots hold the `Graph`, which is all the jaxpr keeps alive.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::thread;
 
+use cranelift_entity::SecondaryMap;
 use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::exceptions::PyAttributeError;
@@ -15,7 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
-use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::ir::{
     Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, EqnData, ForeignId, Program, SourceId,
@@ -193,26 +193,26 @@ impl Graph {
     fn eqns<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
         let program = self.program.clone();
         let list = PyList::empty(py);
-        let mut sources: FxHashMap<SourceId, Bound<'py, PyAny>> = FxHashMap::default();
+        let mut sources: SecondaryMap<SourceId, Option<Bound<'py, PyAny>>> = SecondaryMap::new();
         for eqn in program.eqns() {
             let data = program.eqn(eqn);
             let mut atom = |atom: &Atom| self.atom(py, jax, *atom);
-            let invars: Vec<_> =
+            let invars: SmallVec<[_; 4]> =
                 program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
-            let outvars: Vec<_> =
+            let outvars: SmallVec<[_; 2]> =
                 data.outvars().map(|var| atom(&Atom::var(var))).collect::<PyResult<_>>()?;
-            let source_info = match sources.entry(data.source) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => {
-                    new.insert(self.side.source_info(py, jax, program.source(data.source))?)
-                }
+            let source_info = if let Some(known) = &sources[data.source] {
+                known.clone()
+            } else {
+                let source = program.source(data.source);
+                sources[data.source].insert(self.side.source_info(py, jax, source)?).clone()
             };
             let objects = EqnObjects {
                 invars: &invars,
                 outvars: &outvars,
                 primitive: program.primitive(data.primitive).object,
                 context: program.context(data.context),
-                source_info: source_info.clone(),
+                source_info,
             };
             list.append(eqn_object(py, jax, &self.side, data, objects)?)?;
         }

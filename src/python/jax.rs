@@ -139,6 +139,8 @@ jax_objects! {
     stock_bind: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.
     result_paths_hook: PyAny,
+    /// Paths that the caller of a trace will replace.
+    postponed_paths: PyType,
     /// Whether the program of a jit for a call refers to traced values that are no arguments.
     jit_captures: PyAny,
     /// Whether a jit was made to forget its program since the last call.
@@ -216,6 +218,7 @@ pub struct Slots {
     pub zero_aval: Slot,
     /// `dtype` and `aval` of a `TypedFloat`.
     pub typed_float: [Slot; 2],
+    pub typed_array_aval: Slot,
     pub literal_val: Slot,
     pub literal_aval: Slot,
     pub eqn_invars: Slot,
@@ -253,6 +256,7 @@ impl Slots {
                 Slot::of(linearize_tracer, "primal")?,
                 Slot::of(linearize_tracer, "tangent")?,
             ],
+            typed_array_aval: Slot::of(&class("typed_array_type")?, "_aval")?,
             typed_float: [
                 Slot::of(&class("typed_float_type")?, "dtype")?,
                 Slot::of(&class("typed_float_type")?, "aval")?,
@@ -325,11 +329,11 @@ impl Jax {
     pub fn new_var<'py>(&self, aval: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = aval.py();
         let var = allocate(self.var_type.bind(py))?;
-        // SAFETY: the slots are of this very class.
+        // SAFETY: the slots are of this very class, and empty.
         unsafe {
-            self.slots.var_aval.set(var.as_ptr(), aval);
+            self.slots.var_aval.fill(var.as_ptr(), aval);
             for qdd in self.slots.var_qdds.into_iter().flatten() {
-                qdd.set(var.as_ptr(), py.None().into_bound(py));
+                qdd.fill(var.as_ptr(), py.None().into_bound(py));
             }
         }
         Ok(var)
@@ -342,10 +346,10 @@ impl Jax {
         aval: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let literal = allocate(self.literal_type.bind(val.py()))?;
-        // SAFETY: the slots are of this very class.
+        // SAFETY: the slots are of this very class, and empty.
         unsafe {
-            self.slots.literal_val.set(literal.as_ptr(), val.clone());
-            self.slots.literal_aval.set(literal.as_ptr(), aval.clone());
+            self.slots.literal_val.fill(literal.as_ptr(), val.clone());
+            self.slots.literal_aval.fill(literal.as_ptr(), aval.clone());
         }
         Ok(literal)
     }
@@ -361,7 +365,13 @@ impl Jax {
         let class = value.get_type();
         let value = if class.is(&self.typed_array_type) {
             let copied = value.call_method0(intern!(py, "copy"))?;
-            copied.setattr(intern!(py, "_aval"), value.getattr(intern!(py, "_aval"))?)?;
+            // The type that it has: numpy's copy does not know it.
+            // SAFETY: the slot is of this very class.
+            unsafe {
+                if let Some(aval) = self.slots.typed_array_aval.get(&value) {
+                    self.slots.typed_array_aval.set(copied.as_ptr(), aval);
+                }
+            }
             copied
         } else if class.is(&self.typed_float_type) {
             self.copy_typed_float(&value)?
@@ -403,11 +413,11 @@ impl Jax {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = name_stack.py();
         let source_info = allocate(self.source_info_type.bind(py))?;
-        // SAFETY: the slots are of this very class.
+        // SAFETY: the slots are of this very class, and empty.
         unsafe {
             let traceback = traceback.unwrap_or_else(|| py.None().into_bound(py));
-            self.slots.source_traceback.set(source_info.as_ptr(), traceback);
-            self.slots.source_name_stack.set(source_info.as_ptr(), name_stack);
+            self.slots.source_traceback.fill(source_info.as_ptr(), traceback);
+            self.slots.source_name_stack.fill(source_info.as_ptr(), name_stack);
         }
         Ok(source_info)
     }
@@ -416,16 +426,16 @@ impl Jax {
     pub fn new_eqn<'py>(&self, py: Python<'py>, eqn: EqnParts<'py>) -> PyResult<Bound<'py, PyAny>> {
         let object = allocate(self.eqn_type.bind(py))?;
         let slots = &self.slots;
-        // SAFETY: the slots are of this very class.
+        // SAFETY: the slots are of this very class, and empty.
         unsafe {
             let raw = object.as_ptr();
-            slots.eqn_invars.set(raw, eqn.invars.into_any());
-            slots.eqn_outvars.set(raw, eqn.outvars.into_any());
-            slots.eqn_primitive.set(raw, eqn.primitive);
-            slots.eqn_params.set(raw, eqn.params.into_any());
-            slots.eqn_effects.set(raw, eqn.effects);
-            slots.eqn_source_info.set(raw, eqn.source_info);
-            slots.eqn_ctx.set(raw, eqn.ctx);
+            slots.eqn_invars.fill(raw, eqn.invars.into_any());
+            slots.eqn_outvars.fill(raw, eqn.outvars.into_any());
+            slots.eqn_primitive.fill(raw, eqn.primitive);
+            slots.eqn_params.fill(raw, eqn.params.into_any());
+            slots.eqn_effects.fill(raw, eqn.effects);
+            slots.eqn_source_info.fill(raw, eqn.source_info);
+            slots.eqn_ctx.fill(raw, eqn.ctx);
         }
         Ok(object)
     }

@@ -3,7 +3,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyType};
 
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
@@ -88,6 +88,33 @@ fn new_inputs<'py>(
         .map(|(aval, new)| new_tracer(jax, &trace, new.var, aval, source, new.counted))
         .collect::<PyResult<_>>()?;
     PyTuple::new(py, tracers).map(Some)
+}
+
+/// The types of arguments: of an array on one device its own, of others what `plain_type` says;
+/// None where that is None for one of them.
+#[pyfunction]
+pub fn plain_types<'py>(
+    arguments: &Bound<'py, PyTuple>,
+    array: &Bound<'py, PyType>,
+    single_device_sharding: &Bound<'py, PyType>,
+    plain_type: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let py = arguments.py();
+    let mut types = Vec::with_capacity(arguments.len());
+    for argument in arguments.iter() {
+        let plain = argument.get_type().is(array)
+            && argument.getattr(intern!(py, "_sharding"))?.get_type().is(single_device_sharding);
+        let ty = if plain {
+            argument.getattr(intern!(py, "aval"))?
+        } else {
+            plain_type.call1((argument,))?
+        };
+        if ty.is_none() {
+            return Ok(None);
+        }
+        types.push(ty);
+    }
+    PyTuple::new(py, types).map(Some)
 }
 
 /// Stands in for `_check_returned_jaxtypes(dbg, out_tracers)`.

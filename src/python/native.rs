@@ -8,7 +8,7 @@ use std::ptr;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 /// Holds automatic garbage collections back while many objects are made that all stay: each would
 /// look through them and find nothing. The first one afterwards sees them all.
@@ -43,17 +43,26 @@ impl Slot {
     /// # Errors
     /// `class` has no such slot.
     pub fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Self> {
-        let descriptor = class.getattr(name)?;
+        Self::of_descriptor(&class.getattr(name)?)
+            .ok_or_else(|| PyTypeError::new_err(format!("{class}.{name} is not a slot")))
+    }
+
+    /// The slot behind an attribute of a class; None where it is something else.
+    pub fn of_descriptor(descriptor: &Bound<'_, PyAny>) -> Option<Self> {
         // SAFETY: a member descriptor starts with PyMemberDescrObject; the type was checked.
         unsafe {
             if ffi::Py_TYPE(descriptor.as_ptr()) != &raw mut ffi::PyMemberDescr_Type {
-                return Err(PyTypeError::new_err(format!("{class}.{name} is not a slot")));
+                return None;
             }
-            let member = (*descriptor.as_ptr().cast::<ffi::PyMemberDescrObject>()).d_member;
-            usize::try_from((*member).offset)
-                .map(Self)
-                .map_err(|_| PyTypeError::new_err(format!("{class}.{name} has no offset")))
+            let member = *(*descriptor.as_ptr().cast::<ffi::PyMemberDescrObject>()).d_member;
+            let slot = member.type_code == ffi::Py_T_OBJECT_EX;
+            usize::try_from(member.offset).ok().filter(|_| slot).map(Self)
         }
+    }
+
+    /// What an object has at an offset that its class tells.
+    pub fn at(offset: usize) -> Self {
+        Self(offset)
     }
 
     /// Where the slot is in `object`.
@@ -97,11 +106,59 @@ impl Slot {
             ffi::Py_XDECREF(old);
         }
     }
+
+    /// Puts `value` in the slot, which is empty.
+    ///
+    /// # Safety
+    /// As `peek`.
+    #[inline]
+    pub unsafe fn fill(self, object: *mut ffi::PyObject, value: Bound<'_, PyAny>) {
+        // SAFETY: as `peek`.
+        unsafe { *self.place(object) = value.into_ptr() };
+    }
+
+    /// Drops the value of the slot.
+    ///
+    /// # Safety
+    /// As `peek`.
+    #[inline]
+    pub unsafe fn empty(self, object: *mut ffi::PyObject) {
+        // SAFETY: as `set`.
+        unsafe {
+            let old = ptr::replace(self.place(object), ptr::null_mut());
+            ffi::Py_XDECREF(old);
+        }
+    }
 }
 
 /// Runs `body` attached to the interpreter; errors and panics become Python exceptions.
 pub fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R {
-    Python::attach(|py| match catch_unwind(AssertUnwindSafe(|| body(py))) {
+    Python::attach(|py| caught(py, failed, || body(py)))
+}
+
+/// As `guarded`, for what `CPython` calls very often: pyo3 is not told that this thread is attached,
+/// which costs more than the rest of a replayed call. It then only notes which `Py` to drop later,
+/// so whatever drops some, or runs Python code, belongs in `attached`.
+///
+/// # Safety
+/// The interpreter is attached.
+pub unsafe fn guarded_by_caller<R>(
+    failed: R,
+    body: impl for<'py> FnOnce(Python<'py>) -> PyResult<R>,
+) -> R {
+    // SAFETY: as promised by the caller.
+    let py = unsafe { Python::assume_attached() };
+    caught(py, failed, || body(py))
+}
+
+/// Runs `body` where pyo3 knows that this thread is attached.
+pub fn attached<R>(body: impl FnOnce() -> R) -> R {
+    Python::attach(|_| body())
+}
+
+#[inline]
+fn caught<R>(py: Python<'_>, failed: R, body: impl FnOnce() -> PyResult<R>) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {
             error.restore(py);
@@ -112,7 +169,7 @@ pub fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R 
                 .restore(py);
             failed
         }
-    })
+    }
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -140,40 +197,81 @@ pub fn while_handling<R>(py: Python<'_>, error: &PyErr, body: impl FnOnce() -> R
 /// Positional and keyword arguments of one call.
 pub struct Args<'py> {
     method: &'static str,
-    positional: Bound<'py, PyTuple>,
-    keywords: Option<Bound<'py, PyDict>>,
+    py: Python<'py>,
+    positional: &'py [*mut ffi::PyObject],
+    keywords: Keywords<'py>,
+}
+
+enum Keywords<'py> {
+    Dict(Option<Bound<'py, PyDict>>),
+    /// The names of the last arguments.
+    Names(Option<Bound<'py, PyTuple>>, &'py [*mut ffi::PyObject]),
 }
 
 impl<'py> Args<'py> {
     /// The arguments of a call that is under way.
     ///
     /// # Safety
-    /// `positional` is a tuple and `keywords` a dict or null.
+    /// `positional` is a tuple and `keywords` a dict or null; both live as long as `'py`.
     unsafe fn borrowed(
         py: Python<'py>,
         method: &'static str,
         positional: *mut ffi::PyObject,
         keywords: *mut ffi::PyObject,
     ) -> Self {
-        // SAFETY: as promised by the caller; both are alive during the call.
+        // SAFETY: as promised by the caller; a tuple's items are in a row.
         unsafe {
+            let items = ffi::PySequence_Fast_ITEMS(positional);
+            let keywords = Bound::from_borrowed_ptr_or_opt(py, keywords);
             Self {
                 method,
-                positional: Bound::from_borrowed_ptr(py, positional).cast_into_unchecked(),
-                keywords: Bound::from_borrowed_ptr_or_opt(py, keywords)
-                    .map(|keywords| keywords.cast_into_unchecked()),
+                py,
+                positional: slice(items, ffi::PyTuple_GET_SIZE(positional).unsigned_abs()),
+                keywords: Keywords::Dict(keywords.map(|dict| dict.cast_into_unchecked())),
             }
+        }
+    }
+
+    /// The arguments of a vectorcall that is under way.
+    ///
+    /// # Safety
+    /// `args` are `nargs` objects and one more for each name; all live as long as `'py`.
+    unsafe fn of_vectorcall(
+        py: Python<'py>,
+        method: &'static str,
+        args: *const *mut ffi::PyObject,
+        nargs: ffi::Py_ssize_t,
+        names: *mut ffi::PyObject,
+    ) -> Self {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            let names = Bound::from_borrowed_ptr_or_opt(py, names)
+                .map(|names| names.cast_into_unchecked::<PyTuple>());
+            let nargs = nargs.unsigned_abs();
+            let all = slice(args, nargs + names.as_ref().map_or(0, PyTupleMethods::len));
+            let (positional, keywords) = all.split_at(nargs);
+            Self { method, py, positional, keywords: Keywords::Names(names, keywords) }
         }
     }
 
     /// The argument at `index`, or named `name`.
     pub fn get(&self, index: usize, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if index < self.positional.len() {
-            return self.positional.get_item(index).map(Some);
+        // SAFETY: alive as long as `'py`.
+        let bound = |&object| unsafe { Bound::from_borrowed_ptr(self.py, object) };
+        if let Some(argument) = self.positional.get(index) {
+            return Ok(Some(bound(argument)));
         }
         match &self.keywords {
-            Some(keywords) => keywords.get_item(name),
-            None => Ok(None),
+            Keywords::Dict(Some(keywords)) => keywords.get_item(name),
+            Keywords::Names(Some(names), values) => {
+                for (key, value) in names.iter_borrowed().zip(*values) {
+                    if key.cast::<PyString>()?.to_str()? == name {
+                        return Ok(Some(bound(value)));
+                    }
+                }
+                Ok(None)
+            }
+            _ => Ok(None),
         }
     }
 
@@ -190,24 +288,37 @@ impl<'py> Args<'py> {
     }
 }
 
+/// # Safety
+/// `items` points to `len` objects that outlive the result, or `len` is 0.
+pub unsafe fn slice<'a>(items: *const *mut ffi::PyObject, len: usize) -> &'a [*mut ffi::PyObject] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: as promised by the caller.
+    unsafe { std::slice::from_raw_parts(items, len) }
+}
+
 /// A method body: `(self, args) -> result`.
 pub type Body = for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<Bound<'py, PyAny>>;
 
 /// Called by the `extern "C"` functions that `method!` makes.
 ///
 /// # Safety
-/// The pointers are what `CPython` passes to a `METH_VARARGS` | `METH_KEYWORDS` function.
+/// The pointers are what `CPython` passes to a `METH_FASTCALL` | `METH_KEYWORDS` function.
 pub unsafe fn call_method(
     name: &'static str,
     body: Body,
     slf: *mut ffi::PyObject,
-    args: *mut ffi::PyObject,
-    kwargs: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    nargs: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     guarded(ptr::null_mut(), |py| {
-        // SAFETY: CPython passes a tuple and a dict or null, alive during the call.
-        let (slf, args) =
-            unsafe { (Bound::from_borrowed_ptr(py, slf), Args::borrowed(py, name, args, kwargs)) };
+        // SAFETY: what CPython passes is alive during the call.
+        let (slf, args) = unsafe {
+            let args = Args::of_vectorcall(py, name, args, nargs, names);
+            (Bound::from_borrowed_ptr(py, slf), args)
+        };
         body(&slf, &args).map(Bound::into_ptr)
     })
 }
@@ -269,16 +380,17 @@ macro_rules! method {
     ($name:literal, $body:path) => {{
         unsafe extern "C" fn entry(
             slf: *mut pyo3::ffi::PyObject,
-            args: *mut pyo3::ffi::PyObject,
-            kwargs: *mut pyo3::ffi::PyObject,
+            args: *const *mut pyo3::ffi::PyObject,
+            nargs: pyo3::ffi::Py_ssize_t,
+            names: *mut pyo3::ffi::PyObject,
         ) -> *mut pyo3::ffi::PyObject {
             // SAFETY: CPython calls this with the arguments of a keyword method.
-            unsafe { $crate::python::native::call_method($name, $body, slf, args, kwargs) }
+            unsafe { $crate::python::native::call_method($name, $body, slf, args, nargs, names) }
         }
         pyo3::ffi::PyMethodDef {
             ml_name: concat!($name, "\0").as_ptr().cast(),
-            ml_meth: pyo3::ffi::PyMethodDefPointer { PyCFunctionWithKeywords: entry },
-            ml_flags: pyo3::ffi::METH_VARARGS | pyo3::ffi::METH_KEYWORDS,
+            ml_meth: pyo3::ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: entry },
+            ml_flags: pyo3::ffi::METH_FASTCALL | pyo3::ffi::METH_KEYWORDS,
             ml_doc: std::ptr::null(),
         }
     }};

@@ -89,11 +89,13 @@ pub struct Side {
     /// The `Var` objects that Python has seen so far, by variable, and the way back.
     vars: Vec<Option<Object>>,
     var_by_pointer: FxHashMap<usize, Var>,
+    /// Those that are not among the latter yet.
+    new_vars: Vec<Var>,
     literal_by_pointer: FxHashMap<usize, LiteralId>,
     /// Literals that have an object of their own, equal to the one of their handle.
     copied_literals: EntitySet<LiteralId>,
     /// Those of them that Python has seen so far.
-    literal_copies: Mutex<FxHashMap<LiteralId, Object>>,
+    literal_copies: Mutex<Vec<Option<Object>>>,
     /// Equal tracebacks (same code, same instruction) share one object; keyed by their hash.
     tracebacks: FxHashMap<isize, SmallVec<[ForeignId; 1]>>,
     /// Equal name stacks share one object; keyed by typed hash.
@@ -333,6 +335,35 @@ impl Side {
         Ok(builder.source(Source { traceback, name_stack }))
     }
 
+    /// As `source`, where it may be one that is known; that is then this one.
+    pub fn source_again(
+        &mut self,
+        builder: &mut Builder,
+        source: &SourceRef<'_>,
+        known: &mut Option<SourceId>,
+    ) -> PyResult<SourceId> {
+        if let (Some(id), Some(traceback)) = (*known, &source.traceback) {
+            let known = builder.source_data(id);
+            if let Some(same) = known.traceback
+                && self.is_known(&source.name_stack, known.name_stack)
+                && self.leaves.sources[index(same)].bind(traceback.py()).eq(traceback)?
+            {
+                return Ok(id);
+            }
+        }
+        let id = self.source(builder, source)?;
+        *known = Some(id);
+        Ok(id)
+    }
+
+    /// Whether a name stack is the object seen last as one that is known, or the empty one.
+    fn is_known(&self, name_stack: &Bound<'_, PyAny>, known: Option<ForeignId>) -> bool {
+        match known {
+            None => self.empty_name_stack.as_ref().is_some_and(|empty| empty.is(name_stack)),
+            Some(id) => self.name_stack_by_pointer.get(&address(name_stack)) == Some(&id),
+        }
+    }
+
     fn traceback(&mut self, traceback: &Bound<'_, PyAny>) -> PyResult<ForeignId> {
         let hash = traceback.hash()?;
         let py = traceback.py();
@@ -443,11 +474,17 @@ impl Side {
             return Ok(object);
         }
         let copies = || self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = copies().get(&id) {
+        let place = id.as_u32() as usize;
+        if let Some(Some(known)) = copies().get(place) {
             return Ok(known.bind(py).clone());
         }
+        // Not while the lock is held: this may run Python code.
         let copy = jax.copy_literal(&object)?;
-        Ok(copies().entry(id).or_insert_with(|| copy.unbind()).bind(py).clone())
+        let mut copies = copies();
+        if place >= copies.len() {
+            copies.resize_with(place + 1, || None);
+        }
+        Ok(copies[place].get_or_insert_with(|| copy.unbind()).bind(py).clone())
     }
 
     /// The object of a literal that Python may have seen.
@@ -458,9 +495,9 @@ impl Side {
         object: ForeignId,
     ) -> Bound<'py, PyAny> {
         let copies = self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
-        match copies.get(&id) {
-            Some(copy) => copy.bind(py).clone(),
-            None => self.object(py, object),
+        match copies.get(id.as_u32() as usize) {
+            Some(Some(copy)) => copy.bind(py).clone(),
+            _ => self.object(py, object),
         }
     }
 
@@ -495,7 +532,7 @@ impl Side {
 
     /// Makes `object` stand for `var` from now on.
     pub fn set_var_object(&mut self, var: Var, object: &Bound<'_, PyAny>) {
-        self.var_by_pointer.insert(address(object), var);
+        self.new_vars.push(var);
         let index = var.as_u32() as usize;
         if index >= self.vars.len() {
             self.vars.resize_with(index + 1, || None);
@@ -504,7 +541,12 @@ impl Side {
     }
 
     /// The variable that a `Var` object stands for.
-    pub fn var_of(&self, object: &Bound<'_, PyAny>) -> Option<Var> {
+    pub fn var_of(&mut self, object: &Bound<'_, PyAny>) -> Option<Var> {
+        for var in self.new_vars.drain(..) {
+            if let Some(Some(known)) = self.vars.get(var.as_u32() as usize) {
+                self.var_by_pointer.insert(address(known.bind(object.py())), var);
+            }
+        }
         self.var_by_pointer.get(&address(object)).copied()
     }
 

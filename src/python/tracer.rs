@@ -44,6 +44,9 @@ static TRACER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 /// `tp_basicsize` of jax's tracer, where our fields start.
 static FIELDS_AT: AtomicUsize = AtomicUsize::new(0);
 
+/// The slots of jax's tracer, all of which a dying tracer leaves empty.
+static OWNED: PyOnceLock<Vec<Slot>> = PyOnceLock::new();
+
 /// Memory of tracers that died, for those to come: most die young, and many are made.
 static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 const MAX_SPARE: usize = 256;
@@ -76,7 +79,12 @@ pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, 
         }
         let mut slots = operators::slots();
         slots.push((ffi::Py_tp_finalize, finalize as *mut c_void));
-        slots.push((ffi::Py_tp_free, free as *mut c_void));
+        // SAFETY: `base` is a type.
+        if unsafe { (*base.as_type_ptr()).tp_dictoffset } == 0 {
+            // Before the first tracer: they are read when one dies.
+            let _ = OWNED.set(py, owned_slots(base)?);
+            slots.push((ffi::Py_tp_dealloc, dealloc as *mut c_void));
+        }
         let class = heap_type(
             base,
             TypeSpec {
@@ -136,10 +144,10 @@ pub fn new_tracer<'py>(
         Some(tracer) => tracer,
         None => allocate(class)?,
     };
-    // SAFETY: a fresh instance of our type.
+    // SAFETY: a fresh instance of our type: its slots are empty.
     unsafe {
-        jax.slots.tracer_trace.set(tracer.as_ptr(), trace.clone());
-        jax.slots.tracer_aval.set(tracer.as_ptr(), aval);
+        jax.slots.tracer_trace.fill(tracer.as_ptr(), trace.clone());
+        jax.slots.tracer_aval.fill(tracer.as_ptr(), aval);
         *fields(tracer.as_ptr()) = Fields {
             state: if counted { COUNTED } else { VARIABLE },
             var: var.as_u32(),
@@ -153,37 +161,59 @@ pub fn new_tracer<'py>(
 /// so it is not for tracers that are counted.
 fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
     let raw = SPARE.try_lock().ok()?.pop()? as *mut ffi::PyObject;
-    let class = class.as_type_ptr();
-    // SAFETY: `free` left the memory of an instance of exactly this class, which has no dict. It is
-    // made as `tp_alloc` makes it: zeroed, initialized, then shown to the garbage collector.
+    // SAFETY: `dealloc` left the memory of an instance of exactly this class, its slots empty. It
+    // becomes an object again as `tp_alloc` makes one.
     unsafe {
-        let head = size_of::<ffi::PyObject>();
-        let rest = (*class).tp_basicsize.unsigned_abs() - head;
-        raw.cast::<u8>().add(head).write_bytes(0, rest);
-        ffi::PyObject_Init(raw, class);
+        ffi::PyObject_Init(raw, class.as_type_ptr());
         ffi::PyObject_GC_Track(raw.cast());
-        Bound::from_owned_ptr_or_opt(Python::assume_attached(), raw)
+        Bound::from_owned_ptr_or_opt(class.py(), raw)
     }
 }
 
-/// `tp_free`: keeps some of the memory of plain tracers.
-unsafe extern "C" fn free(memory: *mut c_void) {
-    let object: *mut ffi::PyObject = memory.cast();
-    // SAFETY: CPython passes a dead instance of our type or of a subclass, whose fields and class
-    // are still there, and which the garbage collector no longer knows.
+/// The members of a class with `__slots__` and of its bases.
+fn owned_slots(class: &Bound<'_, PyType>) -> PyResult<Vec<Slot>> {
+    let mut slots = Vec::new();
+    for base in class.mro() {
+        for member in base.getattr("__dict__")?.call_method0("values")?.try_iter()? {
+            slots.extend(Slot::of_descriptor(&member?));
+        }
+    }
+    Ok(slots)
+}
+
+/// `tp_dealloc`: what `CPython` does for a class with `__slots__` and no dict, without looking for
+/// them; some of the memory of plain tracers is kept.
+unsafe extern "C" fn dealloc(tracer: *mut ffi::PyObject) {
+    // SAFETY: CPython passes an instance of our type or of a subclass that nothing refers to, with
+    // the interpreter attached; a subclass has given up what is its own.
     unsafe {
-        let class = ffi::Py_TYPE(object);
-        let plain = class == class_pointer(Python::assume_attached())
-            && (*class).tp_dictoffset == 0
-            && (*fields(object)).state == VARIABLE;
-        if plain
+        let class = ffi::Py_TYPE(tracer);
+        let state = (*fields(tracer)).state;
+        if state == COUNTED && ffi::PyObject_CallFinalizerFromDealloc(tracer) < 0 {
+            return;
+        }
+        ffi::PyObject_GC_UnTrack(tracer.cast());
+        // Where the offset is below zero, the list is kept by CPython.
+        let weak_references = usize::try_from((*class).tp_weaklistoffset).map(Slot::at);
+        if weak_references.is_ok_and(|list| list.peek(tracer).is_null()) {
+            // There are none.
+        } else if (*class).tp_weaklistoffset != 0 {
+            ffi::PyObject_ClearWeakRefs(tracer);
+        }
+        let py = Python::assume_attached();
+        for slot in OWNED.get(py).map_or(&[][..], |slots| slots) {
+            slot.empty(tracer);
+        }
+        if state == VARIABLE
+            && class == class_pointer(py)
             && let Ok(mut spare) = SPARE.try_lock()
             && spare.len() < MAX_SPARE
         {
-            spare.push(object as usize);
-        } else {
-            ffi::PyObject_GC_Del(memory);
+            spare.push(tracer as usize);
+        } else if let Some(free) = (*class).tp_free {
+            free(tracer.cast());
         }
+        ffi::Py_DECREF(class.cast());
     }
 }
 
@@ -196,12 +226,13 @@ pub fn new_literal_tracer<'py>(
     source_info: Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let tracer = allocate(tracer_type(trace.py(), jax)?)?;
-    // SAFETY: a fresh instance of our type; zeroed fields mean that `val` is in its slot.
+    // SAFETY: a fresh instance of our type: its slots are empty, and zeroed fields mean that `val`
+    // is in its slot.
     unsafe {
-        jax.slots.tracer_trace.set(tracer.as_ptr(), trace.clone());
-        jax.slots.tracer_aval.set(tracer.as_ptr(), aval);
-        jax.slots.tracer_line_info.set(tracer.as_ptr(), source_info);
-        jax.slots.tracer_val.set(tracer.as_ptr(), literal);
+        jax.slots.tracer_trace.fill(tracer.as_ptr(), trace.clone());
+        jax.slots.tracer_aval.fill(tracer.as_ptr(), aval);
+        jax.slots.tracer_line_info.fill(tracer.as_ptr(), source_info);
+        jax.slots.tracer_val.fill(tracer.as_ptr(), literal);
     }
     Ok(tracer)
 }

@@ -244,27 +244,23 @@ impl Pass {
         };
         let logged = |logs: Bound<'py, PyAny>| (!logs.is_none()).then_some(logs);
         let Some(now) = Now::read(py, jax)? else { return step().map(logged) };
-        let (Ok(configuration), None) = (now.configuration, &now.lifted) else {
+        let (Ok(configuration), None) = (now.configuration(), now.lifted()) else {
             return step().map(logged);
         };
         let Some(encoded) = describe(jax, &parts, &operands)? else {
             return step().map(logged);
         };
         let site = site_of(&parts.primitive)?;
+        let trace = now.trace.as_ptr();
         let mut call = Call::new(configuration.number);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
-        let words = encode_transposition(
-            py,
-            jax,
-            &now,
-            parts.context.as_ptr(),
-            parts.params.as_ptr(),
-            &pointers,
-            &encoded.operands,
-            &mut call,
-        );
-        if let Err(reason) = words {
+        let in_words = |call: &mut Call| {
+            let (context, params) = (parts.context.as_ptr(), parts.params.as_ptr());
+            let (cts, operands) = (&pointers, &encoded.operands);
+            encode_transposition(py, jax, trace, context, params, cts, operands, call)
+        };
+        if let Err(reason) = in_words(&mut call) {
             store::count_bypass(site.id, reason);
             return step().map(logged);
         }
@@ -276,6 +272,7 @@ impl Pass {
             &site,
             &now,
             &call,
+            in_words,
             || {
                 logs = logged(step()?);
                 encoded.changed_sums(py)
@@ -390,11 +387,10 @@ fn source_of<'py>(
     name_stacks: &mut FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<SourceRef<'py>> {
     let own = SourceRef::of(jax, source_info)?;
-    let base = &now.context().name_stack;
     let name_stack = if let Some(known) = name_stacks.get(&address(&own.name_stack)) {
         known.clone()
     } else {
-        let whole = base.add(&own.name_stack)?;
+        let whole = now.name_stack().add(&own.name_stack)?;
         name_stacks.insert(address(&own.name_stack), whole.clone());
         whole
     };

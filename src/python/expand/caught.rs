@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use smallvec::SmallVec;
 
-use super::super::native::guarded;
+use super::super::native::{guarded_by_caller, slice};
 use super::site::{Site, call};
 
 /// How the arguments reach the trampoline of a function: its positional parameters, then those of
@@ -137,27 +137,18 @@ unsafe extern "C" fn vectorcall(
     nargsf: usize,
     kwnames: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    guarded(std::ptr::null_mut(), |py| {
-        // SAFETY: an instance of our type; CPython passes as many arguments as it says.
-        let (stand, args) = unsafe {
-            let stand = &*(*slf.cast::<Caught>()).stand;
-            let named = if kwnames.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(kwnames) };
-            let len = ffi::PyVectorcall_NARGS(nargsf) + named;
-            (stand, slice(args, len.unsigned_abs()))
-        };
-        call(py, &stand.site, args, kwnames, || proceed(py, stand, args, kwnames))
-            .map(Bound::into_ptr)
-    })
-}
-
-/// # Safety
-/// `args` points to `len` objects that outlive the result, or `len` is 0.
-unsafe fn slice<'a>(args: *const *mut ffi::PyObject, len: usize) -> &'a [*mut ffi::PyObject] {
-    if len == 0 {
-        return &[];
+    // SAFETY: an instance of our type; CPython passes as many arguments as it says, with the
+    // interpreter attached.
+    unsafe {
+        let stand = &*(*slf.cast::<Caught>()).stand;
+        let named = if kwnames.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(kwnames) };
+        let len = ffi::PyVectorcall_NARGS(nargsf) + named;
+        let args = slice(args, len.unsigned_abs());
+        guarded_by_caller(std::ptr::null_mut(), |py| {
+            call(py, &stand.site, args, kwnames, || proceed(py, stand, args, kwnames))
+                .map(Bound::into_ptr)
+        })
     }
-    // SAFETY: as promised by the caller.
-    unsafe { std::slice::from_raw_parts(args, len) }
 }
 
 /// Calls the function that a stand-in stands for.

@@ -51,8 +51,9 @@ pub struct Call {
     pub tangents: SmallVec<[Atom; 2]>,
     /// Tracers of literals.
     pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
-    /// Objects whose identity is part of the signature: an entry under it must keep them alive.
-    pub pins: SmallVec<[*mut ffi::PyObject; 16]>,
+    /// Objects whose identity is part of the signature: an entry under it must keep them alive. None
+    /// until they are asked for, which few calls are.
+    pub pins: Option<Vec<*mut ffi::PyObject>>,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
     pub finite_float: bool,
 }
@@ -94,9 +95,14 @@ impl Call {
             args: SmallVec::new(),
             tangents: SmallVec::new(),
             literals: SmallVec::new(),
-            pins: SmallVec::new(),
+            pins: None,
             finite_float: false,
         }
+    }
+
+    /// A call in the same configuration, without arguments.
+    pub fn empty(&self) -> Self {
+        Self::new(self.signature.configuration())
     }
 }
 
@@ -110,7 +116,7 @@ pub fn encode(
     kwnames: *mut ffi::PyObject,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let lifted = now.lifted.as_deref();
+    let lifted = now.lifted();
     if let Some(lifted) = lifted {
         call.signature.extend(lifted.words());
     }
@@ -157,14 +163,13 @@ pub enum Operand {
 pub fn encode_transposition(
     py: Python<'_>,
     jax: &Jax,
-    now: &Now<'_>,
+    trace: *mut ffi::PyObject,
     context: *mut ffi::PyObject,
     params: *mut ffi::PyObject,
     cotangents: &[*mut ffi::PyObject],
     operands: &[Operand],
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let trace = now.trace.as_ptr();
     let mut encoder = Encoder { py, jax, trace, lifted: None, call, first: FxHashMap::default() };
     encoder.identity(context);
     encoder.value(params, 0)?;
@@ -188,9 +193,8 @@ pub fn encode_transposition(
                     _ => false,
                 };
                 let first = operands.iter().position(same).unwrap_or(position);
-                encoder.call.signature.tag(Tag::Accumulator, first);
-                encoder.call.signature.word(aval as u64);
-                encoder.call.pins.push(aval);
+                encoder.call.signature.pair(Tag::Accumulator, first, aval as u64);
+                encoder.pin(aval);
                 encoder.value(sum, 0)?;
             }
         }
@@ -221,8 +225,7 @@ impl Encoder<'_, '_> {
                 || value == ffi::Py_Ellipsis()
                 || value == ffi::Py_NotImplemented()
             {
-                self.call.signature.tag(Tag::Identity, 0);
-                self.call.signature.word(value as u64);
+                self.call.signature.pair(Tag::Identity, 0, value as u64);
                 return Ok(());
             }
             if class == &raw mut ffi::PyLong_Type {
@@ -231,15 +234,13 @@ impl Encoder<'_, '_> {
                 if overflow != 0 {
                     return Err(LARGE_VALUE);
                 }
-                self.call.signature.tag(Tag::Int, 0);
-                self.call.signature.word(small.cast_unsigned());
+                self.call.signature.pair(Tag::Int, 0, small.cast_unsigned());
                 return Ok(());
             }
             if class == &raw mut ffi::PyFloat_Type {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
-                self.call.signature.tag(Tag::Float, 0);
-                self.call.signature.word(float.to_bits());
+                self.call.signature.pair(Tag::Float, 0, float.to_bits());
                 return Ok(());
             }
             if class == &raw mut ffi::PyUnicode_Type {
@@ -285,9 +286,8 @@ impl Encoder<'_, '_> {
         let aval = self.array_type(tangent)?;
         let position = self.call.tangents.len();
         let first = self.call.tangents.iter().position(|&known| known == Atom::var(var));
-        self.call.signature.tag(Tag::Traced, first.unwrap_or(position));
-        self.call.signature.word(aval as u64);
-        self.call.pins.push(aval);
+        self.call.signature.pair(Tag::Traced, first.unwrap_or(position), aval as u64);
+        self.pin(aval);
         self.call.traced.push(tangent);
         self.call.tangents.push(Atom::var(var));
         Ok(())
@@ -310,9 +310,8 @@ impl Encoder<'_, '_> {
         if self.lifted.is_some() && first < position && !self.call.traced.contains(&object) {
             return Err(TWO_TRACERS);
         }
-        self.call.signature.tag(Tag::Traced, first);
-        self.call.signature.word(aval as u64);
-        self.call.pins.push(aval);
+        self.call.signature.pair(Tag::Traced, first, aval as u64);
+        self.pin(aval);
         self.call.traced.push(object);
         self.call.args.push(Atom::var(var));
         Ok(())
@@ -342,11 +341,10 @@ impl Encoder<'_, '_> {
         // SAFETY: a live object; the type is checked before each access.
         unsafe {
             let class = ffi::Py_TYPE(value);
-            self.call.signature.tag(Tag::Literal, 0);
-            self.call.signature.word(aval as u64);
+            self.call.signature.pair(Tag::Literal, 0, aval as u64);
             self.call.signature.word(class as u64);
-            self.call.pins.push(aval);
-            self.call.pins.push(class.cast());
+            self.pin(aval);
+            self.pin(class.cast());
             if ffi::PyFloat_Check(value) != 0 {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
@@ -392,18 +390,23 @@ impl Encoder<'_, '_> {
         if self.call.signature.words().len() > MAX_WORDS {
             return Err(LARGE_VALUE);
         }
-        self.call.signature.tag(Tag::Sequence, items.len());
-        self.call.signature.word(class as u64);
+        self.call.signature.pair(Tag::Sequence, items.len(), class as u64);
         for item in items {
             self.value(item, depth + 1)?;
         }
         Ok(())
     }
 
+    #[inline]
+    fn pin(&mut self, object: *mut ffi::PyObject) {
+        if let Some(pins) = &mut self.call.pins {
+            pins.push(object);
+        }
+    }
+
     fn identity(&mut self, value: *mut ffi::PyObject) {
-        self.call.signature.tag(Tag::Identity, 0);
-        self.call.signature.word(value as u64);
-        self.call.pins.push(value);
+        self.call.signature.pair(Tag::Identity, 0, value as u64);
+        self.pin(value);
     }
 
     #[allow(clippy::too_many_lines)] // one case for each class
@@ -425,7 +428,7 @@ impl Encoder<'_, '_> {
                     if !is_plain_namedtuple(class) {
                         return Err(UNKNOWN_OBJECT);
                     }
-                    self.call.pins.push(class.cast());
+                    self.pin(class.cast());
                 }
                 let items =
                     (0..len.unsigned_abs()).map(|i| ffi::PyTuple_GET_ITEM(value, i.cast_signed()));
@@ -459,8 +462,7 @@ impl Encoder<'_, '_> {
             }
             if class == &raw mut ffi::PyComplex_Type {
                 let parts = ffi::PyComplex_AsCComplex(value);
-                self.call.signature.tag(Tag::Complex, 0);
-                self.call.signature.word(parts.real.to_bits());
+                self.call.signature.pair(Tag::Complex, 0, parts.real.to_bits());
                 self.call.signature.word(parts.imag.to_bits());
                 return Ok(());
             }
@@ -514,8 +516,7 @@ impl Encoder<'_, '_> {
             return self.numpy_scalar(value, class);
         }
         if is_exactly(value, self.jax.index_update_ref_type.as_ptr().cast()) {
-            self.call.signature.tag(Tag::Fields, 2);
-            self.call.signature.word(class as u64);
+            self.call.signature.pair(Tag::Fields, 2, class as u64);
             let slots: [Slot; 2] = self.jax.slots.index_update_ref;
             for slot in slots {
                 // SAFETY: the exact type was checked.
@@ -533,8 +534,7 @@ impl Encoder<'_, '_> {
             if aval.is_null() {
                 return Err(UNKNOWN_OBJECT);
             }
-            self.call.signature.tag(Tag::Fields, 1);
-            self.call.signature.word(class as u64);
+            self.call.signature.pair(Tag::Fields, 1, class as u64);
             self.identity(aval);
             return Ok(());
         }
@@ -550,9 +550,8 @@ impl Encoder<'_, '_> {
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
     ) -> Result<(), Reason> {
-        self.call.signature.tag(Tag::Scalar, 0);
-        self.call.signature.word(class as u64);
-        self.call.pins.push(class.cast());
+        self.call.signature.pair(Tag::Scalar, 0, class as u64);
+        self.pin(class.cast());
         self.buffer(value)
     }
 

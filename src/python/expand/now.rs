@@ -12,6 +12,7 @@ use super::super::frame::Frame;
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::memo::Context;
+use super::super::native::attached;
 use super::super::source::SourceRef;
 use super::super::trace::{frame_of, is_ours};
 use super::encode::Reason;
@@ -35,27 +36,25 @@ pub struct Configuration {
 pub struct Now<'py> {
     /// The trace that records; under differentiation that of the primal values.
     pub trace: Bound<'py, PyAny>,
-    pub frame: Bound<'py, Frame>,
-    /// The differentiation that is the current trace.
-    pub lifted: Option<Rc<Lifted>>,
-    /// The configuration, or why nothing is remembered in it.
-    pub configuration: Result<Configuration, Reason>,
-    /// The user's source info: its traceback where it has one, its name stack.
-    context: SourceRef<'py>,
+    moment: Rc<Moment>,
+    /// In place of the user's source info: that of an equation that is transposed.
+    within: Option<SourceRef<'py>>,
 }
 
-/// What was read at an epoch. The trace is the current one or below it, so jax holds it.
+/// What was read at an epoch.
 struct Remembered {
     epoch: Epoch,
     /// None where the trace is not ours.
-    moment: Option<Moment>,
+    moment: Option<Rc<Moment>>,
 }
 
 struct Moment {
+    /// The current trace or one below it, so jax holds it.
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
-    lifted: Option<Rc<Lifted>>,
+    lifted: Option<Lifted>,
     configuration: Result<Configuration, Reason>,
+    /// The user's source info: its traceback where it has one, its name stack.
     traceback: Option<Py<PyAny>>,
     name_stack: Py<PyAny>,
 }
@@ -88,28 +87,71 @@ impl<'py> Now<'py> {
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
                 let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
-                let Some(known) = &known.moment else { return Some(None) };
-                Some(Some(Self {
-                    // SAFETY: in this epoch it is the current trace, which jax holds.
-                    trace: unsafe { Bound::from_borrowed_ptr(py, known.trace) },
-                    frame: known.frame.bind(py).clone(),
-                    lifted: known.lifted.clone(),
-                    configuration: known.configuration,
-                    context: SourceRef {
-                        traceback: known.traceback.as_ref().map(|t| t.bind(py).clone()),
-                        name_stack: known.name_stack.bind(py).clone(),
-                    },
-                }))
+                Some(known.moment.clone())
             })
         });
-        match remembered {
-            Some(now) => Ok(now),
-            None => Self::read_anew(py, jax, epoch),
+        let moment = match remembered {
+            Some(moment) => moment,
+            None => attached(|| Moment::read(py, jax, epoch))?,
+        };
+        Ok(moment.map(|moment| {
+            // SAFETY: in this epoch it is the current trace or one below, which jax holds.
+            let trace = unsafe { Bound::from_borrowed_ptr(py, moment.trace) };
+            Self { trace, moment, within: None }
+        }))
+    }
+
+    /// The program that records.
+    pub fn frame(&self) -> &Bound<'py, Frame> {
+        self.moment.frame.bind(self.trace.py())
+    }
+
+    /// The differentiation that is the current trace.
+    pub fn lifted(&self) -> Option<&Lifted> {
+        self.moment.lifted.as_ref()
+    }
+
+    /// The configuration, or why nothing is remembered in it.
+    pub fn configuration(&self) -> Result<Configuration, Reason> {
+        self.moment.configuration
+    }
+
+    /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
+    /// name stack below the current one.
+    pub fn within(&self, context: SourceRef<'py>) -> Self {
+        let (trace, moment) = (self.trace.clone(), self.moment.clone());
+        Self { trace, moment, within: Some(context) }
+    }
+
+    /// The name stack of this moment.
+    pub fn name_stack(&self) -> &Bound<'py, PyAny> {
+        match &self.within {
+            Some(context) => &context.name_stack,
+            None => self.moment.name_stack.bind(self.trace.py()),
         }
     }
 
+    /// The source of this moment: `source_info_util.current()`.
+    ///
+    /// # Errors
+    /// The stack cannot be read.
+    pub fn source(&self, jax: &Jax) -> PyResult<SourceRef<'py>> {
+        let py = self.trace.py();
+        let given = match &self.within {
+            Some(context) => context.traceback.clone(),
+            None => self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone()),
+        };
+        let traceback = match given {
+            Some(traceback) => Some(traceback),
+            None => Some(jax.get_traceback.bind(py).call0()?).filter(|t| !t.is_none()),
+        };
+        Ok(SourceRef { traceback, name_stack: self.name_stack().clone() })
+    }
+}
+
+impl Moment {
     #[cold]
-    fn read_anew(py: Python<'py>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Self>> {
+    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
         let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
         let remember = |moment| {
             if let Some(epoch) = epoch {
@@ -124,7 +166,7 @@ impl<'py> Now<'py> {
         let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         let context = SourceRef::of(jax, &context)?;
         let (trace, lifted) = match Lifted::read(jax, &trace, &context.name_stack)? {
-            Some((lifted, primal_trace)) => (primal_trace, Some(Rc::new(lifted))),
+            Some((lifted, primal_trace)) => (primal_trace, Some(lifted)),
             None => (trace, None),
         };
         let Some(frame) = frame_of(jax, &trace) else {
@@ -136,48 +178,19 @@ impl<'py> Now<'py> {
         } else {
             configuration(py, jax, epoch)?
         };
+        let moment = Rc::new(Self {
+            trace: trace.as_ptr(),
+            frame: frame.unbind(),
+            lifted,
+            configuration,
+            traceback: context.traceback.map(Bound::unbind),
+            name_stack: context.name_stack.unbind(),
+        });
         // What is remembered keeps values alive.
         if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {
-            remember(Some(Moment {
-                trace: trace.as_ptr(),
-                frame: frame.clone().unbind(),
-                lifted: lifted.clone(),
-                configuration,
-                traceback: context.traceback.clone().map(Bound::unbind),
-                name_stack: context.name_stack.clone().unbind(),
-            }));
+            remember(Some(moment.clone()));
         }
-        Ok(Some(Self { trace, frame, lifted, configuration, context }))
-    }
-
-    /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
-    /// name stack below the current one.
-    pub fn within(&self, context: SourceRef<'py>) -> Self {
-        Self {
-            trace: self.trace.clone(),
-            frame: self.frame.clone(),
-            lifted: self.lifted.clone(),
-            configuration: self.configuration,
-            context,
-        }
-    }
-
-    /// The user's source info, without the Python stack.
-    pub fn context(&self) -> &SourceRef<'py> {
-        &self.context
-    }
-
-    /// The source of this moment: `source_info_util.current()`.
-    ///
-    /// # Errors
-    /// The stack cannot be read.
-    pub fn source(&self, jax: &Jax) -> PyResult<SourceRef<'py>> {
-        let mut source = self.context.clone();
-        if source.traceback.is_none() {
-            let traceback = jax.get_traceback.bind(self.trace.py()).call0()?;
-            source.traceback = (!traceback.is_none()).then_some(traceback);
-        }
-        Ok(source)
+        Ok(Some(moment))
     }
 }
 

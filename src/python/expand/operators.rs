@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::super::jax::Jax;
-use super::super::native::guarded;
+use super::super::native::guarded_by_caller;
 use super::super::side::is_exactly;
 use super::super::tracer;
 use super::site::{Site, call};
@@ -126,6 +126,14 @@ fn binary(
     apply(py, index + 1, &[right, left])
 }
 
+/// Runs the body of a slot.
+fn slot(
+    body: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>>,
+) -> *mut ffi::PyObject {
+    // SAFETY: CPython calls slots with the interpreter attached.
+    unsafe { guarded_by_caller(std::ptr::null_mut(), |py| body(py).map(Bound::into_ptr)) }
+}
+
 macro_rules! slots {
     ($( $kind:ident $slot:ident = $index:expr ),* $(,)?) => {
         /// The slots of the tracer type.
@@ -138,15 +146,13 @@ macro_rules! slots {
             left: *mut ffi::PyObject,
             right: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
-            guarded(std::ptr::null_mut(), |py| {
-                binary(py, $index, left, right).map(Bound::into_ptr)
-            })
+            slot(|py| binary(py, $index, left, right))
         }
         function as *mut c_void
     }};
     (@function unary $index:expr) => {{
         unsafe extern "C" fn function(operand: *mut ffi::PyObject) -> *mut ffi::PyObject {
-            guarded(std::ptr::null_mut(), |py| apply(py, $index, &[operand]).map(Bound::into_ptr))
+            slot(|py| apply(py, $index, &[operand]))
         }
         function as *mut c_void
     }};
@@ -156,15 +162,15 @@ macro_rules! slots {
             exponent: *mut ffi::PyObject,
             modulus: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
-            guarded(std::ptr::null_mut(), |py| {
+            slot(|py| {
                 // SAFETY: the singleton.
                 if modulus == unsafe { ffi::Py_None() } {
-                    return binary(py, $index, base, exponent).map(Bound::into_ptr);
+                    return binary(py, $index, base, exponent);
                 }
                 if is_exactly(base, tracer::class_pointer(py)) {
-                    return apply(py, $index, &[base, exponent, modulus]).map(Bound::into_ptr);
+                    return apply(py, $index, &[base, exponent, modulus]);
                 }
-                Ok(py.NotImplemented().into_ptr())
+                Ok(py.NotImplemented().into_bound(py))
             })
         }
         function as *mut c_void
@@ -174,9 +180,7 @@ macro_rules! slots {
             object: *mut ffi::PyObject,
             key: *mut ffi::PyObject,
         ) -> *mut ffi::PyObject {
-            guarded(std::ptr::null_mut(), |py| {
-                apply(py, $index, &[object, key]).map(Bound::into_ptr)
-            })
+            slot(|py| apply(py, $index, &[object, key]))
         }
         function as *mut c_void
     }};
@@ -188,9 +192,7 @@ macro_rules! slots {
         ) -> *mut ffi::PyObject {
             // Py_LT to Py_GE are 0 to 5.
             let operation = usize::try_from(operation).unwrap_or(0);
-            guarded(std::ptr::null_mut(), |py| {
-                apply(py, $index + operation, &[left, right]).map(Bound::into_ptr)
-            })
+            slot(|py| apply(py, $index + operation, &[left, right]))
         }
         function as *mut c_void
     }};

@@ -115,8 +115,8 @@ impl<'py> Before<'py> {
         let source = now.source(jax)?;
         let mut before =
             Self { source, frames: SmallVec::new(), constants_used: 0, structured_residuals: 0 };
-        before.frames.push((now.frame.clone(), borrow_mut(&now.frame).mark()));
-        if let Some(lifted) = &now.lifted {
+        before.frames.push((now.frame().clone(), borrow_mut(now.frame()).mark()));
+        if let Some(lifted) = now.lifted() {
             let frame = lifted.tangent_frame.bind(py);
             let mut tangents = borrow_mut(frame);
             before.constants_used = tangents.note_constants();
@@ -169,7 +169,7 @@ pub fn record<'py>(
     result: &Bound<'py, PyAny>,
 ) -> Result<Recorded, Reason> {
     let py = now.trace.py();
-    let lifted = now.lifted.as_deref();
+    let lifted = now.lifted();
     let base = if lifted.is_none() { Some(&before.source) } else { None };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let part = {

@@ -5,12 +5,14 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
-use crate::ir::{Atom, EffectsId, LiteralId, SourceId, TypeId};
+use crate::expand::{Operands, out};
+use crate::ir::{Atom, Builder, EffectsId, LiteralId, SourceId, TypeId, Var};
 
 use super::super::convert::build_error;
-use super::super::frame::{Appended, Frame, Imports};
+use super::super::frame::{Frame, Rows};
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
+use super::super::side::Side;
 use super::super::source::SourceRef;
 use super::super::tracer::{new_literal_tracer, new_tracer};
 use super::encode::Call;
@@ -46,27 +48,28 @@ pub fn replay<'py>(
         }
     }
     let base = now.source(jax)?;
-    let lifted = now.lifted.as_deref();
-    let sources = sources(part, &base, lifted.is_some())?;
-    let (Appended { outs, literals }, source) = {
-        let mut frame = borrow_mut(&now.frame);
+    let lifted = now.lifted();
+    let mut literals = SmallVec::new();
+    let share = Share::new(recorded.number, part, call, &base, lifted.is_some())?;
+    let (first, source) = {
+        let mut frame = borrow_mut(now.frame());
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         for (captured, aval) in &part.consts {
             if let Captured::Value(value) = captured {
                 consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
             }
         }
-        append(jax, &mut frame, recorded.number, part, call, &call.args, &consts, &base, &sources)?
+        share.append(jax, &mut frame, &call.args, &consts, &mut literals)?
     };
     let tracer = |index: usize| {
         let aval = part.out_type(index).bind(py).clone();
-        new_tracer(jax, trace, outs[index], aval, source, false)
+        new_tracer(jax, trace, out_of(first, index), aval, source, false)
     };
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
     let own_literal = |index: usize| {
-        let mut frame = borrow_mut(&now.frame);
+        let mut frame = borrow_mut(now.frame());
         frame.literal_object(py, jax, literals[index])
     };
     let outs: Tracers<'py> = recorded
@@ -127,63 +130,98 @@ pub fn replay<'py>(
     recorded.recipe.make(&made)
 }
 
-/// The sources of a part's name scopes that are not the caller's own.
-fn sources<'py>(
-    part: &Part,
-    base: &SourceRef<'py>,
-    whole: bool,
-) -> PyResult<SmallVec<[SourceRef<'py>; 2]>> {
-    let py = base.name_stack.py();
-    let scopes = part.scopes.iter().flatten().map(|scope| {
-        let name_stack =
-            if whole { scope.bind(py).clone() } else { base.name_stack.add(scope.bind(py))? };
-        Ok(SourceRef { traceback: base.traceback.clone(), name_stack })
-    });
-    scopes.collect()
+/// The output of a fragment.
+fn out_of(first: Var, index: usize) -> Var {
+    out(first, u32::try_from(index).unwrap_or(u32::MAX))
 }
 
-/// Appends a part to its program; also the source of what comes of the call.
-#[allow(clippy::too_many_arguments)] // a call's share in one program
-fn append(
-    jax: &Jax,
-    frame: &mut Frame,
+/// A call's share in one program.
+struct Share<'a, 'py> {
     number: u64,
-    part: &Part,
-    call: &Call,
-    args: &[Atom],
-    consts: &[Atom],
-    base: &SourceRef<'_>,
-    sources: &[SourceRef<'_>],
-) -> PyResult<(Appended, SourceId)> {
-    let py = base.name_stack.py();
-    if !frame.imports(number) {
-        import(py, jax, frame, number, part)?;
+    part: &'a Part,
+    call: &'a Call,
+    base: &'a SourceRef<'py>,
+    /// The sources of the part's name scopes that are not the caller's own.
+    below: Vec<SourceRef<'py>>,
+}
+
+impl<'a, 'py> Share<'a, 'py> {
+    /// Name scopes are whole or below the caller's.
+    fn new(
+        number: u64,
+        part: &'a Part,
+        call: &'a Call,
+        base: &'a SourceRef<'py>,
+        whole: bool,
+    ) -> PyResult<Self> {
+        let py = base.name_stack.py();
+        let mut below = Vec::new();
+        for scope in part.scopes.iter().flatten() {
+            let scope = scope.bind(py);
+            let name_stack = if whole { scope.clone() } else { base.name_stack.add(scope)? };
+            below.push(SourceRef { traceback: base.traceback.clone(), name_stack });
+        }
+        Ok(Self { number, part, call, base, below })
     }
-    let mut literals: SmallVec<[Option<LiteralId>; 4]> = SmallVec::new();
-    for (_, given) in &part.literals {
-        literals.push(match given {
-            // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
-            Some(index) => unsafe {
-                let tracer = Bound::from_borrowed_ptr(py, call.literals[*index]);
-                jax.slots.tracer_val.get(&tracer)
-            }
-            .map(|literal| frame.literal(jax, &literal))
-            .transpose()?,
-            None => None,
-        });
+
+    /// Appends it; the first output, and the source of what comes of the call. The literals are added
+    /// to `literals`.
+    fn append(
+        &self,
+        jax: &Jax,
+        frame: &mut Frame,
+        args: &[Atom],
+        consts: &[Atom],
+        literals: &mut SmallVec<[Atom; 4]>,
+    ) -> PyResult<(Var, SourceId)> {
+        let (py, part) = (self.base.name_stack.py(), self.part);
+        let rows = match frame.rows_of(self.number) {
+            Some(rows) => rows,
+            None => import(py, jax, frame, self.number, part)?,
+        };
+        let (builder, side, rows) = frame.appending(rows)?;
+        let mut below = self.below.iter();
+        let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
+        for scope in &part.scopes {
+            let below = if scope.is_some() { below.next() } else { None };
+            sources.push(match below {
+                Some(below) => side.source(builder, below)?,
+                None => side.source_again(builder, self.base, &mut rows.source)?,
+            });
+        }
+        let source = match sources.first() {
+            Some(&source) => source,
+            None => side.source(builder, self.base)?,
+        };
+        for ((_, given), &own) in part.literals.iter().zip(&rows.literals) {
+            let literal = match *given {
+                Some(index) => self.given_literal(jax, builder, side, index)?,
+                None => side.copy_literal(builder, own)?,
+            };
+            literals.push(Atom::literal(literal));
+        }
+        let given = Operands { args, literals, consts };
+        let first = part.fragment.replay(builder, &rows.equations, given, &sources);
+        Ok((first.map_err(build_error)?, source))
     }
-    let mut below = sources.iter();
-    let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
-    for scope in &part.scopes {
-        let source = if scope.is_some() { below.next() } else { None };
-        sources.push(frame.source(source.unwrap_or(base))?);
+
+    /// The literal that an argument is a tracer of.
+    fn given_literal(
+        &self,
+        jax: &Jax,
+        builder: &mut Builder,
+        side: &mut Side,
+        index: usize,
+    ) -> PyResult<LiteralId> {
+        // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
+        let literal = unsafe {
+            let tracer =
+                Bound::from_borrowed_ptr(self.base.name_stack.py(), self.call.literals[index]);
+            jax.slots.tracer_val.get(&tracer)
+        };
+        let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
+        side.literal(jax, builder, &literal.ok_or_else(gone)?)
     }
-    let appended = frame.replay(number, &part.fragment, args, &literals, consts, &sources)?;
-    let source = match sources.first() {
-        Some(&source) => source,
-        None => frame.source(base)?,
-    };
-    Ok((appended, source))
 }
 
 /// Appends the tangents' part; tracers of the outputs that are needed.
@@ -198,34 +236,40 @@ fn append_tangents<'py>(
     base: &SourceRef<'py>,
     residuals: &[Bound<'py, PyAny>],
 ) -> PyResult<Tracers<'py>> {
-    let sources = sources(part, base, true)?;
-    let (outs, source) = {
+    let share = Share::new(recorded.number, part, call, base, true)?;
+    let (first, source) = {
         let mut frame = borrow_mut(lifted.tangent_frame.bind(py));
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         for ((_, aval), value) in part.consts.iter().zip(residuals) {
             consts.push(Atom::var(frame.const_var(jax, value, aval.bind(py))?));
         }
-        let number = recorded.number;
-        let (Appended { outs, .. }, source) =
-            append(jax, &mut frame, number, part, call, &call.tangents, &consts, base, &sources)?;
+        let mut literals = SmallVec::new();
+        let (first, source) =
+            share.append(jax, &mut frame, &call.tangents, &consts, &mut literals)?;
         let (builder, _) = frame.recording()?;
         for &index in &recorded.needed_tangents {
-            builder.retain(outs[index]);
+            builder.retain(out_of(first, index));
         }
-        (outs, source)
+        (first, source)
     };
     // SAFETY: jax's trace holds it.
     let trace = unsafe { Bound::from_borrowed_ptr(py, lifted.tangent_trace) };
     let tracer = |&index: &usize| {
         let aval = part.out_type(index).bind(py).clone();
-        Ok((index, new_tracer(jax, &trace, outs[index], aval, source, true)?))
+        Ok((index, new_tracer(jax, &trace, out_of(first, index), aval, source, true)?))
     };
     recorded.needed_tangents.iter().map(tracer).collect()
 }
 
-/// The rows of a part in a frame, made at its first use there.
-fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, number: u64, part: &Part) -> PyResult<()> {
-    let mut imports = Imports::default();
+/// Makes the rows of a part in a frame, at its first use there; where they are.
+fn import(
+    py: Python<'_>,
+    jax: &Jax,
+    frame: &mut Frame,
+    number: u64,
+    part: &Part,
+) -> PyResult<usize> {
+    let mut rows = Rows::default();
     let (builder, side) = frame.recording()?;
     let mut types = Vec::with_capacity(part.types.len());
     for aval in &part.types {
@@ -246,11 +290,10 @@ fn import(py: Python<'_>, jax: &Jax, frame: &mut Frame, number: u64, part: &Part
         let out_types: SmallVec<[TypeId; 4]> =
             template.out_types().iter().map(|&row| types[row as usize]).collect();
         let shape = builder.shape(primitive, params, &out_types, effects, context);
-        imports.equations.push(shape.map_err(build_error)?);
+        rows.equations.push(shape.map_err(build_error)?);
     }
     for (literal, _) in &part.literals {
-        imports.literals.push(side.literal(jax, builder, literal.bind(py))?);
+        rows.literals.push(side.literal(jax, builder, literal.bind(py))?);
     }
-    frame.keep_imports(number, imports);
-    Ok(())
+    Ok(frame.add_rows(number, rows))
 }

@@ -2,9 +2,13 @@
 //! list. Benches measure it beside the trace.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+/// Some thread has had a script.
+static IN_USE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Off) };
@@ -38,6 +42,7 @@ impl Script {
             return Err(PyRuntimeError::new_err("a script is running in this thread"));
         }
         MODE.set(Mode::Noting);
+        IN_USE.store(true, Ordering::Relaxed);
         Ok(slf)
     }
 
@@ -60,11 +65,16 @@ impl Script {
     }
 }
 
+/// Whether any thread has a script.
+#[inline]
+pub fn is_used() -> bool {
+    IN_USE.load(Ordering::Relaxed)
+}
+
 /// Answers a call from the script, or runs it and notes its result.
 ///
 /// # Errors
 /// Those of the call; the script has no more answers.
-#[inline]
 pub fn around<'py>(
     py: Python<'py>,
     call: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,

@@ -9,10 +9,11 @@ use crate::expand::CallableId;
 
 use super::super::hook;
 use super::super::jax::{Jax, jax};
+use super::super::native::attached;
 use super::super::warn;
 use super::encode::{Call, Reason, encode};
 use super::now::Now;
-use super::record::{Before, NEW_OBJECTS, record};
+use super::record::{Before, NEW_OBJECTS, Recorded, record};
 use super::replay::replay;
 use super::script;
 use super::store::{self, Hits, Known};
@@ -52,7 +53,12 @@ pub fn call<'py>(
     if !hook::is_tracing() {
         return proceed();
     }
-    script::around(py, || replay_or_run(py, site, args, kwnames, proceed, || Ok(false)))
+    if script::is_used() {
+        return script::around(py, || {
+            replay_or_run(py, site, args, kwnames, proceed, || Ok(false))
+        });
+    }
+    replay_or_run(py, site, args, kwnames, proceed, || Ok(false))
 }
 
 /// As `call`, for a function of the user. `captures` says, once it has run, whether it refers to
@@ -82,29 +88,32 @@ fn replay_or_run<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let jax = jax(py)?;
     let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let configuration = match now.configuration {
+    let configuration = match now.configuration() {
         Ok(configuration) if site.forgets && configuration.jit_disabled => Err(JIT_DISABLED),
         configuration => configuration,
     };
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
-    let encoded = configuration.and_then(|_| encode(py, jax, &now, args, kwnames, &mut call));
-    if let Err(reason) = encoded {
+    let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, call);
+    if let Err(reason) = configuration.and_then(|_| describe(&mut call)) {
         store::count_bypass(site.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, site, &now, &call, proceed, captures)
+    replay_or_learn(py, jax, site, &now, &call, describe, proceed, captures)
 }
 
 /// Replays what is known of a call whose arguments are in words, else runs it and learns.
+/// `describe` puts the arguments in words once more.
 ///
 /// # Errors
 /// Whatever the callable raises.
+#[allow(clippy::too_many_arguments)] // a call, where it happens, and what it may need to ask
 pub fn replay_or_learn<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
     now: &Now<'py>,
     call: &Call,
+    describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -126,12 +135,44 @@ pub fn replay_or_learn<'py>(
         None => None,
     };
 
-    // SAFETY: alive now, as parts of arguments; from here on Python runs.
-    let pins: Vec<Py<PyAny>> = call
-        .pins
-        .iter()
-        .map(|&pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind())
-        .collect();
+    attached(|| {
+        let pins = pins(py, call, describe);
+        let (result, known) = learn(py, jax, site, now, call, candidate, proceed, captures)?;
+        if let Some(pins) = pins {
+            store::insert(py, site.id, &call.signature, known, pins, generation)?;
+        }
+        Ok(result)
+    })
+}
+
+/// What the signature of a call refers to by identity, to be kept alive; None where the arguments
+/// are no longer the same.
+fn pins(
+    py: Python<'_>,
+    call: &Call,
+    describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
+) -> Option<Vec<Py<PyAny>>> {
+    let mut again = Call { pins: Some(Vec::new()), ..call.empty() };
+    describe(&mut again).ok()?;
+    let same = again.signature.words() == call.signature.words();
+    // SAFETY: alive, as parts of the arguments.
+    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind();
+    again.pins.filter(|_| same).map(|pins| pins.into_iter().map(pin).collect())
+}
+
+/// Runs a call; its result, and what is known of it now.
+#[cold]
+#[allow(clippy::too_many_arguments)] // what `replay_or_learn` has, and what it found
+fn learn<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    site: &Site,
+    now: &Now<'py>,
+    call: &Call,
+    candidate: Option<&Recorded>,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    captures: impl FnOnce() -> PyResult<bool>,
+) -> PyResult<(Bound<'py, PyAny>, Known)> {
     let before = Before::now(jax, now)?;
     let warnings = warn::count();
     let recording = warn::Recording::begin(py, jax)?;
@@ -161,6 +202,5 @@ pub fn replay_or_learn<'py>(
         (Ok(recorded), None) if recorded.needs_confirmation(py) => Known::Candidate(recorded),
         (Ok(recorded), None) => Known::Replay(recorded),
     };
-    store::insert(py, site.id, &call.signature, known, pins, generation)?;
-    Ok(result)
+    Ok((result, known))
 }
