@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::convert::aval_info;
 use super::frame::{Frame, Operand};
+use super::hook;
 use super::jax::{Jax, jax};
 use super::memo::{Context, PrimitiveInfo};
 use super::source::SourceRef;
@@ -34,6 +35,9 @@ pub fn bind<'py>(
         && let Some(result) = bind_fast(jax, &trace, &frame, primitive, args, params)?
     {
         return Ok(result);
+    }
+    if !hook::is_tracing() {
+        hook::rest(py)?;
     }
     let mut all = Vec::with_capacity(args.len() + 1);
     all.push(primitive.clone());

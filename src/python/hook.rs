@@ -1,20 +1,22 @@
 //! Switching the interposition on and off.
 //!
-//! Three things of jax change while a trace of ours may run in the process, and are put back when
-//! the last one ends: the `tp_new` of `DynamicJaxprTrace`, so that a thread that is ours makes our
-//! traces, and the code of `Primitive.bind` and of `inline_jaxpr_into_trace`, which first ask
-//! whether the trace is ours.
+//! While anything is active, the `tp_new` of `DynamicJaxprTrace` is ours, so that a thread that is
+//! ours makes our traces. While a trace of ours may run, so are the code of `Primitive.bind`, of
+//! `inline_jaxpr_into_trace` and of some more functions of jax, which first ask whether the trace is
+//! ours, and all that is caught. Everything is put back when the last activation ends. An activation
+//! of the whole process may last for long: then the functions are ours from the first trace on to
+//! the first call that finds no trace alive, so that calls outside of traces cost what they do
+//! without jaxide.
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.
 
 use std::cell::Cell;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
@@ -32,10 +34,43 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 /// How many programs were begun that are not part of another.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
+/// How many traces of ours are alive.
+static TRACES: AtomicUsize = AtomicUsize::new(0);
+
 /// Whether traces of this thread are ours.
 #[inline]
-pub fn is_tracing() -> bool {
+fn is_active() -> bool {
     DEPTH.get() > 0 || PROCESS.load(Ordering::Relaxed) > 0
+}
+
+/// Whether a trace of ours may be the current one in this thread.
+#[inline]
+pub fn is_tracing() -> bool {
+    DEPTH.get() > 0 || (TRACES.load(Ordering::Relaxed) > 0 && PROCESS.load(Ordering::Relaxed) > 0)
+}
+
+/// Takes note of a trace of ours that is gone.
+pub fn trace_ends() {
+    let one_less = |traces: usize| Some(traces.saturating_sub(1));
+    let _ = TRACES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+}
+
+/// Lets jax's functions be as they are until the next trace, where nothing but an activation of the
+/// process is active. For callers that find that nothing is traced.
+///
+/// # Errors
+/// `CPython` refuses a function's code.
+pub fn rest(py: Python<'_>) -> PyResult<()> {
+    if PROCESS.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    let Ok(mut state) = STATE.try_lock() else { return Ok(()) };
+    let traces = TRACES.load(Ordering::Relaxed);
+    if state.catching && traces == 0 && state.active == PROCESS.load(Ordering::Relaxed) {
+        state.catching = false;
+        stop_catching(py, jax(py)?)?;
+    }
+    Ok(())
 }
 
 /// Grows with each program that is not part of another.
@@ -50,8 +85,21 @@ pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) {
     }
 }
 
-/// How many activations there are in the process.
-static ACTIVE: Mutex<usize> = Mutex::new(0);
+/// What is changed of jax.
+struct State {
+    /// How many activations there are in the process.
+    active: usize,
+    /// jax's functions are ours.
+    catching: bool,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { active: 0, catching: false });
+
+/// While this is held, Python code may run: other threads wait without the interpreter.
+fn state(py: Python<'_>) -> MutexGuard<'static, State> {
+    STATE.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The `tp_new` that `DynamicJaxprTrace` has by itself, as an address.
 static STOCK_NEW: AtomicUsize = AtomicUsize::new(0);
 
@@ -139,11 +187,15 @@ impl Activation {
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
         let jax = jax(py)?;
-        let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
-        if *active == 0 {
-            switch_on(py, jax)?;
+        let mut state = state(py);
+        if !state.catching {
+            start_catching(py, jax)?;
+            state.catching = true;
         }
-        *active += 1;
+        if state.active == 0 {
+            catch_traces(jax);
+        }
+        state.active += 1;
         if self.process {
             PROCESS.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -155,9 +207,9 @@ impl Activation {
     #[pyo3(signature = (*_exc))]
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyAny>) -> PyResult<()> {
         let jax = jax(py)?;
-        let mut active = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state(py);
         let entered = if self.process { PROCESS.load(Ordering::Relaxed) } else { DEPTH.get() };
-        if *active == 0 || entered == 0 {
+        if state.active == 0 || entered == 0 {
             return Err(PyRuntimeError::new_err("jaxide: left an activation that was not entered"));
         }
         if self.process {
@@ -165,11 +217,12 @@ impl Activation {
         } else {
             DEPTH.set(DEPTH.get() - 1);
         }
-        *active -= 1;
-        if *active == 0 {
-            switch_off(py, jax)?;
+        state.active -= 1;
+        if state.active > 0 {
+            return Ok(());
         }
-        Ok(())
+        let_traces(jax);
+        if std::mem::take(&mut state.catching) { stop_catching(py, jax) } else { Ok(()) }
     }
 }
 
@@ -180,7 +233,33 @@ fn hooked(py: Python<'_>) -> PyResult<&[Hooked]> {
         .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized"))
 }
 
-fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+/// Makes traces ours.
+fn catch_traces(jax: &Jax) {
+    let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
+    // SAFETY: a heap type of jax, changed with the interpreter attached. `type.__call__` reads
+    // tp_new at each call; no dict changes, so no cached attribute goes stale.
+    unsafe {
+        if let Some(stock) = (*class).tp_new {
+            STOCK_NEW.store(stock as usize, Ordering::Relaxed);
+            (*class).tp_new = Some(new_trace);
+        }
+    }
+}
+
+/// Leaves traces to jax.
+fn let_traces(jax: &Jax) {
+    let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
+    // SAFETY: as in `catch_traces`; the value stored is the function pointer that was there.
+    unsafe {
+        let stock = STOCK_NEW.load(Ordering::Relaxed);
+        if stock != 0 {
+            (*class).tp_new = Some(std::mem::transmute::<usize, ffi::newfunc>(stock));
+        }
+    }
+}
+
+/// Makes jax's functions ours.
+fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     for hooked in hooked(py)? {
         if !hooked.is_stock(py)? {
             return Err(PyRuntimeError::new_err(format!(
@@ -192,35 +271,34 @@ fn switch_on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     for hooked in hooked(py)? {
         hooked.function.bind(py).setattr("__code__", &hooked.trampoline)?;
     }
-    let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
-    // SAFETY: a heap type of jax, changed with the interpreter attached. `type.__call__` reads
-    // tp_new at each call; no dict changes, so no cached attribute goes stale.
-    unsafe {
-        if let Some(stock) = (*class).tp_new {
-            STOCK_NEW.store(stock as usize, Ordering::Relaxed);
-            (*class).tp_new = Some(new_trace);
-        }
-    }
     super::warn::on(py, jax)?;
     super::epoch::on(py, jax);
     super::expand::switch::on(py)
 }
 
-fn switch_off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+/// Puts jax's functions back.
+fn stop_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     super::expand::now::forget();
     super::expand::switch::off(py)?;
     super::epoch::off(py, jax);
     super::warn::off(py, jax)?;
-    let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
-    // SAFETY: as in `switch_on`; the value stored is the function pointer that was there.
-    unsafe {
-        let stock = STOCK_NEW.load(Ordering::Relaxed);
-        if stock != 0 {
-            (*class).tp_new = Some(std::mem::transmute::<usize, ffi::newfunc>(stock));
-        }
-    }
     for hooked in hooked(py)? {
         hooked.function.bind(py).setattr("__code__", &hooked.stock)?;
+    }
+    Ok(())
+}
+
+/// Before a trace of ours is made: jax's functions are ours.
+fn trace_begins_here(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    // First, so that no other thread lets the functions go.
+    TRACES.fetch_add(1, Ordering::Relaxed);
+    let mut state = state(py);
+    if !state.catching {
+        if let Err(error) = start_catching(py, jax) {
+            trace_ends();
+            return Err(error);
+        }
+        state.catching = true;
     }
     Ok(())
 }
@@ -231,13 +309,19 @@ unsafe extern "C" fn new_trace(
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    let ours = if is_tracing() {
+    let ours = if is_active() {
         Python::attach(|py| {
             // SAFETY: CPython passes a tuple and a dict or null.
             let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
             let jax = jax(py).ok()?;
             let plain = class == jax.trace_type.as_ptr().cast() && !lowering;
-            plain.then(|| trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)).flatten()
+            let ours = plain.then(|| trace_type(py, jax).ok()).flatten()?;
+            if let Err(error) = trace_begins_here(py, jax) {
+                // Somebody has replaced a function of jax: the trace is jax's.
+                error.write_unraisable(py, Some(ours));
+                return None;
+            }
+            Some(ours.as_type_ptr())
         })
     } else {
         None
@@ -248,7 +332,11 @@ unsafe extern "C" fn new_trace(
     unsafe {
         if let Some(ours) = ours {
             let alloc = (*ours).tp_alloc.unwrap_or(ffi::PyType_GenericAlloc);
-            return alloc(ours, 0);
+            let made = alloc(ours, 0);
+            if made.is_null() {
+                trace_ends();
+            }
+            return made;
         }
         let stock = STOCK_NEW.load(Ordering::Relaxed);
         let nothing = ffi::PyTuple_New(0);

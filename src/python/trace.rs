@@ -45,12 +45,19 @@ pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, P
                     method!("invalidate", invalidate),
                 ],
                 attributes: Vec::new(),
-                slots: vec![(ffi::Py_tp_init, init as *mut std::ffi::c_void)],
+                slots: vec![
+                    (ffi::Py_tp_init, init as *mut std::ffi::c_void),
+                    (ffi::Py_tp_finalize, finalize as *mut std::ffi::c_void),
+                ],
             },
         )
         .map(Bound::unbind)
     })?;
     Ok(class.bind(py))
+}
+
+unsafe extern "C" fn finalize(_: *mut ffi::PyObject) {
+    super::hook::trace_ends();
 }
 
 /// Whether `trace` is exactly of our type.

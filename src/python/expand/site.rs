@@ -51,6 +51,7 @@ pub fn call<'py>(
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if !hook::is_tracing() {
+        hook::rest(py)?;
         return proceed();
     }
     if script::is_used() {

@@ -15,6 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
+use super::super::hook;
 use super::super::jax::Jax;
 use super::super::native::guarded;
 use super::super::warn;
@@ -245,7 +246,8 @@ unsafe extern "C" fn call_jit(
         };
         // SAFETY: the type's own function, with what CPython passed.
         let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
-        if !super::super::hook::is_tracing() {
+        if !hook::is_tracing() {
+            hook::rest(py)?;
             return stock().map(Bound::into_ptr);
         }
         // SAFETY: CPython passes a tuple, and a dict or null.
@@ -323,7 +325,7 @@ static LOOKED: AtomicU64 = AtomicU64::new(u64::MAX);
 /// # Errors
 /// jax's cache cannot be asked.
 pub fn jit_generation(py: Python<'_>, jax: &Jax) -> PyResult<u64> {
-    let epoch = super::super::hook::epoch();
+    let epoch = hook::epoch();
     if LOOKED.swap(epoch, Ordering::Relaxed) != epoch
         && jax.jits_forgot.bind(py).call0()?.is_truthy()?
     {
