@@ -408,11 +408,11 @@ def _catch() -> None:
     scalar = type(jax.numpy.float32)
     trusted = (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     _sites.catch_loaded(_jit_type(), trusted, api_boundary(lambda: None).__code__)
-    _sites.catch(vars(scalar)["__call__"], "jax.numpy scalar type")
-    _sites.catch(_function("numpy.ufunc_api:ufunc.__call__", "self *args out where"), "ufunc")
-    _sites.catch(
-        _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs"), "custom_jvp"
-    )
+    _core.catch_instances("jax.numpy scalar type", scalar)
+    _function("numpy.ufunc_api:ufunc.__call__", "self *args out where")
+    _core.catch_instances("ufunc", jax.numpy.ufunc)
+    _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs")
+    _core.catch_instances("custom_jvp", _symbol("custom_derivatives:custom_jvp"))
     update_ref = _symbol("numpy.array_methods:_IndexUpdateRef")
     for name, method in vars(update_ref).items():
         if isinstance(method, types.FunctionType) and not name.startswith("_"):

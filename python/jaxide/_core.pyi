@@ -9,6 +9,7 @@ __all__ = [
     "Graph",
     "Script",
     "catch_function",
+    "catch_instances",
     "caught_functions",
     "clear_fragments",
     "clear_memo",
@@ -89,6 +90,9 @@ def catch_function(
 
 def trust_callable(callable: Any) -> None:
     """Lets an object that lives as long as the process be an argument of remembered calls."""
+
+def catch_instances(name: str, class_: type, /) -> None:
+    """Catches the calls of the instances of a class of jax, while a trace of jaxide may run."""
 
 def caught_functions() -> list[Any]:
     """The functions that are caught while a trace of ours may run."""

@@ -20,6 +20,7 @@ use super::convert::{self, build_error};
 use super::graph::{
     EqnObjects, Graph, JaxprFields, borrow_mut, eqn_object, new_jaxpr, new_nested_jaxpr,
 };
+use super::hook::Recording;
 use super::jax::{Jax, jax};
 use super::memo::Entry;
 use super::side::Side;
@@ -58,6 +59,7 @@ pub struct LocalEntry {
 pub struct Frame {
     /// None once the program is finished.
     builder: Option<Builder>,
+    recording: Option<Recording>,
     side: Side,
     graph: Option<Py<Graph>>,
     /// The finished program once the trace is over and has let the graph go.
@@ -113,10 +115,11 @@ fn finished() -> PyErr {
 }
 
 impl Frame {
-    pub fn new(debug_info: Bound<'_, PyAny>, auto_dce: bool) -> Self {
+    pub fn new(debug_info: Bound<'_, PyAny>, auto_dce: bool, recording: Recording) -> Self {
         let dce = if auto_dce { DeadCode::RemoveUnreferenced } else { DeadCode::Keep };
         Self {
             builder: Some(Builder::new(dce)),
+            recording: Some(recording),
             side: Side::default(),
             graph: None,
             program: None,
@@ -905,6 +908,7 @@ impl Frame {
             return Err(PyRuntimeError::new_err("the trace has no program"));
         };
         let side = std::mem::take(&mut frame.side);
+        frame.recording = None;
         frame.entries = FxHashMap::default();
         frame.rows = Vec::new();
         frame.row_by_fragment = FxHashMap::default();
@@ -947,6 +951,7 @@ impl Frame {
         let py = slf.py();
         let mut frame = borrow_mut(slf);
         frame.invalidated = true;
+        frame.recording = None;
         frame.const_by_id.clear();
         let forgotten = frame.side.keep_leaves();
         if let Some(graph) = frame.graph.take() {

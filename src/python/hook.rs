@@ -5,7 +5,7 @@
 //! `inline_jaxpr_into_trace` and of some more functions of jax, which first ask whether the trace is
 //! ours, and all that is caught. Everything is put back when the last activation ends. An activation
 //! of the whole process may last for long: then the functions are ours from the first trace on to
-//! the first call that finds no trace alive, so that calls outside of traces cost what they do
+//! the first call that finds no trace recording, so that calls outside of traces cost what they do
 //! without jaxide.
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.
 
@@ -21,6 +21,7 @@ use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
 use super::jax::{Jax, jax, set_jax};
+use super::native::NoCollection;
 use super::trace::trace_type;
 use super::tracer::tracer_type;
 
@@ -34,7 +35,7 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 /// How many programs were begun that are not part of another.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// How many traces of ours are alive.
+/// How many traces of ours are recording.
 static TRACES: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether traces of this thread are ours.
@@ -49,10 +50,34 @@ pub fn is_tracing() -> bool {
     DEPTH.get() > 0 || (TRACES.load(Ordering::Relaxed) > 0 && PROCESS.load(Ordering::Relaxed) > 0)
 }
 
-/// Takes note of a trace of ours that is gone.
-pub fn trace_ends() {
-    let one_less = |traces: usize| Some(traces.saturating_sub(1));
-    let _ = TRACES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+/// A trace of ours from its beginning until its program is finished, or it is given up.
+pub struct Recording(());
+
+impl Recording {
+    /// A trace begins: from now on jax's functions are ours.
+    pub fn start(py: Python<'_>, jax: &Jax, parent: &Bound<'_, PyAny>) -> Self {
+        if parent.is(&jax.eval_trace) {
+            EPOCH.fetch_add(1, Ordering::Relaxed);
+        }
+        // First, so that no other thread lets the functions go.
+        TRACES.fetch_add(1, Ordering::Relaxed);
+        let mut state = state(py);
+        // Where nothing is active, the trace was made by hand.
+        if !state.catching && state.active > 0 {
+            match start_catching(py, jax) {
+                Ok(()) => state.catching = true,
+                // Somebody has replaced a function of jax: it is called as it is.
+                Err(error) => error.write_unraisable(py, None),
+            }
+        }
+        Self(())
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        TRACES.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Lets jax's functions be as they are until the next trace, where nothing but an activation of the
@@ -76,13 +101,6 @@ pub fn rest(py: Python<'_>) -> PyResult<()> {
 /// Grows with each program that is not part of another.
 pub fn epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
-}
-
-/// Takes note of a trace that begins.
-pub fn trace_begins(jax: &Jax, parent: &Bound<'_, PyAny>) {
-    if parent.is(&jax.eval_trace) {
-        EPOCH.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// What is changed of jax.
@@ -260,6 +278,8 @@ fn let_traces(jax: &Jax) {
 
 /// Makes jax's functions ours.
 fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    // What a collection runs may trace, which needs the state that is locked meanwhile.
+    let _no_collection = NoCollection::start(py);
     for hooked in hooked(py)? {
         if !hooked.is_stock(py)? {
             return Err(PyRuntimeError::new_err(format!(
@@ -278,27 +298,13 @@ fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 
 /// Puts jax's functions back.
 fn stop_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    let _no_collection = NoCollection::start(py);
     super::expand::now::forget();
     super::expand::switch::off(py)?;
     super::epoch::off(py, jax);
     super::warn::off(py, jax)?;
     for hooked in hooked(py)? {
         hooked.function.bind(py).setattr("__code__", &hooked.stock)?;
-    }
-    Ok(())
-}
-
-/// Before a trace of ours is made: jax's functions are ours.
-fn trace_begins_here(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    // First, so that no other thread lets the functions go.
-    TRACES.fetch_add(1, Ordering::Relaxed);
-    let mut state = state(py);
-    if !state.catching {
-        if let Err(error) = start_catching(py, jax) {
-            trace_ends();
-            return Err(error);
-        }
-        state.catching = true;
     }
     Ok(())
 }
@@ -315,13 +321,7 @@ unsafe extern "C" fn new_trace(
             let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
             let jax = jax(py).ok()?;
             let plain = class == jax.trace_type.as_ptr().cast() && !lowering;
-            let ours = plain.then(|| trace_type(py, jax).ok()).flatten()?;
-            if let Err(error) = trace_begins_here(py, jax) {
-                // Somebody has replaced a function of jax: the trace is jax's.
-                error.write_unraisable(py, Some(ours));
-                return None;
-            }
-            Some(ours.as_type_ptr())
+            plain.then(|| trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)).flatten()
         })
     } else {
         None
@@ -332,11 +332,7 @@ unsafe extern "C" fn new_trace(
     unsafe {
         if let Some(ours) = ours {
             let alloc = (*ours).tp_alloc.unwrap_or(ffi::PyType_GenericAlloc);
-            let made = alloc(ours, 0);
-            if made.is_null() {
-                trace_ends();
-            }
-            return made;
+            return alloc(ours, 0);
         }
         let stock = STOCK_NEW.load(Ordering::Relaxed);
         let nothing = ffi::PyTuple_New(0);

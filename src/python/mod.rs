@@ -51,7 +51,9 @@ mod _core {
     #[pymodule_export]
     use super::expand::store::{clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
-    use super::expand::switch::{catch_function, caught_functions, trust_callable};
+    use super::expand::switch::{
+        catch_function, catch_instances, caught_functions, trust_callable,
+    };
     #[pymodule_export]
     use super::graph::{Graph, graph_of};
     #[pymodule_export]

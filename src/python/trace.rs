@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::convert::aval_info;
 use super::frame::{Frame, Operand};
 use super::graph::borrow_mut;
+use super::hook::Recording;
 use super::jax::{Jax, jax};
 use super::memo::{Context, PrimitiveInfo};
 use super::native::{Args, TypeSpec, call_init, heap_type, method};
@@ -45,19 +46,12 @@ pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, P
                     method!("invalidate", invalidate),
                 ],
                 attributes: Vec::new(),
-                slots: vec![
-                    (ffi::Py_tp_init, init as *mut std::ffi::c_void),
-                    (ffi::Py_tp_finalize, finalize as *mut std::ffi::c_void),
-                ],
+                slots: vec![(ffi::Py_tp_init, init as *mut std::ffi::c_void)],
             },
         )
         .map(Bound::unbind)
     })?;
     Ok(class.bind(py))
-}
-
-unsafe extern "C" fn finalize(_: *mut ffi::PyObject) {
-    super::hook::trace_ends();
 }
 
 /// Whether `trace` is exactly of our type.
@@ -97,13 +91,13 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
         args.get(index, name)?.map_or(Ok(false), |value| value.is_truthy())
     };
     let debug_info = args.required(0, "debug_info")?;
-    let frame = Bound::new(py, Frame::new(debug_info, flag(3, "auto_dce")?))?;
     let lower =
         args.get(2, "lower")?.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
     let weakref =
         py.import(intern!(py, "weakref"))?.getattr(intern!(py, "ref"))?.call1((trace,))?;
     let parent = args.get(1, "parent_trace")?.unwrap_or_else(none);
-    super::hook::trace_begins(jax, &parent);
+    let recording = Recording::start(py, jax, &parent);
+    let frame = Bound::new(py, Frame::new(debug_info, flag(3, "auto_dce")?, recording))?;
     let slots = &jax.slots;
     // SAFETY: our type has jax's slots.
     unsafe {

@@ -486,6 +486,10 @@ impl Encoder<'_, '_> {
         class: *mut ffi::PyTypeObject,
         depth: u32,
     ) -> Result<(), Reason> {
+        if is_stable(value) {
+            self.identity(value);
+            return Ok(());
+        }
         let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {
             // SAFETY: two types; the method resolution order is read, no Python runs.
@@ -502,8 +506,7 @@ impl Encoder<'_, '_> {
             let as_class: *mut ffi::PyTypeObject = value.cast();
             // SAFETY: a type. One made in Python can change, so what it says of itself is no key.
             let fixed = unsafe { (*as_class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 }
-                || subtype(as_class, &known.numpy_scalar)
-                || is_stable(value);
+                || subtype(as_class, &known.numpy_scalar);
             if !fixed {
                 return Err(UNKNOWN_OBJECT);
             }
@@ -536,10 +539,6 @@ impl Encoder<'_, '_> {
             }
             self.call.signature.pair(Tag::Fields, 1, class as u64);
             self.identity(aval);
-            return Ok(());
-        }
-        if is_stable(value) {
-            self.identity(value);
             return Ok(());
         }
         Err(self.refusal(value, class))

@@ -1,23 +1,24 @@
-//! Functions and jits of jax that are caught while a trace of ours may run.
+//! Functions, jits and other callables of jax that are caught while a trace of ours may run.
 //!
 //! A function keeps its identity: its code object is changed for a trampoline with the same
-//! parameters. A jit is caught through its type: without the flag that says that instances have a
-//! call pointer of their own, `CPython` calls the type's `tp_call`, which is ours meanwhile.
+//! parameters. Other callables are caught through their type, whose `tp_call` is ours meanwhile. A
+//! jit has a call pointer of its own, which `CPython` forgets with the flag of the type that says
+//! so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::Borrowed;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::super::hook;
 use super::super::jax::Jax;
-use super::super::native::guarded;
+use super::super::native::guarded_by_caller;
 use super::super::warn;
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
@@ -192,6 +193,104 @@ pub fn set_jit_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     Ok(())
 }
 
+/// A class of jax whose instances are callables.
+struct CalledType {
+    class: *mut ffi::PyTypeObject,
+    call: ffi::ternaryfunc,
+    site: Site,
+}
+
+// SAFETY: a type that is never freed, and a function.
+unsafe impl Send for CalledType {}
+// SAFETY: as above.
+unsafe impl Sync for CalledType {}
+
+static CALLED_TYPES: Mutex<Vec<&'static CalledType>> = Mutex::new(Vec::new());
+
+fn called_types() -> MutexGuard<'static, Vec<&'static CalledType>> {
+    CALLED_TYPES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Catches the calls of the instances of a class made in Python, which lives as long as the process.
+///
+/// Raises:
+///     `TypeError`: its instances cannot be called.
+#[pyfunction]
+pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
+    // SAFETY: a live type.
+    let Some(call) = (unsafe { (*class.as_type_ptr()).tp_call }) else {
+        return Err(PyTypeError::new_err(format!("instances of {class} cannot be called")));
+    };
+    std::mem::forget(class.clone().unbind());
+    let class = class.as_type_ptr();
+    let mut all = called_types();
+    if !all.iter().any(|known| known.class == class) {
+        all.push(Box::leak(Box::new(CalledType { class, call, site: Site::pure(name) })));
+    }
+    Ok(())
+}
+
+/// `tp_call` of the classes of `catch_instances`.
+unsafe extern "C" fn call_instance(
+    slf: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: CPython passes a tuple, and a dict or null, with the interpreter attached.
+    unsafe {
+        guarded_by_caller(std::ptr::null_mut(), |py| {
+            let class = ffi::Py_TYPE(slf);
+            let of = |known: &&'static CalledType| ffi::PyType_IsSubtype(class, known.class) != 0;
+            let Some(caught) = called_types().iter().copied().find(of) else {
+                return Err(PyTypeError::new_err("jaxide: a call of an unknown class"));
+            };
+            let stock = || Bound::from_owned_ptr_or_err(py, (caught.call)(slf, args, kwargs));
+            let given = Given::of(py, args, kwargs, Some(slf))?;
+            call(py, &caught.site, &given.args, given.names(), stock).map(Bound::into_ptr)
+        })
+    }
+}
+
+/// Arguments as a vectorcall has them.
+struct Given<'py> {
+    args: SmallVec<[*mut ffi::PyObject; 8]>,
+    names: Option<Bound<'py, PyTuple>>,
+}
+
+impl<'py> Given<'py> {
+    /// The arguments of a call that is under way, after what it is called on.
+    ///
+    /// # Safety
+    /// `args` is a tuple, and `kwargs` a dict or null.
+    unsafe fn of(
+        py: Python<'py>,
+        args: *mut ffi::PyObject,
+        kwargs: *mut ffi::PyObject,
+        first: Option<*mut ffi::PyObject>,
+    ) -> PyResult<Self> {
+        let mut all: SmallVec<[*mut ffi::PyObject; 8]> = first.into_iter().collect();
+        // SAFETY: as promised by the caller; both live as long as the call.
+        let keywords = unsafe {
+            for index in 0..ffi::PyTuple_GET_SIZE(args) {
+                all.push(ffi::PyTuple_GET_ITEM(args, index));
+            }
+            Bound::from_borrowed_ptr_or_opt(py, kwargs)
+        };
+        let names = match keywords.map(Bound::cast_into::<PyDict>).transpose()? {
+            Some(keywords) if !keywords.is_empty() => {
+                all.extend(keywords.iter().map(|(_, value)| value.as_ptr()));
+                Some(PyTuple::new(py, keywords.keys())?)
+            }
+            _ => None,
+        };
+        Ok(Self { args: all, names })
+    }
+
+    fn names(&self) -> *mut ffi::PyObject {
+        self.names.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr)
+    }
+}
+
 /// Puts the trampolines in place.
 ///
 /// # Errors
@@ -203,8 +302,12 @@ pub fn on(py: Python<'_>) -> PyResult<()> {
     for function in &all.functions {
         function.put(py, Code::Trampoline, keeps_versions)?;
     }
-    if let Some(jit) = JIT_TYPE.get(py) {
+    for called in called_types().iter() {
         // SAFETY: a heap type of jax, changed with the interpreter attached.
+        unsafe { (*called.class).tp_call = Some(call_instance) };
+    }
+    if let Some(jit) = JIT_TYPE.get(py) {
+        // SAFETY: as above.
         unsafe {
             (*jit.class).tp_call = Some(call_jit);
             (*jit.class).tp_flags &= !ffi::Py_TPFLAGS_HAVE_VECTORCALL;
@@ -218,6 +321,10 @@ pub fn on(py: Python<'_>) -> PyResult<()> {
 /// # Errors
 /// `CPython` refuses the code.
 pub fn off(py: Python<'_>) -> PyResult<()> {
+    for called in called_types().iter() {
+        // SAFETY: as in `on`.
+        unsafe { (*called.class).tp_call = Some(called.call) };
+    }
     if let Some(jit) = JIT_TYPE.get(py) {
         // SAFETY: as in `on`.
         unsafe {
@@ -240,7 +347,7 @@ unsafe extern "C" fn call_jit(
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    guarded(std::ptr::null_mut(), |py| {
+    let body = |py: Python<'_>| {
         let Some(jit) = JIT_TYPE.get(py) else {
             return Err(PyTypeError::new_err("jaxide: not a jit"));
         };
@@ -251,36 +358,26 @@ unsafe extern "C" fn call_jit(
             return stock().map(Bound::into_ptr);
         }
         // SAFETY: CPython passes a tuple, and a dict or null.
-        let (jitted, positional, keywords) = unsafe {
-            (
-                Bound::from_borrowed_ptr(py, slf),
-                Bound::from_borrowed_ptr(py, args).cast_into_unchecked::<PyTuple>(),
-                Bound::from_borrowed_ptr_or_opt(py, kwargs)
-                    .map(|kwargs| kwargs.cast_into_unchecked::<PyDict>()),
-            )
-        };
+        let (jitted, given) =
+            unsafe { (Bound::from_borrowed_ptr(py, slf), Given::of(py, args, kwargs, None)?) };
         let site = site_of(&jitted)?;
-        let mut all: smallvec::SmallVec<[*mut ffi::PyObject; 8]> =
-            positional.iter_borrowed().map(Borrowed::as_ptr).collect();
-        let names = match &keywords {
-            Some(keywords) if !keywords.is_empty() => {
-                let names = PyTuple::new(py, keywords.keys())?;
-                all.extend(keywords.iter().map(|(_, value)| value.as_ptr()));
-                Some(names)
-            }
-            _ => None,
-        };
-        let names = names.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
         if !site.forgets {
-            return call(py, &site, &all, names, stock).map(Bound::into_ptr);
+            return call(py, &site, &given.args, given.names(), stock).map(Bound::into_ptr);
         }
         let captures = || {
-            let keywords = keywords.clone().unwrap_or_else(|| PyDict::new(py));
             let jax = super::super::jax::jax(py)?;
-            jax.jit_captures.bind(py).call1((&jitted, &positional, keywords))?.is_truthy()
+            // SAFETY: as above.
+            let (positional, keywords) = unsafe {
+                let keywords = Bound::from_borrowed_ptr_or_opt(py, kwargs);
+                let keywords = keywords.unwrap_or_else(|| PyDict::new(py).into_any());
+                (Bound::from_borrowed_ptr(py, args), keywords)
+            };
+            jax.jit_captures.bind(py).call1((&jitted, positional, keywords))?.is_truthy()
         };
-        call_of_user(py, &site, &all, names, stock, captures).map(Bound::into_ptr)
-    })
+        call_of_user(py, &site, &given.args, given.names(), stock, captures).map(Bound::into_ptr)
+    };
+    // SAFETY: CPython calls this with the interpreter attached.
+    unsafe { guarded_by_caller(std::ptr::null_mut(), body) }
 }
 
 fn jits<R>(body: impl FnOnce(&mut FxHashMap<usize, Jit>) -> R) -> R {
