@@ -267,6 +267,9 @@ def _load() -> types.SimpleNamespace:
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
+        dce_rules=_symbol(f"{pe}:dce_rules"),
+        jit_dce_rule=_jit_dce_rule(),
+        stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         postponed_paths=Postponed,
         jit_captures=_jit_captures,
@@ -293,6 +296,14 @@ def _load() -> types.SimpleNamespace:
         primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=_open_jaxpr,
     )
+
+
+def _jit_dce_rule() -> Any:
+    """jax's rule for dead code in a jit; None where it asks for more than it did before 0.11."""
+    try:
+        return _function("pjit:dce_jaxpr_pjit_rule", "used_outputs eqn")
+    except Mismatch:
+        return None
 
 
 def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:
@@ -488,6 +499,11 @@ def _map_template(self: Any, f: Any) -> Any:
     return hook(self, f)
 
 
+def _dce_template(jaxpr: Any, used_outputs: Any, instantiate: Any = False) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(jaxpr, used_outputs, instantiate)
+
+
 def _check_template(dbg: Any, out_tracers: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(dbg, out_tracers)
@@ -575,6 +591,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "result_paths": (_function(_RESULT_PATHS, "self ans"), _result_paths_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
+        "dce": (_function(_DCE, "jaxpr used_outputs instantiate"), _dce_template),
         "map_leaves": (_flat_tree().map, _map_template),
         "backward": (_function(_BACKWARD, _BACKWARD_PARAMETERS), _backward_template),
         "check_types": (_function(_CHECK_TYPES, "dbg out_tracers"), _check_template),
@@ -582,6 +599,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
     }[name]
 
 
+_DCE = "interpreters.partial_eval:dce_jaxpr_consts"
 _CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
 _CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
 _BACKWARD = "interpreters.ad:backward_pass3"

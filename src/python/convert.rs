@@ -319,7 +319,10 @@ pub fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py
         .call1((jaxpr,))?
         .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
     if let Some(graph) = super::graph::unfilled(jax, &open) {
-        return Ok(graph);
+        if !graph.borrow().is_derived() {
+            return Ok(graph);
+        }
+        super::graph::eqns(&open)?;
     }
     read_jaxpr(jax, &open, &consts)
 }

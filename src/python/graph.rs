@@ -15,14 +15,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, EqnData, ForeignId, Program, SourceId,
-    Var, verify,
+    Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, Eqn, EqnData, ForeignId, ParamsId,
+    Program, SourceId, Var, verify,
 };
 
 use super::convert::{self, build_error, resolve_subprograms};
+use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::side::Side;
@@ -39,6 +41,23 @@ pub struct Graph {
     resolved: bool,
     /// The lists of jax's jaxpr that anything has asked for.
     lists: [Option<Py<PyList>>; 3],
+    /// Where the program is that of another graph, but for some params.
+    derived: Option<Derived>,
+}
+
+/// A program that shares its variables, and the equations that are the same, with another.
+struct Derived {
+    base: Py<Graph>,
+    params: FxHashMap<ParamsId, Arc<OwnedParams>>,
+}
+
+/// The program of a jaxpr that nobody has read, with its objects.
+pub struct Unread<'py> {
+    pub program: Arc<Program>,
+    /// What has the objects.
+    pub graph: Bound<'py, Graph>,
+    /// Params that are others than the graph's.
+    pub params: FxHashMap<ParamsId, Arc<OwnedParams>>,
 }
 
 /// A list of a jaxpr that is made when it is first read.
@@ -100,8 +119,52 @@ impl Graph {
                 is_high: jaxpr.is_high,
                 resolved,
                 lists: [const { None }; 3],
+                derived: None,
             },
         )
+    }
+
+    /// The jaxpr of the same program with other params, as unread as `jaxpr`, which is the one of
+    /// this graph.
+    pub fn derive<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        jaxpr: &Bound<'py, PyAny>,
+        params: FxHashMap<ParamsId, Arc<OwnedParams>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let constvars = jaxpr.getattr(intern!(py, "constvars"))?.cast_into::<PyList>()?;
+        let derived = {
+            let base = slf.borrow();
+            Self {
+                program: base.program.clone(),
+                side: Side::default(),
+                effects: base.effects.clone_ref(py),
+                debug_info: base.debug_info.clone_ref(py),
+                is_high: base.is_high,
+                resolved: false,
+                lists: [const { None }; 3],
+                derived: Some(Derived { base: slf.clone().unbind(), params }),
+            }
+        };
+        lazy_jaxpr(jax, &Bound::new(py, derived)?, &constvars.get_slice(0, constvars.len()))
+    }
+
+    /// The program, and where its objects are.
+    pub fn unread<'py>(slf: &Bound<'py, Self>) -> Unread<'py> {
+        let graph = slf.borrow();
+        let program = graph.program.clone();
+        match &graph.derived {
+            None => Unread { program, graph: slf.clone(), params: FxHashMap::default() },
+            Some(Derived { base, params }) => {
+                Unread { program, graph: base.bind(slf.py()).clone(), params: params.clone() }
+            }
+        }
+    }
+
+    /// Whether the program is that of another graph.
+    pub fn is_derived(&self) -> bool {
+        self.derived.is_some()
     }
 
     /// The program, its nested programs read as well.
@@ -164,11 +227,34 @@ impl Graph {
         }
         let _no_collection = NoCollection::start(py);
         let list = match part {
+            _ if graph.derived.is_some() => graph.derived_list(py, jax, part)?,
             Part::Eqns => graph.eqns(py, jax)?,
             Part::Invars => graph.invars(py, jax)?,
             Part::Outvars => graph.outvars(py, jax)?,
         };
         graph.lists[part as usize] = Some(list.clone().unbind());
+        Ok(list)
+    }
+
+    /// A list made from that of the graph whose program this is.
+    fn derived_list<'py>(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        part: Part,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let Some(derived) = &self.derived else { return Ok(PyList::empty(py)) };
+        let base = Self::list(derived.base.bind(py), jax, part)?;
+        if part != Part::Eqns {
+            return Ok(base.get_slice(0, base.len()));
+        }
+        let list = PyList::empty(py);
+        for (id, eqn) in self.program.eqns().zip(base.iter()) {
+            list.append(match derived.params.get(&self.program.eqn(id).params) {
+                None => eqn,
+                Some(params) => jax.with_params(&eqn, params.bind(py).copy()?)?,
+            })?;
+        }
         Ok(list)
     }
 
@@ -217,6 +303,31 @@ impl Graph {
             list.append(eqn_object(py, jax, &self.side, data, objects)?)?;
         }
         Ok(list)
+    }
+
+    /// One equation as jax's, for somebody who asks for no other.
+    pub fn eqn_object<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        eqn: Eqn,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let mut graph = borrow_mut(slf);
+        let program = graph.program.clone();
+        let data = program.eqn(eqn);
+        let mut atom = |atom: &Atom| graph.atom(py, jax, *atom);
+        let invars: SmallVec<[_; 4]> =
+            program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
+        let outvars: SmallVec<[_; 2]> =
+            data.outvars().map(|var| atom(&Atom::var(var))).collect::<PyResult<_>>()?;
+        let objects = EqnObjects {
+            invars: &invars,
+            outvars: &outvars,
+            primitive: program.primitive(data.primitive).object,
+            context: program.context(data.context),
+            source_info: graph.side.source_info(py, jax, program.source(data.source))?,
+        };
+        eqn_object(py, jax, &graph.side, data, objects)
     }
 }
 
@@ -310,11 +421,15 @@ impl Graph {
         for list in &self.lists {
             visit.call(list)?;
         }
+        if let Some(Derived { base, .. }) = &self.derived {
+            visit.call(base)?;
+        }
         visit.call(&self.effects)?;
         visit.call(&self.debug_info)
     }
 
     fn __clear__(&mut self) {
+        self.derived = None;
         self.side = Side::default();
         self.lists = [const { None }; 3];
     }
@@ -327,22 +442,35 @@ pub fn new_jaxpr<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
     let py = graph.py();
     let (constvars, consts) = (PyList::empty(py), PyList::empty(py));
-    let (effects, debug_info, is_high) = {
+    {
         let mut graph = borrow_mut(graph);
         let program = graph.program.clone();
         for &(var, value) in program.constvars() {
             constvars.append(graph.var_object(py, jax, var)?)?;
             consts.append(graph.side.constant(py, value))?;
         }
+    }
+    Ok((lazy_jaxpr(jax, graph, &constvars)?, consts))
+}
+
+/// A jaxpr whose lists are not yet made, but for the constvars.
+fn lazy_jaxpr<'py>(
+    jax: &Jax,
+    graph: &Bound<'py, Graph>,
+    constvars: &Bound<'py, PyList>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = graph.py();
+    let (effects, debug_info, is_high) = {
+        let graph = graph.borrow();
         (graph.effects.clone_ref(py), graph.debug_info.clone_ref(py), graph.is_high)
     };
     let class = lazy_jaxpr_type(py, jax)?;
     let (invars, outvars) =
         if jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()? {
             // jax counts the names of arguments and results.
-            let mut graph = borrow_mut(graph);
-            let (invars, outvars) = (graph.invars(py, jax)?, graph.outvars(py, jax)?);
-            let own = graph.program.invars().len();
+            let invars = Graph::list(graph, jax, Part::Invars)?;
+            let outvars = Graph::list(graph, jax, Part::Outvars)?;
+            let own = graph.borrow().program.invars().len();
             (invars.get_slice(invars.len() - own, invars.len()), outvars)
         } else {
             (PyList::empty(py), PyList::empty(py))
@@ -353,7 +481,7 @@ pub fn new_jaxpr<'py>(
         // SAFETY: `class` extends jax's Jaxpr, whose slots these are.
         unsafe { part.slot(jax).set(jaxpr.as_ptr(), graph.clone().into_any()) };
     }
-    Ok((jaxpr, consts))
+    Ok(jaxpr)
 }
 
 /// As `new_jaxpr`, for a program that becomes part of another: jax 0.11 on asks for a nested jaxpr to
@@ -448,7 +576,8 @@ pub fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, 
     eqns.cast_into::<Graph>().ok()
 }
 
-fn eqns<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// The equations of a lazy jaxpr.
+pub fn eqns<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let jax = jax(py)?;
     if unfilled(jax, slf).is_some() {

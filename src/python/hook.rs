@@ -169,6 +169,7 @@ pub fn initialize<'py>(
         ("inline", wrap_pyfunction!(super::inline::inline_jaxpr, py)?),
         ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
         ("backward", wrap_pyfunction!(super::expand::backward::backward_pass, py)?),
+        ("dce", wrap_pyfunction!(super::dce::dce_jaxpr_consts, py)?),
         ("map_leaves", wrap_pyfunction!(super::leaves::map_leaves, py)?),
         ("check_types", wrap_pyfunction!(super::leaves::check_returned_types, py)?),
         ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),

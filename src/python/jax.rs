@@ -137,6 +137,10 @@ jax_objects! {
     uncached_primitives: PySet,
     /// `Primitive.bind`, as a function object of its own.
     stock_bind: PyAny,
+    /// Rules by primitive, and the one for jits.
+    dce_rules: PyDict,
+    jit_dce_rule: PyAny,
+    stock_dce: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.
     result_paths_hook: PyAny,
     /// Paths that the caller of a trace will replace.
@@ -438,6 +442,33 @@ impl Jax {
             slots.eqn_ctx.fill(raw, eqn.ctx);
         }
         Ok(object)
+    }
+}
+
+impl Jax {
+    /// An equation like another, with params and lists of its own.
+    pub fn with_params<'py>(
+        &self,
+        eqn: &Bound<'py, PyAny>,
+        params: Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = eqn.py();
+        let copy = |name| -> PyResult<Bound<'py, PyList>> {
+            let list = eqn.getattr(name)?.cast_into::<PyList>()?;
+            Ok(list.get_slice(0, list.len()))
+        };
+        self.new_eqn(
+            py,
+            EqnParts {
+                invars: copy(intern!(py, "invars"))?,
+                outvars: copy(intern!(py, "outvars"))?,
+                primitive: eqn.getattr(intern!(py, "primitive"))?,
+                params,
+                effects: eqn.getattr(intern!(py, "effects"))?,
+                source_info: eqn.getattr(intern!(py, "source_info"))?,
+                ctx: eqn.getattr(intern!(py, "ctx"))?,
+            },
+        )
     }
 }
 

@@ -23,6 +23,7 @@
 
 mod bind;
 mod convert;
+mod dce;
 mod epoch;
 mod expand;
 mod frame;

@@ -6,19 +6,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::ir::{Atom, AtomKind, Eqn, Var};
+
+use super::super::graph::{Graph, Unread, unfilled};
 use super::super::jax::{Jax, jax};
 use super::super::native::allocate;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{Call, Operand, encode_transposition};
+use super::encode::{Call, Equation, Operand, encode_transposition};
 use super::now::Now;
+use super::owned;
 use super::site::{Site, replay_or_learn};
 use super::store;
 
@@ -38,11 +43,11 @@ pub fn backward_pass<'py>(
     } else {
         None
     };
-    let Some(pass) = pass else {
+    let Some(mut pass) = pass else {
         let args = (jaxpr, transform_stack, consts, primals_in, cotangents_in);
         return jax.stock_backward_pass.bind(py).call1(args);
     };
-    pass.accumulate_outputs(jax, jaxpr, cotangents_in)?;
+    pass.accumulate_outputs(jax, cotangents_in)?;
     let body = Mutex::new(Some(pass));
     let body = PyCFunction::new_closure(py, None, None, move |args, _| {
         let py = args.py();
@@ -55,10 +60,149 @@ pub fn backward_pass<'py>(
     jax.transposition_loop.bind(py).call1((transform_stack, body))
 }
 
-/// A linear program about to be transposed: values and accumulators by variable.
+/// An operand of a linear program.
+enum Read {
+    /// A jax `Literal`.
+    Literal(Py<PyAny>),
+    /// A variable, by its place.
+    Var(u32),
+}
+
+/// An equation of a linear program.
+struct Step {
+    primitive: Py<PyAny>,
+    params: Py<PyDict>,
+    context: Py<PyAny>,
+    traceback: Option<Py<PyAny>>,
+    name_stack: Py<PyAny>,
+    operands: SmallVec<[Read; 4]>,
+    /// The outputs, with their types.
+    outs: SmallVec<[(u32, Py<PyAny>); 1]>,
+}
+
+/// A linear program: its equations, and its variables by place.
+struct Linear {
+    steps: Vec<Step>,
+    /// Constants, then inputs.
+    inputs: Vec<u32>,
+    outputs: Vec<Read>,
+    num_vars: usize,
+}
+
+impl Linear {
+    /// Reads a jaxpr that was recorded here and that nobody has read.
+    fn of_graph(py: Python<'_>, jax: &Jax, graph: &Bound<'_, Graph>) -> Self {
+        let Unread { program, graph, params } = Graph::unread(graph);
+        let graph = graph.borrow();
+        let side = graph.side();
+        let read = |atom: &Atom| match atom.kind() {
+            AtomKind::Var(var) => Read::Var(var.as_u32()),
+            // Equal to the one that Python would see, which is what counts for a call.
+            AtomKind::Literal(id) => {
+                Read::Literal(side.seen_literal(py, id, program.literal(id).object).unbind())
+            }
+        };
+        let source = |id| side.source_object(py, id).unbind();
+        let step = |eqn: Eqn| {
+            let data = program.eqn(eqn);
+            let at = program.source(data.source);
+            let params = match params.get(&data.params) {
+                Some(params) => params.clone_ref(py),
+                None => side.params_dict(py, data.params).unbind(),
+            };
+            let out = |var: Var| (var.as_u32(), side.aval(py, program.var_type(var)).unbind());
+            Step {
+                primitive: side.object(py, program.primitive(data.primitive).object).unbind(),
+                params,
+                context: side.object(py, program.context(data.context)).unbind(),
+                traceback: at.traceback.map(source),
+                name_stack: at
+                    .name_stack
+                    .map_or_else(|| jax.empty_name_stack.clone_ref(py), source),
+                operands: program.eqn_invars(eqn).iter().map(read).collect(),
+                outs: data.outvars().map(out).collect(),
+            }
+        };
+        let constvars = program.constvars().iter().map(|&(var, _)| var);
+        Self {
+            steps: program.eqns().map(step).collect(),
+            inputs: constvars.chain(program.invars().iter().copied()).map(Var::as_u32).collect(),
+            outputs: program.outvars().iter().map(read).collect(),
+            num_vars: program.num_vars(),
+        }
+    }
+
+    /// Reads any jaxpr; None where an equation is none of jax's.
+    fn of_jaxpr<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        let py = jaxpr.py();
+        let mut places: FxHashMap<usize, u32> = FxHashMap::default();
+        let mut place = |var: &Bound<'py, PyAny>| {
+            let next = u32::try_from(places.len()).unwrap_or(u32::MAX);
+            *places.entry(address(var)).or_insert(next)
+        };
+        let mut inputs = Vec::new();
+        for name in [intern!(py, "constvars"), intern!(py, "invars")] {
+            for var in jaxpr.getattr(name)?.try_iter()? {
+                inputs.push(place(&var?));
+            }
+        }
+        let mut read = |atom: &Bound<'py, PyAny>| {
+            if is_literal(jax, atom) {
+                Read::Literal(atom.clone().unbind())
+            } else {
+                Read::Var(place(atom))
+            }
+        };
+        let mut steps = Vec::new();
+        for eqn in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()? {
+            let Some(parts) = Parts::of(jax, &eqn?) else { return Ok(None) };
+            let source = SourceRef::of(jax, &parts.source_info)?;
+            let mut outs = SmallVec::new();
+            for var in &parts.outvars {
+                let aval = var.getattr(intern!(py, "aval"))?.unbind();
+                if let Read::Var(place) = read(&var) {
+                    outs.push((place, aval));
+                }
+            }
+            steps.push(Step {
+                primitive: parts.primitive.unbind(),
+                params: parts.params.unbind(),
+                context: parts.context.unbind(),
+                traceback: source.traceback.map(Bound::unbind),
+                name_stack: source.name_stack.unbind(),
+                operands: parts.invars.iter().map(|atom| read(&atom)).collect(),
+                outs,
+            });
+        }
+        let mut outputs = Vec::new();
+        for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
+            outputs.push(read(&atom?));
+        }
+        Ok(Some(Self { steps, inputs, outputs, num_vars: places.len() }))
+    }
+}
+
+/// What a variable stands for while the program is transposed.
+enum Slot {
+    /// Nothing yet, or no longer.
+    Unset,
+    /// A value that is not linear.
+    Value(Py<PyAny>),
+    /// One of jax's accumulators, given as an input.
+    Given(Py<PyAny>),
+    /// A linear variable: its cotangent's type, and the sum so far where it is not zero.
+    Sum { aval: Py<PyAny>, sum: Option<Py<PyAny>> },
+}
+
+/// A linear program about to be transposed.
 struct Pass {
-    eqns: Vec<Py<PyAny>>,
-    env: FxHashMap<usize, Py<PyAny>>,
+    /// Whose equations are asked for where a rule has to run.
+    jaxpr: Py<PyAny>,
+    steps: Vec<Step>,
+    outputs: Vec<Read>,
+    env: Vec<Slot>,
+    /// `Zero` of cotangents' types.
+    zeros: FxHashMap<usize, Py<PyAny>>,
 }
 
 /// The parts of a `JaxprEqn` that are needed here.
@@ -96,6 +240,10 @@ fn is_literal(jax: &Jax, atom: &Bound<'_, PyAny>) -> bool {
     is_exactly(atom.as_ptr(), jax.literal_type.as_ptr().cast())
 }
 
+fn unset() -> PyErr {
+    PyKeyError::new_err("a variable of a linear program without a value")
+}
+
 impl Pass {
     /// Reads the program; None where it has what jax's own loop is for: equations that are not
     /// linear or deal with Refs, cotangents that are all zero.
@@ -114,68 +262,131 @@ impl Pass {
         if !any_cotangent {
             return Ok(None);
         }
-        let mut env = FxHashMap::default();
-        let mut linear: FxHashSet<usize> = FxHashSet::default();
-        // As one list: constvars are those that have values, others are inputs as well.
-        let vars = jaxpr.getattr(intern!(py, "constvars"))?.try_iter()?;
-        let vars = vars.chain(jaxpr.getattr(intern!(py, "invars"))?.try_iter()?);
-        for (var, value) in vars.zip(consts.try_iter()?.chain(primals_in.try_iter()?)) {
-            let (var, value) = (var?, value?);
-            if value.is_instance(jax.grad_accum_type.bind(py))? {
-                linear.insert(address(&var));
-            }
-            env.insert(address(&var), value.unbind());
+        let linear = match unfilled(jax, jaxpr) {
+            Some(graph) => Some(Linear::of_graph(py, jax, &graph)),
+            None => Linear::of_jaxpr(jax, jaxpr)?,
+        };
+        let Some(Linear { steps, inputs, outputs, num_vars }) = linear else { return Ok(None) };
+        if inputs.len() != consts.len()? + primals_in.len()? {
+            return Ok(None);
         }
-        let mut eqns = Vec::new();
+        let mut env: Vec<Slot> = Vec::new();
+        env.resize_with(num_vars, || Slot::Unset);
+        let values = consts.try_iter()?.chain(primals_in.try_iter()?);
+        for (place, value) in inputs.into_iter().zip(values) {
+            let value = value?;
+            let accumulator = value.get_type().is(&jax.val_accum_type)
+                || value.is_instance(jax.grad_accum_type.bind(py))?;
+            let value = value.unbind();
+            env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
+        }
         let mut special: FxHashMap<usize, bool> = FxHashMap::default();
-        let mut cotangent_types: FxHashMap<usize, Bound<'py, PyAny>> = FxHashMap::default();
-        for eqn in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()? {
-            let eqn = eqn?;
-            let Some(parts) = Parts::of(jax, &eqn) else { return Ok(None) };
-            let known = special.get(&address(&parts.primitive)).copied();
-            let is_special = match known {
-                Some(known) => known,
-                None => is_special(jax, &parts.primitive)?,
+        let mut cotangent_types: FxHashMap<usize, Py<PyAny>> = FxHashMap::default();
+        for step in &steps {
+            let primitive = step.primitive.bind(py);
+            let is_special = match special.get(&address(primitive)) {
+                Some(&known) => known,
+                None => is_special(jax, primitive)?,
             };
-            special.insert(address(&parts.primitive), is_special);
-            let of_linear = |atom: &Bound<'_, PyAny>| linear.contains(&address(atom));
-            if is_special || !parts.invars.iter().any(|atom| of_linear(&atom)) {
+            special.insert(address(primitive), is_special);
+            let of_linear = |read: &Read| match read {
+                Read::Var(place) => {
+                    matches!(env[*place as usize], Slot::Given(_) | Slot::Sum { .. })
+                }
+                Read::Literal(_) => false,
+            };
+            if is_special || !step.operands.iter().any(of_linear) {
                 return Ok(None);
             }
-            for var in &parts.outvars {
-                linear.insert(address(&var));
-                // The variables hold their types, so no address comes twice.
-                let aval = var.getattr(intern!(py, "aval"))?;
-                let of_cotangent = match cotangent_types.get(&address(&aval)) {
-                    Some(known) => known.clone(),
-                    None => aval.call_method0(intern!(py, "to_ct_aval"))?,
+            for (place, aval) in &step.outs {
+                // The steps hold the types, so no address comes twice.
+                let known = cotangent_types.get(&(aval.as_ptr() as usize));
+                let of_cotangent = match known {
+                    Some(known) => known.clone_ref(py),
+                    None => aval.bind(py).call_method0(intern!(py, "to_ct_aval"))?.unbind(),
                 };
-                cotangent_types.insert(address(&aval), of_cotangent.clone());
-                env.insert(address(&var), new_accumulator(jax, &of_cotangent)?.unbind());
+                if known.is_none() {
+                    cotangent_types.insert(aval.as_ptr() as usize, of_cotangent.clone_ref(py));
+                }
+                env[*place as usize] = Slot::Sum { aval: of_cotangent, sum: None };
             }
-            eqns.push(eqn.unbind());
         }
-        Ok(Some(Self { eqns, env }))
+        let (jaxpr, zeros) = (jaxpr.clone().unbind(), FxHashMap::default());
+        Ok(Some(Self { jaxpr, steps, outputs, env, zeros }))
+    }
+
+    /// `Zero(aval)`.
+    fn zero<'py>(&mut self, jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(zero) = self.zeros.get(&address(aval)) {
+            return Ok(zero.bind(aval.py()).clone());
+        }
+        let zero = new_zero(jax, aval)?;
+        self.zeros.insert(address(aval), zero.clone().unbind());
+        Ok(zero)
+    }
+
+    /// The cotangent of a variable, which is then no longer needed.
+    fn freeze<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        place: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match std::mem::replace(&mut self.env[place as usize], Slot::Unset) {
+            Slot::Sum { sum: Some(sum), .. } => Ok(sum.into_bound(py)),
+            Slot::Sum { aval, sum: None } => self.zero(jax, aval.bind(py)),
+            Slot::Given(accumulator) => accumulator.bind(py).call_method0(intern!(py, "freeze")),
+            Slot::Value(_) | Slot::Unset => Err(unset()),
+        }
     }
 
     /// Adds the cotangents of the outputs.
-    fn accumulate_outputs(
-        &self,
-        jax: &Jax,
-        jaxpr: &Bound<'_, PyAny>,
-        cotangents: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let py = jaxpr.py();
-        let outvars = jaxpr.getattr(intern!(py, "outvars"))?;
-        for (atom, cotangent) in outvars.try_iter()?.zip(cotangents.try_iter()?) {
-            let (atom, cotangent) = (atom?, cotangent?);
+    fn accumulate_outputs(&mut self, jax: &Jax, cotangents: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = cotangents.py();
+        for (read, cotangent) in
+            std::mem::take(&mut self.outputs).iter().zip(cotangents.try_iter()?)
+        {
             // A literal is no accumulator, nor is a value that was passed on.
-            if let Some(accumulator) = self.env.get(&address(&atom)) {
-                let accumulator = accumulator.bind(py);
-                if accumulator.is_instance(jax.grad_accum_type.bind(py))? {
-                    accumulator.call_method1(intern!(py, "accum"), (cotangent,))?;
+            let Read::Var(place) = *read else { continue };
+            let cotangent = cotangent?;
+            match &self.env[place as usize] {
+                Slot::Given(accumulator) => {
+                    accumulator.bind(py).call_method1(intern!(py, "accum"), (cotangent,))?;
                 }
+                Slot::Sum { .. } => {
+                    let lent = self.lend(py, jax, place)?;
+                    lent.accumulator.call_method1(intern!(py, "accum"), (cotangent,))?;
+                    self.take_back(&lent)?;
+                }
+                Slot::Value(_) => {}
+                Slot::Unset => return Err(unset()),
             }
+        }
+        Ok(())
+    }
+
+    /// A `ValAccum` for a rule of jax.
+    fn lend<'py>(&mut self, py: Python<'py>, jax: &Jax, place: u32) -> PyResult<Lent<'py>> {
+        let Slot::Sum { aval, sum } = &self.env[place as usize] else { return Err(unset()) };
+        let (aval, sum) = (aval.bind(py).clone(), sum.as_ref().map(|sum| sum.bind(py).clone()));
+        let before = match sum {
+            Some(sum) => sum,
+            None => new_zero(jax, &aval)?,
+        };
+        let class = jax.val_accum_type.bind(py);
+        let accumulator = class.call_method1(intern!(py, "__new__"), (class,))?;
+        accumulator.setattr(intern!(py, "aval"), aval)?;
+        accumulator.setattr(intern!(py, "val"), &before)?;
+        Ok(Lent { place, accumulator, before })
+    }
+
+    /// Takes over what a rule has added.
+    fn take_back(&mut self, lent: &Lent<'_>) -> PyResult<()> {
+        let now = lent.accumulator.getattr(intern!(lent.accumulator.py(), "val"))?;
+        if let Slot::Sum { sum, .. } = &mut self.env[lent.place as usize]
+            && !now.is(&lent.before)
+        {
+            *sum = Some(now.unbind());
         }
         Ok(())
     }
@@ -185,12 +396,11 @@ impl Pass {
         let jax = jax(py)?;
         let mut logs: Option<Bound<'_, PyAny>> = None;
         let mut name_stacks = FxHashMap::default();
-        while let Some(eqn) = self.eqns.pop() {
-            let eqn = eqn.into_bound(py);
-            if let Some(logged) = self.transpose(jax, &eqn, &mut name_stacks)? {
+        while let Some(step) = self.steps.pop() {
+            if let Some(logged) = self.transpose(py, jax, &step, &mut name_stacks)? {
                 let merge = jax.merge_rule_logs.bind(py);
                 let so_far = logs.take().unwrap_or_else(|| PyDict::new(py).into_any());
-                logs = Some(merge.call1((so_far, logged, eqn.getattr("primitive")?))?);
+                logs = Some(merge.call1((so_far, logged, step.primitive.bind(py)))?);
             }
         }
         let nothing = || {
@@ -203,90 +413,231 @@ impl Pass {
         Ok(logs.unwrap_or_else(nothing))
     }
 
-    fn read<'py>(&self, jax: &Jax, atom: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = atom.py();
-        if is_literal(jax, atom) {
-            return atom.getattr(intern!(py, "val"));
+    /// Lets jax transpose an equation; what its rule logs.
+    fn step<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        // The steps that are left are those before this one.
+        let eqns = self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?;
+        let eqn = eqns.get_item(self.steps.len())?;
+        let invars = eqn.getattr(intern!(py, "invars"))?.cast_into::<PyList>()?;
+        let mut lent: SmallVec<[Lent<'py>; 4]> = SmallVec::new();
+        let operands = PyList::empty(py);
+        for (read, atom) in step.operands.iter().zip(invars.iter()) {
+            let place = match read {
+                Read::Literal(_) => {
+                    operands.append(atom.getattr(intern!(py, "val"))?)?;
+                    continue;
+                }
+                Read::Var(place) => *place,
+            };
+            match &self.env[place as usize] {
+                Slot::Value(value) | Slot::Given(value) => operands.append(value.bind(py))?,
+                Slot::Sum { .. } => {
+                    if !lent.iter().any(|lent| lent.place == place) {
+                        lent.push(self.lend(py, jax, place)?);
+                    }
+                    for lent in lent.iter().filter(|lent| lent.place == place) {
+                        operands.append(&lent.accumulator)?;
+                    }
+                }
+                Slot::Unset => return Err(unset()),
+            }
         }
-        match self.env.get(&address(atom)) {
-            Some(value) => Ok(value.bind(py).clone()),
-            None => Err(pyo3::exceptions::PyKeyError::new_err(atom.clone().unbind())),
+        let cotangents = PyList::new(py, cotangents)?;
+        let logs = jax.transposition_step.bind(py).call1((eqn, cotangents, operands))?;
+        for lent in &lent {
+            self.take_back(lent)?;
         }
+        Ok((!logs.is_none()).then_some(logs))
+    }
+
+    /// The operands of an equation for its signature; None where one is an accumulator of another
+    /// kind.
+    fn describe<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        step: &Step,
+    ) -> PyResult<Option<Described<'py>>> {
+        let mut described = Described { operands: SmallVec::new(), sums: SmallVec::new() };
+        for read in &step.operands {
+            let place = match read {
+                Read::Literal(literal) => {
+                    described.operands.push(Operand::Literal(literal.as_ptr()));
+                    continue;
+                }
+                Read::Var(place) => *place,
+            };
+            let (aval, sum) = match &self.env[place as usize] {
+                Slot::Value(value) => {
+                    described.operands.push(Operand::Value(value.as_ptr()));
+                    continue;
+                }
+                Slot::Given(given) if given.bind(py).get_type().is(&jax.val_accum_type) => {
+                    let given = given.bind(py);
+                    (given.getattr(intern!(py, "aval"))?, given.getattr(intern!(py, "val"))?)
+                }
+                Slot::Given(_) => return Ok(None),
+                Slot::Sum { aval, sum } => {
+                    let aval = aval.bind(py).clone();
+                    let sum = match sum {
+                        Some(sum) => sum.bind(py).clone(),
+                        None => self.zero(jax, &aval)?,
+                    };
+                    (aval, sum)
+                }
+                Slot::Unset => return Err(unset()),
+            };
+            let (aval_ptr, sum_ptr) = (aval.as_ptr(), sum.as_ptr());
+            described.operands.push(Operand::Accumulator { place, aval: aval_ptr, sum: sum_ptr });
+            described.sums.push(Before { place, sum, _aval: aval });
+        }
+        Ok(Some(described))
+    }
+
+    /// The sum of an accumulator, as `describe` gives it.
+    fn sum<'py>(&mut self, py: Python<'py>, jax: &Jax, place: u32) -> PyResult<Bound<'py, PyAny>> {
+        match &self.env[place as usize] {
+            Slot::Given(given) => given.bind(py).getattr(intern!(py, "val")),
+            Slot::Sum { sum: Some(sum), .. } => Ok(sum.bind(py).clone()),
+            Slot::Sum { aval, sum: None } => {
+                let aval = aval.bind(py).clone();
+                self.zero(jax, &aval)
+            }
+            Slot::Value(_) | Slot::Unset => Err(unset()),
+        }
+    }
+
+    /// The sums as they are now; None for one that is what it was.
+    fn changed_sums<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        before: &[Before<'py>],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut sums: SmallVec<[Bound<'py, PyAny>; 4]> = SmallVec::new();
+        for Before { place, sum, .. } in before {
+            let now = self.sum(py, jax, *place)?;
+            sums.push(if now.is(sum) { py.None().into_bound(py) } else { now });
+        }
+        Ok(PyTuple::new(py, sums)?.into_any())
+    }
+
+    /// Sets the sums, which `changed_sums` returned when this was recorded.
+    fn put_sums(&mut self, before: &[Before<'_>], sums: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = sums.py();
+        for (Before { place, .. }, new) in before.iter().zip(sums.try_iter()?) {
+            let new = new?;
+            if new.is_none() {
+                continue;
+            }
+            match &mut self.env[*place as usize] {
+                Slot::Given(given) => given.bind(py).setattr(intern!(py, "val"), new)?,
+                Slot::Sum { sum, .. } => *sum = Some(new.unbind()),
+                Slot::Value(_) | Slot::Unset => return Err(unset()),
+            }
+        }
+        Ok(())
     }
 
     /// Transposes an equation; what its rule logs.
     fn transpose<'py>(
         &mut self,
+        py: Python<'py>,
         jax: &Jax,
-        eqn: &Bound<'py, PyAny>,
+        step: &Step,
         name_stacks: &mut FxHashMap<usize, Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = eqn.py();
-        let Some(parts) = Parts::of(jax, eqn) else {
-            return Err(pyo3::exceptions::PyTypeError::new_err(
-                "an equation that is none of jax's",
-            ));
-        };
         let mut cotangents: SmallVec<[Bound<'py, PyAny>; 2]> = SmallVec::new();
-        for var in &parts.outvars {
-            let accumulator = self
-                .env
-                .remove(&address(&var))
-                .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(var.clone().unbind()))?;
-            cotangents.push(accumulator.bind(py).call_method0(intern!(py, "freeze"))?);
+        for &(place, _) in &step.outs {
+            cotangents.push(self.freeze(py, jax, place)?);
         }
-        let operands: SmallVec<[Bound<'py, PyAny>; 4]> =
-            parts.invars.iter().map(|atom| self.read(jax, &atom)).collect::<PyResult<_>>()?;
-        let step = || {
-            let cotangents = PyList::new(py, &cotangents)?;
-            let operands = PyList::new(py, &operands)?;
-            jax.transposition_step.bind(py).call1((eqn, cotangents, operands))
-        };
-        let logged = |logs: Bound<'py, PyAny>| (!logs.is_none()).then_some(logs);
-        let Some(now) = Now::read(py, jax)? else { return step().map(logged) };
+        let Some(now) = Now::read(py, jax)? else { return self.step(py, jax, step, &cotangents) };
         let (Ok(configuration), None) = (now.configuration(), now.lifted()) else {
-            return step().map(logged);
+            return self.step(py, jax, step, &cotangents);
         };
-        let Some(encoded) = describe(jax, &parts, &operands)? else {
-            return step().map(logged);
+        let Some(described) = self.describe(py, jax, step)? else {
+            return self.step(py, jax, step, &cotangents);
         };
-        let site = site_of(&parts.primitive)?;
+        let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
+        let owned = owned::transposition(params, primitive)?;
+        let of_primitive;
+        let site = match &owned {
+            Some(owned) => &owned.site,
+            None => {
+                of_primitive = site_of(primitive)?;
+                &*of_primitive
+            }
+        };
         let trace = now.trace.as_ptr();
         let mut call = Call::new(configuration.number);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
+        let equation = Equation {
+            context: step.context.as_ptr(),
+            primitive: primitive.as_ptr(),
+            // Those of a fragment are known by their site.
+            params: if owned.is_none() { Some(params.as_ptr()) } else { None },
+        };
+        let operands = &described.operands;
         let in_words = |call: &mut Call| {
-            let (context, params) = (parts.context.as_ptr(), parts.params.as_ptr());
-            let (cts, operands) = (&pointers, &encoded.operands);
-            encode_transposition(py, jax, trace, context, params, cts, operands, call)
+            encode_transposition(py, jax, trace, &equation, &pointers, operands, call)
         };
         if let Err(reason) = in_words(&mut call) {
             store::count_bypass(site.id, reason);
-            return step().map(logged);
+            return self.step(py, jax, step, &cotangents);
         }
-        let now = now.within(source_of(jax, &now, &parts.source_info, name_stacks)?);
-        let mut logs = None;
+        let now = now.within(source_of(&now, step, name_stacks)?);
+        let (mut logs, mut ran) = (None, false);
+        let before = &described.sums;
         let sums = replay_or_learn(
             py,
             jax,
-            &site,
+            site,
             &now,
             &call,
             in_words,
             || {
-                logs = logged(step()?);
-                encoded.changed_sums(py)
+                ran = true;
+                logs = self.step(py, jax, step, &cotangents)?;
+                self.changed_sums(py, jax, before)
             },
             || Ok(false),
         )?;
         if logs.is_some() {
             // Nobody would log them when the rule is replayed.
             store::forget_entries(site.id);
-            return Ok(logs);
         }
-        encoded.put_sums(&sums)?;
-        Ok(None)
+        if !ran {
+            self.put_sums(before, &sums)?;
+        }
+        Ok(logs)
     }
+}
+
+/// A linear variable as an accumulator of jax's, for as long as a rule runs.
+struct Lent<'py> {
+    place: u32,
+    accumulator: Bound<'py, PyAny>,
+    before: Bound<'py, PyAny>,
+}
+
+/// The operands of an equation for its signature, and the sums of its accumulators.
+struct Described<'py> {
+    operands: SmallVec<[Operand; 4]>,
+    sums: SmallVec<[Before<'py>; 4]>,
+}
+
+/// An accumulator before an equation is transposed.
+struct Before<'py> {
+    place: u32,
+    sum: Bound<'py, PyAny>,
+    _aval: Bound<'py, PyAny>,
 }
 
 /// Whether jax's loop treats equations of a primitive in a way of their own.
@@ -297,104 +648,31 @@ fn is_special(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<bool> {
         || (!node.is_none() && primitive.is_instance(node)?))
 }
 
-/// `ValAccum(aval)`.
-fn new_accumulator<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let py = aval.py();
-    let zero = allocate(jax.zero_type.bind(py))?;
+/// `Zero(aval)`.
+fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let zero = allocate(jax.zero_type.bind(aval.py()))?;
     // SAFETY: a fresh instance of jax's class, which has this slot.
-    unsafe { jax.slots.zero_aval.set(zero.as_ptr(), aval.clone()) };
-    let class = jax.val_accum_type.bind(py);
-    let accumulator = class.call_method1(intern!(py, "__new__"), (class,))?;
-    accumulator.setattr(intern!(py, "aval"), aval)?;
-    accumulator.setattr(intern!(py, "val"), zero)?;
-    Ok(accumulator)
-}
-
-/// The operands of an equation for its signature, and its accumulators with their sums.
-struct Described<'py> {
-    operands: SmallVec<[Operand; 4]>,
-    accumulators: SmallVec<[(Bound<'py, PyAny>, Bound<'py, PyAny>); 4]>,
-    /// What the operands refer to.
-    held: SmallVec<[Bound<'py, PyAny>; 4]>,
-}
-
-/// None where an operand is an accumulator of another kind.
-fn describe<'py>(
-    jax: &Jax,
-    parts: &Parts<'py>,
-    operands: &[Bound<'py, PyAny>],
-) -> PyResult<Option<Described<'py>>> {
-    let py = parts.params.py();
-    let mut described = Described {
-        operands: SmallVec::new(),
-        accumulators: SmallVec::new(),
-        held: SmallVec::new(),
-    };
-    for (atom, operand) in parts.invars.iter().zip(operands) {
-        if is_literal(jax, &atom) {
-            described.operands.push(Operand::Literal(atom.as_ptr()));
-        } else if operand.get_type().is(&jax.val_accum_type) {
-            let aval = operand.getattr(intern!(py, "aval"))?;
-            let sum = operand.getattr(intern!(py, "val"))?;
-            described.operands.push(Operand::Accumulator {
-                object: operand.as_ptr(),
-                aval: aval.as_ptr(),
-                sum: sum.as_ptr(),
-            });
-            described.held.push(aval);
-            described.accumulators.push((operand.clone(), sum));
-        } else if operand.is_instance(jax.grad_accum_type.bind(py))? {
-            return Ok(None);
-        } else {
-            described.operands.push(Operand::Value(operand.as_ptr()));
-        }
-    }
-    Ok(Some(described))
-}
-
-impl<'py> Described<'py> {
-    /// The sums as they are now; None for one that is what it was.
-    fn changed_sums(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let sums: Vec<_> = self
-            .accumulators
-            .iter()
-            .map(|(accumulator, before)| {
-                let now = accumulator.getattr(intern!(py, "val"))?;
-                Ok(if now.is(before) { py.None().into_bound(py) } else { now })
-            })
-            .collect::<PyResult<_>>()?;
-        Ok(PyTuple::new(py, sums)?.into_any())
-    }
-
-    /// Sets the sums, which `changed_sums` returned when this was recorded.
-    fn put_sums(&self, sums: &Bound<'py, PyAny>) -> PyResult<()> {
-        let py = sums.py();
-        for ((accumulator, _), sum) in self.accumulators.iter().zip(sums.try_iter()?) {
-            let sum = sum?;
-            if !sum.is_none() {
-                accumulator.setattr(intern!(py, "val"), sum)?;
-            }
-        }
-        Ok(())
-    }
+    unsafe { jax.slots.zero_aval.fill(zero.as_ptr(), aval.clone()) };
+    Ok(zero)
 }
 
 /// `_name_stack_ctx`: the source info in which an equation is transposed.
 fn source_of<'py>(
-    jax: &Jax,
     now: &Now<'py>,
-    source_info: &Bound<'py, PyAny>,
+    step: &Step,
     name_stacks: &mut FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<SourceRef<'py>> {
-    let own = SourceRef::of(jax, source_info)?;
-    let name_stack = if let Some(known) = name_stacks.get(&address(&own.name_stack)) {
+    let py = now.trace.py();
+    let own = step.name_stack.bind(py);
+    let name_stack = if let Some(known) = name_stacks.get(&address(own)) {
         known.clone()
     } else {
-        let whole = now.name_stack().add(&own.name_stack)?;
-        name_stacks.insert(address(&own.name_stack), whole.clone());
+        let whole = now.name_stack().add(own)?;
+        name_stacks.insert(address(own), whole.clone());
         whole
     };
-    Ok(SourceRef { traceback: own.traceback, name_stack })
+    let traceback = step.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
+    Ok(SourceRef { traceback, name_stack })
 }
 
 /// The sites of transpositions, by primitive. Primitives live as long as the process.

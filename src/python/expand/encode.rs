@@ -144,9 +144,9 @@ pub fn encode(
 
 /// An operand of an equation that is transposed.
 pub enum Operand {
-    /// What its cotangents are added to, with the sum so far.
+    /// What its cotangents are added to: which one it is among others, and the sum so far.
     Accumulator {
-        object: *mut ffi::PyObject,
+        place: u32,
         aval: *mut ffi::PyObject,
         sum: *mut ffi::PyObject,
     },
@@ -155,24 +155,33 @@ pub enum Operand {
     Value(*mut ffi::PyObject),
 }
 
+/// An equation that is transposed, besides its operands.
+pub struct Equation {
+    pub context: *mut ffi::PyObject,
+    pub primitive: *mut ffi::PyObject,
+    /// None where what is known of them is kept apart.
+    pub params: Option<*mut ffi::PyObject>,
+}
+
 /// The transposition of an equation as a call.
 ///
 /// # Errors
 /// Why it is not remembered.
-#[allow(clippy::too_many_arguments)] // the fields of an equation, and where it is transposed
 pub fn encode_transposition(
     py: Python<'_>,
     jax: &Jax,
     trace: *mut ffi::PyObject,
-    context: *mut ffi::PyObject,
-    params: *mut ffi::PyObject,
+    equation: &Equation,
     cotangents: &[*mut ffi::PyObject],
     operands: &[Operand],
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder { py, jax, trace, lifted: None, call, first: FxHashMap::default() };
-    encoder.identity(context);
-    encoder.value(params, 0)?;
+    encoder.identity(equation.context);
+    encoder.identity(equation.primitive);
+    if let Some(params) = equation.params {
+        encoder.value(params, 0)?;
+    }
     encoder.call.signature.tag(Tag::Sequence, cotangents.len());
     for &cotangent in cotangents {
         encoder.value(cotangent, 0)?;
@@ -187,9 +196,9 @@ pub fn encode_transposition(
                 };
                 encoder.literal_value(value, aval)?;
             }
-            Operand::Accumulator { object, aval, sum } => {
+            Operand::Accumulator { place, aval, sum } => {
                 let same = |other: &Operand| match other {
-                    Operand::Accumulator { object: other, .. } => *other == object,
+                    Operand::Accumulator { place: other, .. } => *other == place,
                     _ => false,
                 };
                 let first = operands.iter().position(same).unwrap_or(position);

@@ -5,6 +5,7 @@
 //! encode.rs    the arguments of a call as a signature
 //! lifted.rs    calls under differentiation
 //! now.rs       the trace, the configuration and the source info at the moment of a call
+//! owned.rs     what is known of the params of fragments' equations
 //! record.rs    what a call appended, as a fragment with its Python objects
 //! result.rs    what a call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
@@ -22,6 +23,7 @@ pub mod encode;
 pub mod lifted;
 pub mod now;
 pub mod operators;
+pub mod owned;
 pub mod record;
 pub mod replay;
 pub mod result;

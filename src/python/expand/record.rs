@@ -16,6 +16,7 @@ use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced};
 use super::encode::{Call, Reason};
 use super::now::Now;
+use super::owned::OwnedParams;
 use super::result::{OUTER_VALUE, Origin, Recipe};
 use super::store;
 
@@ -32,7 +33,7 @@ pub const OVERFLOW: Reason = "literal that overflowed";
 /// The Python objects of one equation.
 pub struct EquationObjects {
     pub primitive: Py<PyAny>,
-    pub params: Py<PyDict>,
+    pub params: OwnedParams,
     /// None where there are none.
     pub effects: Option<Py<PyAny>>,
     /// What stands for no effects, where that is not an empty set.
@@ -377,7 +378,7 @@ impl<'py> Reading<'_, 'py> {
                 (!none).then(|| side.effects(py, jax, data.effects, data.primitive).unbind());
             equations.push(EquationObjects {
                 primitive: primitive.unbind(),
-                params: params.unbind(),
+                params: OwnedParams::new(params),
                 effects,
                 no_effects: side.stands_for_no_effects(data.primitive).map(|o| o.clone_ref(py)),
                 context: side.object(py, builder.context_object(data.context)).unbind(),

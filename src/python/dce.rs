@@ -1,0 +1,179 @@
+//! Dead-code removal of a program that was just recorded, where nothing in it is dead.
+//!
+//! The program of a linearization drops dead code while it is recorded, so that jax, which looks for
+//! dead code once more, finds none: what it makes is the same program, but for the programs of nested
+//! jits, which it looks through as well. That is said here without an equation being made. Whatever
+//! else there is to do, jax does.
+
+use std::sync::Arc;
+
+use cranelift_entity::EntitySet;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList};
+use rustc_hash::FxHashMap;
+
+use crate::ir::{AtomKind, EffectsId, Eqn, ParamsId, PrimitiveId, Var};
+
+use super::expand::owned::{OwnedParams, note_without_dead_code, without_dead_code};
+use super::graph::{Graph, Unread, unfilled};
+use super::jax::{Jax, jax};
+
+/// Params that are others once dead code is removed.
+type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
+
+/// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
+#[pyfunction]
+pub fn dce_jaxpr_consts<'py>(
+    jaxpr: &Bound<'py, PyAny>,
+    used_outputs: &Bound<'py, PyAny>,
+    instantiate: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = jaxpr.py();
+    let jax = jax(py)?;
+    if let Some(graph) = unfilled(jax, jaxpr)
+        && !graph.borrow().is_derived()
+        && let Some(changed) = nothing_dead(jax, jaxpr, &graph, used_outputs, instantiate)?
+    {
+        let (consts, inputs) = {
+            let graph = graph.borrow();
+            (graph.program().constvars().len(), graph.program().invars().len())
+        };
+        let all = |len: usize| PyList::new(py, std::iter::repeat_n(true, len));
+        let new = Graph::derive(&graph, jax, jaxpr, changed)?;
+        return Ok((new, all(consts)?, all(inputs)?).into_pyobject(py)?.into_any());
+    }
+    jax.stock_dce.bind(py).call1((jaxpr, used_outputs, instantiate))
+}
+
+/// The params that change where all else stays; None where something is dead or not so plain.
+fn nothing_dead<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+    graph: &Bound<'py, Graph>,
+    used_outputs: &Bound<'py, PyAny>,
+    instantiate: &Bound<'py, PyAny>,
+) -> PyResult<Option<Changed>> {
+    let py = jaxpr.py();
+    let Unread { program, .. } = Graph::unread(graph);
+    if !all_true(used_outputs)
+        || jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()?
+    {
+        return Ok(None);
+    }
+    let Ok(instantiate) = instantiate.cast_exact::<PyList>() else { return Ok(None) };
+    let num_consts = program.constvars().len();
+    if instantiate.len() != num_consts + program.invars().len()
+        || !all_true(&instantiate.get_slice(num_consts, instantiate.len()))
+    {
+        return Ok(None);
+    }
+    // Names would be filtered, effects gathered.
+    let debug_info = jaxpr.getattr(intern!(py, "debug_info"))?;
+    if !debug_info.getattr(intern!(py, "arg_names"))?.is_none()
+        || !debug_info.getattr(intern!(py, "result_paths"))?.is_none()
+        || jaxpr.getattr(intern!(py, "effects"))?.is_truthy()?
+    {
+        return Ok(None);
+    }
+
+    let mut live: EntitySet<Var> = EntitySet::with_capacity(program.num_vars());
+    let mut rules: FxHashMap<PrimitiveId, Rule> = FxHashMap::default();
+    let mut changed = Changed::default();
+    for atom in program.outvars() {
+        if let AtomKind::Var(var) = atom.kind() {
+            live.insert(var);
+        }
+    }
+    for id in program.eqns().rev() {
+        let data = program.eqn(id);
+        let used = program.eqn_outvars(id).filter(|&var| live.contains(var)).count();
+        if used == 0 || data.effects != EffectsId::NONE {
+            return Ok(None);
+        }
+        let rule = match rules.get(&data.primitive) {
+            Some(&rule) => rule,
+            None => Rule::of(jax, graph, program.primitive(data.primitive).object)?,
+        };
+        rules.insert(data.primitive, rule);
+        match rule {
+            Rule::Default => {}
+            Rule::Jit if used == program.eqn_outvars(id).len() => {
+                if !changed.contains_key(&data.params) {
+                    let Some(new) = params_of_jit(jax, graph, id, data.params)? else {
+                        return Ok(None);
+                    };
+                    changed.insert(data.params, new);
+                }
+            }
+            Rule::Jit | Rule::Other => return Ok(None),
+        }
+        for atom in program.eqn_invars(id) {
+            if let AtomKind::Var(var) = atom.kind() {
+                live.insert(var);
+            }
+        }
+    }
+    let all_used = program.constvars().iter().all(|&(var, _)| live.contains(var));
+    Ok(all_used.then_some(changed))
+}
+
+fn all_true(list: &Bound<'_, PyAny>) -> bool {
+    list.cast_exact::<PyList>().is_ok_and(|list| {
+        list.iter().all(|item| item.cast_exact::<PyBool>().is_ok_and(|item| item.is_true()))
+    })
+}
+
+/// How jax removes dead code in an equation.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// All or nothing.
+    Default,
+    Jit,
+    Other,
+}
+
+impl Rule {
+    fn of(jax: &Jax, graph: &Bound<'_, Graph>, primitive: crate::ir::ForeignId) -> PyResult<Self> {
+        let py = graph.py();
+        let primitive = graph.borrow().side().object(py, primitive);
+        Ok(match jax.dce_rules.bind(py).get_item(primitive)? {
+            None => Self::Default,
+            Some(rule) if rule.is(&jax.jit_dce_rule) => Self::Jit,
+            Some(_) => Self::Other,
+        })
+    }
+}
+
+/// What the rule makes of the params of a jit all of whose outputs are used; None where it drops an
+/// input.
+fn params_of_jit<'py>(
+    jax: &Jax,
+    graph: &Bound<'py, Graph>,
+    id: Eqn,
+    params: ParamsId,
+) -> PyResult<Option<Arc<OwnedParams>>> {
+    let py = graph.py();
+    let params = graph.borrow().side().params_dict(py, params);
+    if let Some(known) = without_dead_code(&params) {
+        return Ok(Some(known));
+    }
+    let eqn = Graph::eqn_object(graph, jax, id)?;
+    let outvars = eqn.getattr(intern!(py, "outvars"))?;
+    let used = PyList::new(py, std::iter::repeat_n(true, outvars.len()?))?;
+    let (used_inputs, new) = jax
+        .jit_dce_rule
+        .bind(py)
+        .call1((used, &eqn))?
+        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    if new.is_none()
+        || !all_true(&used_inputs)
+        || new.getattr(intern!(py, "effects"))?.is_truthy()?
+    {
+        return Ok(None);
+    }
+    let new = new.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?;
+    let new = Arc::new(OwnedParams::new(new));
+    note_without_dead_code(&params, &new);
+    Ok(Some(new))
+}
