@@ -212,6 +212,7 @@ def _load() -> types.SimpleNamespace:
         trace_context=_symbol("config:trace_context"),
         eager_constant_folding=_symbol("config:eager_constant_folding"),
         current_eqn_context=_symbol(f"{core}:current_jaxpr_eqn_context"),
+        copy_code=_sites.copy_function,
         array_methods=tuple(_symbol("numpy.array_methods:_array_methods")),
         other_settings=tuple(
             _symbol(f"config:{name}")
@@ -270,6 +271,12 @@ def _load() -> types.SimpleNamespace:
         dce_rules=_symbol(f"{pe}:dce_rules"),
         jit_dce_rule=_jit_dce_rule(),
         stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
+        check_arg=_function("dispatch:check_arg", "arg"),
+        float0=_symbol("dtypes:float0"),
+        canonical_input_code=_inner_code("api:vjp", "canonicalize_value", _CANONICAL_INPUT),
+        linear_input_code=_inner_code("interpreters.ad:linearize", "new_arg", _LINEAR_INPUT),
+        stock_check_input_type=_sites.copy_function(_function(_CHECK_INPUT, _CHECK_INPUT_NAMES)),
+        vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         postponed_paths=Postponed,
         jit_captures=_jit_captures,
@@ -296,6 +303,90 @@ def _load() -> types.SimpleNamespace:
         primitive_is_high=_symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=_open_jaxpr,
     )
+
+
+# Functions within functions of jax, as they read where what they do is done natively.
+_CANONICAL_INPUT = "lambda x: x if isinstance(x, core.Tracer) else canonicalize_value(x)"
+_LINEAR_INPUT = """
+def make_tracer(_lin_trace, p):
+  t = tangent_trace.new_arg(typeof(p).to_tangent_aval(), source_info)
+  if (not isinstance(t, Zero)
+      and isinstance(typeof(t), core.ShapedArray)
+      and dtype(t) == float0):
+    t = p2tz(t)
+  return LinearizeTracer(_lin_trace, p, t).full_lower()
+"""
+_ACCUMULATORS = """
+maybe_accums = [check_accum(v.aval.to_ct_aval(), x) if isinstance(x, ad.GradAccum) else
+                ad.RefAccum(v.aval.to_ct_aval(), x) if _is_ref(x) else
+                ad.NullAccum(v.aval.to_ct_aval()) if isinstance(x, DontWant) else
+                ad.ValAccum(v.aval.to_ct_aval())
+                for v, x in zip(jaxpr.invars, maybe_ct_refs_flat)]
+return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_known, jaxpr,
+                       out_primal_avals), residuals, maybe_accums)
+"""
+
+
+def _contains(function: Any, text: str) -> bool:
+    """Whether the source of a function has a piece of text, however it is indented."""
+    try:
+        source = inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):
+        return False
+    return " ".join(text.split()) in " ".join(source.split())
+
+
+def _inner_code(path: str, name: str, text: str) -> types.CodeType | None:
+    """The code of the function that a function makes in which a name occurs; None where its text is
+    another."""
+    function = inspect.unwrap(_symbol(path))
+    codes = [
+        code
+        for code in function.__code__.co_consts
+        if isinstance(code, types.CodeType) and name in code.co_names
+    ]
+    return codes[0] if len(codes) == 1 and _contains(function, text) else None
+
+
+def _vjp_hook() -> Callable[..., Any] | None:
+    """``_vjp3_callable`` where all cotangents are wanted as values; None where jax's is another."""
+    function = _symbol(_VJP)
+    if not _contains(function, _ACCUMULATORS):
+        return None
+    stock = _sites.copy_function(function)
+    api, partial = _module("jax._src.api"), functools.partial
+    backward, not_needed = api._vjp3_bwd, api.NotNeeded
+
+    def hook(
+        spec: Any,
+        out_known: Any,
+        jaxpr: Any,
+        out_primal_avals: Any,
+        in_tree: Any,
+        out_tree: Any,
+        args_res: Any,
+        opaque_res: Any,
+        *refs: Any,
+    ) -> Any:
+        if refs:
+            return stock(
+                spec,
+                out_known,
+                jaxpr,
+                out_primal_avals,
+                in_tree,
+                out_tree,
+                args_res,
+                opaque_res,
+                *refs,
+            )
+        leaves = jax.tree.leaves(args_res, is_leaf=lambda x: isinstance(x, not_needed))
+        residuals = [leaves[i.idx] if i.primal else opaque_res[i.idx] for i in spec]
+        accumulators = _core.new_accumulators(jaxpr.invars, in_tree.num_leaves)
+        pullback = partial(backward, in_tree, out_tree, out_known, jaxpr, out_primal_avals)
+        return jax.tree_util.Partial(pullback, residuals, accumulators)
+
+    return hook
 
 
 def _jit_dce_rule() -> Any:
@@ -428,6 +519,27 @@ def _catch() -> None:
     for name, method in vars(update_ref).items():
         if isinstance(method, types.FunctionType) and not name.startswith("_"):
             _sites.catch(method, f"Array.at[].{name}")
+    # Those of the tracers of transformations; jaxide's own have slots for them.
+    for name, member in vars(_symbol("core:Tracer")).items():
+        if name in _PROPERTIES and isinstance(member, property):
+            member = member.fget
+        if isinstance(member, types.FunctionType) and member.__code__ in _forwarding_codes():
+            _sites.catch(member, f"Array.{name}")
+
+
+# The array properties whose value is traced.
+_PROPERTIES = ("T", "mT", "real", "imag")
+
+
+@functools.cache
+def _forwarding_codes() -> set[types.CodeType]:
+    """The codes of the operators, methods and properties of jax's tracers."""
+    methods = "numpy.array_methods"
+    return {
+        _symbol(f"{methods}:_forward_operator_to_aval")("add").__code__,
+        _symbol(f"{methods}:_forward_method_to_aval")("sum").__code__,
+        _symbol(f"{methods}:_forward_property_to_aval")("T").fget.__code__,
+    }
 
 
 def _binding_trace() -> Any:
@@ -502,6 +614,36 @@ def _map_template(self: Any, f: Any) -> Any:
 def _dce_template(jaxpr: Any, used_outputs: Any, instantiate: Any = False) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(jaxpr, used_outputs, instantiate)
+
+
+def _check_input_template(name: Any, holomorphic: Any, allow_int: Any, x: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(name, holomorphic, allow_int, x)
+
+
+def _vjp_template(
+    spec: Any,
+    out_known: Any,
+    jaxpr: Any,
+    out_primal_avals: Any,
+    in_tree: Any,
+    out_tree: Any,
+    args_res: Any,
+    opaque_res: Any,
+    *maybe_ct_refs: Any,
+) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(
+        spec,
+        out_known,
+        jaxpr,
+        out_primal_avals,
+        in_tree,
+        out_tree,
+        args_res,
+        opaque_res,
+        *maybe_ct_refs,
+    )
 
 
 def _check_template(dbg: Any, out_tracers: Any) -> Any:
@@ -592,6 +734,8 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
         "dce": (_function(_DCE, "jaxpr used_outputs instantiate"), _dce_template),
+        "check_input": (_function(_CHECK_INPUT, _CHECK_INPUT_NAMES), _check_input_template),
+        "vjp": (_symbol(_VJP), _vjp_template),
         "map_leaves": (_flat_tree().map, _map_template),
         "backward": (_function(_BACKWARD, _BACKWARD_PARAMETERS), _backward_template),
         "check_types": (_function(_CHECK_TYPES, "dbg out_tracers"), _check_template),
@@ -599,6 +743,9 @@ def _hooked(name: str) -> tuple[Any, Any]:
     }[name]
 
 
+_CHECK_INPUT = "api:_check_input_dtype_revderiv"
+_CHECK_INPUT_NAMES = "name holomorphic allow_int x"
+_VJP = "api:_vjp3_callable"
 _DCE = "interpreters.partial_eval:dce_jaxpr_consts"
 _CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
 _CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"

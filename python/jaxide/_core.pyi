@@ -17,6 +17,7 @@ __all__ = [
     "graph_of",
     "initialize",
     "memo_len",
+    "new_accumulators",
     "plain_types",
     "set_fragment_bounds",
     "trust_callable",
@@ -102,6 +103,9 @@ def fragment_info() -> dict[str, Any]:
 
 def clear_fragments() -> None:
     """Forgets all fragments and starts counting anew."""
+
+def new_accumulators(invars: list[Any], length: int, /) -> list[Any]:
+    """jax's accumulators for the cotangents of the first of some variables."""
 
 def plain_types(
     arguments: tuple[Any, ...],

@@ -170,12 +170,17 @@ pub fn initialize<'py>(
         ("evict", wrap_pyfunction!(super::expand::switch::evict_jit, py)?),
         ("backward", wrap_pyfunction!(super::expand::backward::backward_pass, py)?),
         ("dce", wrap_pyfunction!(super::dce::dce_jaxpr_consts, py)?),
+        ("check_input", wrap_pyfunction!(super::leaves::check_input_type, py)?),
         ("map_leaves", wrap_pyfunction!(super::leaves::map_leaves, py)?),
         ("check_types", wrap_pyfunction!(super::leaves::check_returned_types, py)?),
         ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),
     ];
     let mut hooked =
         vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
+    let vjp_hook = jax.vjp_hook.bind(py);
+    if !vjp_hook.is_none() {
+        hooked.push(Hooked::new(make_trampoline, "vjp", vjp_hook)?);
+    }
     for (name, hook) in ours {
         hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);
     }

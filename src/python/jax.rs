@@ -97,6 +97,8 @@ jax_objects! {
 
     /// Names of the methods of arrays that append equations.
     array_methods: PyTuple,
+    /// A function with the code that another has now.
+    copy_code: PyAny,
     /// Settings that functions read and that are not part of the config context.
     other_settings: PyTuple,
     check_tracer_leaks: PyAny,
@@ -141,6 +143,15 @@ jax_objects! {
     dce_rules: PyDict,
     jit_dce_rule: PyAny,
     stock_dce: PyAny,
+    check_arg: PyAny,
+    float0: PyAny,
+    /// The codes of functions that `vjp` and `linearize` make at each call; None where they are not
+    /// what they were.
+    canonical_input_code: PyAny,
+    linear_input_code: PyAny,
+    stock_check_input_type: PyAny,
+    /// `_vjp3_callable`, its accumulators made at once; None where jax's is another.
+    vjp_hook: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.
     result_paths_hook: PyAny,
     /// Paths that the caller of a trace will replace.

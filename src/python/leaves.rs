@@ -1,13 +1,18 @@
 //! What jax does with each leaf of a function's arguments and results, done with all of them at
 //! once where every leaf is a traced array.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyBool, PyList, PyString, PyTuple, PyType};
+use rustc_hash::FxHashMap;
 
+use super::expand::backward::{new_accumulator, new_zero};
+use super::expand::lifted::new_lifted;
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
-use super::side::is_exactly;
+use super::side::{address, is_exactly};
 use super::source::SourceRef;
 use super::trace::{frame_of, is_ours};
 use super::tracer::{class_pointer, new_tracer};
@@ -38,15 +43,175 @@ pub fn map_leaves<'py>(
     let mapped = match leaves.cast_exact::<PyTuple>() {
         Ok(leaves) if f.is(&jax.typeof_fn) => types_of(jax, leaves)?,
         Ok(leaves) if f.is(&jax.canonicalize_value) => {
-            leaves.iter().all(|leaf| array_type(jax, &leaf).is_some()).then(|| leaves.clone())
+            all_traced(jax, leaves).then(|| leaves.clone())
         }
-        Ok(leaves) if f.is_exact_instance(jax.partial_type.bind(py)) => new_inputs(jax, leaves, f)?,
+        Ok(leaves) if f.is(&jax.check_arg) => {
+            let nothing = || PyTuple::new(py, leaves.iter().map(|_| py.None()));
+            all_traced(jax, leaves).then(nothing).transpose()?
+        }
+        Ok(leaves) if f.is_exact_instance(jax.partial_type.bind(py)) => {
+            match new_inputs(jax, leaves, f)? {
+                Some(inputs) => Some(inputs),
+                None => linear_inputs(jax, leaves, f)?,
+            }
+        }
+        Ok(leaves) if has_code(f, &jax.canonical_input_code) && all_traced(jax, leaves) => {
+            Some(leaves.clone())
+        }
         _ => None,
     };
     match mapped {
         Some(mapped) => jax.flat_tree_with_leaves.bind(py).call1((tree, mapped)),
         None => jax.stock_flat_tree_map.bind(py).call1((tree, f)),
     }
+}
+
+fn all_traced(jax: &Jax, leaves: &Bound<'_, PyTuple>) -> bool {
+    leaves.iter().all(|leaf| array_type(jax, &leaf).is_some())
+}
+
+/// Whether a function is one that jax makes anew at each call, by its code.
+fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
+    let own = function.getattr_opt(intern!(function.py(), "__code__"));
+    own.is_ok_and(|own| own.is_some_and(|own| own.is(code)))
+}
+
+/// What each of some types is turned into by a method, asked once for each.
+struct ByType<'py> {
+    method: Bound<'py, PyString>,
+    known: FxHashMap<usize, Bound<'py, PyAny>>,
+}
+
+impl<'py> ByType<'py> {
+    fn new(method: &Bound<'py, PyString>) -> Self {
+        Self { method: method.clone(), known: FxHashMap::default() }
+    }
+
+    /// The types have to live as long as this.
+    fn of(&mut self, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(known) = self.known.get(&address(aval)) {
+            return Ok(known.clone());
+        }
+        let new = aval.call_method0(&self.method)?;
+        self.known.insert(address(aval), new.clone());
+        Ok(new)
+    }
+}
+
+/// `linearize`'s `make_tracer(lin_trace, primal)` for each primal, where `f` is such a partial call.
+fn linear_inputs<'py>(
+    jax: &Jax,
+    primals: &Bound<'py, PyTuple>,
+    f: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let py = f.py();
+    let function = f.getattr(intern!(py, "func"))?;
+    if !has_code(&function, &jax.linear_input_code) {
+        return Ok(None);
+    }
+    let args = f.getattr(intern!(py, "args"))?.cast_into::<PyTuple>()?;
+    // The closure: the source info, then the trace of the tangents.
+    let cells = function.getattr(intern!(py, "__closure__"))?.cast_into::<PyTuple>()?;
+    if args.len() != 1 || cells.len() != 2 || f.getattr(intern!(py, "keywords"))?.len()? > 0 {
+        return Ok(None);
+    }
+    let cell = |index: usize| cells.get_item(index)?.getattr(intern!(py, "cell_contents"));
+    let (source, tangent_trace) = (SourceRef::of(jax, &cell(0)?)?, cell(1)?);
+    let Some(frame) = frame_of(jax, &tangent_trace) else { return Ok(None) };
+    let types: Option<Vec<_>> = primals.iter().map(|primal| array_type(jax, &primal)).collect();
+    let Some(types) = types else { return Ok(None) };
+    let mut tangent_type = ByType::new(intern!(py, "to_tangent_aval"));
+    let mut of_tangents = Vec::with_capacity(types.len());
+    for aval in &types {
+        let of_tangent = tangent_type.of(aval)?;
+        // Integers have tangents of no bytes, which jax treats apart.
+        let float0 = of_tangent.getattr(intern!(py, "dtype"))?.is(&jax.float0);
+        if float0 || !is_shaped_array(jax, &of_tangent) {
+            return Ok(None);
+        }
+        of_tangents.push(of_tangent);
+    }
+    let (source, inputs) = {
+        let mut frame = borrow_mut(&frame);
+        let source = frame.source(&source)?;
+        let inputs: Vec<_> =
+            of_tangents.iter().map(|aval| frame.new_invar(jax, aval)).collect::<PyResult<_>>()?;
+        (source, inputs)
+    };
+    let trace = args.get_item(0)?;
+    let tracers: Vec<_> = primals
+        .iter()
+        .zip(of_tangents.into_iter().zip(inputs))
+        .map(|(primal, (aval, new))| {
+            let tangent = new_tracer(jax, &tangent_trace, new.var, aval, source, new.counted)?;
+            new_lifted(jax, &trace, primal, tangent)
+        })
+        .collect::<PyResult<_>>()?;
+    PyTuple::new(py, tracers).map(Some)
+}
+
+/// `[ValAccum(var.aval.to_ct_aval()) for var in invars[:len]]`.
+#[pyfunction]
+pub fn new_accumulators<'py>(
+    invars: &Bound<'py, PyList>,
+    len: usize,
+) -> PyResult<Bound<'py, PyList>> {
+    let py = invars.py();
+    let jax = jax(py)?;
+    let mut cotangent_type = ByType::new(intern!(py, "to_ct_aval"));
+    let mut held = Vec::new();
+    let accumulators = PyList::empty(py);
+    for var in invars.iter().take(len) {
+        let aval = var.getattr(intern!(py, "aval"))?;
+        let of_cotangent = cotangent_type.of(&aval)?;
+        held.push(aval);
+        let zero = new_zero(jax, &of_cotangent)?;
+        accumulators.append(new_accumulator(jax, &of_cotangent, &zero)?)?;
+    }
+    Ok(accumulators)
+}
+
+/// Stands in for `_check_input_dtype_revderiv(name, holomorphic, allow_int, x)`.
+#[pyfunction]
+pub fn check_input_type(
+    name: &Bound<'_, PyAny>,
+    holomorphic: &Bound<'_, PyAny>,
+    allow_int: &Bound<'_, PyAny>,
+    x: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    /// Types that are fine as inputs, with what was asked; they keep their addresses.
+    static FINE: Mutex<Option<FxHashMap<(usize, bool, bool), Py<PyAny>>>> = Mutex::new(None);
+    const MAX_FINE: usize = 1024;
+
+    let py = x.py();
+    let jax = jax(py)?;
+    let aval = array_type(jax, x);
+    let flag = |flag: &Bound<'_, PyAny>| flag.cast::<PyBool>().map(|flag| flag.is_true()).ok();
+    let key = match (&aval, flag(holomorphic), flag(allow_int)) {
+        (Some(aval), Some(holomorphic), Some(allow_int)) => {
+            Some((address(aval), holomorphic, allow_int))
+        }
+        _ => None,
+    };
+    let fine = || FINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(key) = key
+        && fine().as_ref().is_some_and(|fine| fine.contains_key(&key))
+    {
+        return Ok(());
+    }
+    jax.stock_check_input_type.bind(py).call1((name, holomorphic, allow_int, x))?;
+    if let (Some(key), Some(aval)) = (key, aval) {
+        let forgotten = {
+            let mut fine = fine();
+            let fine = fine.get_or_insert_default();
+            let full = fine.len() >= MAX_FINE;
+            let forgotten = if full { std::mem::take(fine) } else { FxHashMap::default() };
+            fine.insert(key, aval.unbind());
+            forgotten
+        };
+        drop(forgotten);
+    }
+    Ok(())
 }
 
 fn types_of<'py>(jax: &Jax, leaves: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyTuple>>> {

@@ -60,7 +60,7 @@ mod _core {
     #[pymodule_export]
     use super::hook::{Activation, initialize};
     #[pymodule_export]
-    use super::leaves::plain_types;
+    use super::leaves::{new_accumulators, plain_types};
     #[pymodule_export]
     use super::memo::{clear_memo, memo_len};
 }

@@ -112,6 +112,7 @@ fn catch_methods(jax: &Jax, class: &Bound<'_, PyType>) -> PyResult<()> {
     for name in jax.array_methods.bind(py).iter() {
         let name = name.cast_into::<PyString>()?;
         if let Some(method) = base.getattr_opt(&name)? {
+            let method = operators::uncaught(jax, &method)?;
             class.setattr(&name, catch_method(&format!("Array.{name}"), &method)?)?;
         }
     }

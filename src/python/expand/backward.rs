@@ -373,10 +373,7 @@ impl Pass {
             Some(sum) => sum,
             None => new_zero(jax, &aval)?,
         };
-        let class = jax.val_accum_type.bind(py);
-        let accumulator = class.call_method1(intern!(py, "__new__"), (class,))?;
-        accumulator.setattr(intern!(py, "aval"), aval)?;
-        accumulator.setattr(intern!(py, "val"), &before)?;
+        let accumulator = new_accumulator(jax, &aval, &before)?;
         Ok(Lent { place, accumulator, before })
     }
 
@@ -648,8 +645,27 @@ fn is_special(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<bool> {
         || (!node.is_none() && primitive.is_instance(node)?))
 }
 
+/// `ValAccum(aval, sum)`, of a type that fits.
+///
+/// # Errors
+/// Out of memory.
+pub fn new_accumulator<'py>(
+    jax: &Jax,
+    aval: &Bound<'py, PyAny>,
+    sum: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = aval.py();
+    let accumulator = allocate(jax.val_accum_type.bind(py))?;
+    accumulator.setattr(intern!(py, "aval"), aval)?;
+    accumulator.setattr(intern!(py, "val"), sum)?;
+    Ok(accumulator)
+}
+
 /// `Zero(aval)`.
-fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+///
+/// # Errors
+/// Out of memory.
+pub fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let zero = allocate(jax.zero_type.bind(aval.py()))?;
     // SAFETY: a fresh instance of jax's class, which has this slot.
     unsafe { jax.slots.zero_aval.fill(zero.as_ptr(), aval.clone()) };

@@ -2,6 +2,7 @@
 //! programs, of primal values and of tangents. Every traced argument is taken apart down to
 //! variables of these.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -131,22 +132,34 @@ impl Lifted {
         primal: Bound<'py, PyAny>,
         tangent: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = primal.py();
-        let tracer = allocate(jax.linearize_tracer_type.bind(py))?;
-        // SAFETY: a fresh instance of jax's class, which has these slots; the trace is the current
-        // one; the primal is a tracer of ours.
-        unsafe {
-            let raw = tracer.as_ptr();
-            let aval = jax.slots.tracer_aval.get(&primal);
-            let aval = aval.ok_or_else(|| {
-                pyo3::exceptions::PyRuntimeError::new_err("a tracer without an aval")
-            })?;
-            jax.slots.tracer_trace.set(raw, Bound::from_borrowed_ptr(py, self.trace));
-            jax.slots.tracer_aval.set(raw, aval);
-            let [primal_slot, tangent_slot] = jax.slots.linearize_tracer;
-            primal_slot.set(raw, primal);
-            tangent_slot.set(raw, tangent);
-        }
-        Ok(tracer)
+        // SAFETY: the current trace.
+        let trace = unsafe { Bound::from_borrowed_ptr(primal.py(), self.trace) };
+        new_lifted(jax, &trace, primal, tangent)
     }
+}
+
+/// `LinearizeTracer(trace, primal, tangent)`, of a primal that is a tracer of ours.
+///
+/// # Errors
+/// Out of memory.
+pub fn new_lifted<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    primal: Bound<'py, PyAny>,
+    tangent: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tracer = allocate(jax.linearize_tracer_type.bind(primal.py()))?;
+    // SAFETY: a fresh instance of jax's class, which has these slots, all empty; the primal has the
+    // slots of a tracer.
+    unsafe {
+        let raw = tracer.as_ptr();
+        let aval = jax.slots.tracer_aval.get(&primal);
+        let aval = aval.ok_or_else(|| PyRuntimeError::new_err("a tracer without an aval"))?;
+        jax.slots.tracer_trace.fill(raw, trace.clone());
+        jax.slots.tracer_aval.fill(raw, aval);
+        let [primal_slot, tangent_slot] = jax.slots.linearize_tracer;
+        primal_slot.fill(raw, primal);
+        tangent_slot.fill(raw, tangent);
+    }
+    Ok(tracer)
 }

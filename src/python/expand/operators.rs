@@ -77,11 +77,24 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         .chain(&["__getitem__"])
         .map(|name| {
             let site = Site::pure(&format!("Array.{name}"));
-            Ok(Operator { site, method: class.getattr(*name)?.unbind() })
+            // With the code it has now: the method itself is caught for other tracers.
+            let method = uncaught(jax, &class.getattr(*name)?)?;
+            Ok(Operator { site, method: method.unbind() })
         })
         .collect::<PyResult<_>>()?;
     let _ = OPERATORS.set(py, operators);
     Ok(())
+}
+
+/// A method of jax's tracer as it is when nothing is traced.
+///
+/// # Errors
+/// Out of memory.
+pub fn uncaught<'py>(jax: &Jax, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if method.get_type_ptr() == &raw mut ffi::PyFunction_Type {
+        return jax.copy_code.bind(method.py()).call1((method,));
+    }
+    Ok(method.clone())
 }
 
 fn apply<'py>(
