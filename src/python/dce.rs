@@ -5,6 +5,7 @@
 //! jits, which it looks through as well. That is said here without an equation being made. Whatever
 //! else there is to do, jax does.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use cranelift_entity::EntitySet;
@@ -99,11 +100,11 @@ fn nothing_dead<'py>(
         match rule {
             Rule::Default => {}
             Rule::Jit if used == program.eqn_outvars(id).len() => {
-                if !changed.contains_key(&data.params) {
+                if let Entry::Vacant(unknown) = changed.entry(data.params) {
                     let Some(new) = params_of_jit(jax, graph, id, data.params)? else {
                         return Ok(None);
                     };
-                    changed.insert(data.params, new);
+                    unknown.insert(new);
                 }
             }
             Rule::Jit | Rule::Other => return Ok(None),
@@ -120,7 +121,7 @@ fn nothing_dead<'py>(
 
 fn all_true(list: &Bound<'_, PyAny>) -> bool {
     list.cast_exact::<PyList>().is_ok_and(|list| {
-        list.iter().all(|item| item.cast_exact::<PyBool>().is_ok_and(|item| item.is_true()))
+        list.iter().all(|item| item.cast_exact::<PyBool>().is_ok_and(PyBoolMethods::is_true))
     })
 }
 

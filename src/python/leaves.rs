@@ -179,14 +179,15 @@ pub fn check_input_type(
     allow_int: &Bound<'_, PyAny>,
     x: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    /// Types that are fine as inputs, with what was asked; they keep their addresses.
-    static FINE: Mutex<Option<FxHashMap<(usize, bool, bool), Py<PyAny>>>> = Mutex::new(None);
+    /// Types that are fine as inputs, by address and by what was asked. They are kept alive.
+    type Fine = FxHashMap<(usize, bool, bool), Py<PyAny>>;
+    static FINE: Mutex<Option<Fine>> = Mutex::new(None);
     const MAX_FINE: usize = 1024;
 
     let py = x.py();
     let jax = jax(py)?;
     let aval = array_type(jax, x);
-    let flag = |flag: &Bound<'_, PyAny>| flag.cast::<PyBool>().map(|flag| flag.is_true()).ok();
+    let flag = |flag: &Bound<'_, PyAny>| flag.cast::<PyBool>().ok().map(PyBoolMethods::is_true);
     let key = match (&aval, flag(holomorphic), flag(allow_int)) {
         (Some(aval), Some(holomorphic), Some(allow_int)) => {
             Some((address(aval), holomorphic, allow_int))

@@ -563,13 +563,10 @@ impl Pass {
         };
         let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
         let owned = owned::transposition(params, primitive)?;
-        let of_primitive;
-        let site = match &owned {
-            Some(owned) => &owned.site,
-            None => {
-                of_primitive = site_of(primitive)?;
-                &*of_primitive
-            }
+        let of_primitive = if owned.is_none() { Some(site_of(primitive)?) } else { None };
+        let of_primitive = of_primitive.as_deref();
+        let Some(site) = owned.as_ref().map(|owned| &owned.site).or(of_primitive) else {
+            return self.step(py, jax, step, &cotangents);
         };
         let trace = now.trace.as_ptr();
         let mut call = Call::new(configuration.number);
