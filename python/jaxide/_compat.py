@@ -14,13 +14,14 @@ import importlib
 import inspect
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
 from jaxide import _core, _sites
-from jaxide._names import Postponed, ResultPaths
+from jaxide._names import DebugInfos, Postponed, ResultPaths
 
 SUPPORTED = "jax 0.10.2 to 0.12"
 
@@ -278,6 +279,8 @@ def _load() -> types.SimpleNamespace:
         stock_check_input_type=_sites.copy_function(_function(_CHECK_INPUT, _CHECK_INPUT_NAMES)),
         vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
+        debug_info_hook=_debug_infos(),
+        eval_shape_hook=_eval_shape(),
         postponed_paths=Postponed,
         jit_captures=_jit_captures,
         jits_forgot=_forgotten_jits(),
@@ -346,6 +349,57 @@ def _inner_code(path: str, name: str, text: str) -> types.CodeType | None:
         if isinstance(code, types.CodeType) and name in code.co_names
     ]
     return codes[0] if len(codes) == 1 and _contains(function, text) else None
+
+
+def _is_cacheable(fun: Any) -> bool:
+    """Whether jax's caches can hold a function."""
+    try:
+        hash(fun)
+        weakref.ref(fun)
+    except TypeError:
+        return False
+    return True
+
+
+def _debug_infos() -> DebugInfos | None:
+    """``debug_info``, remembering; None where jax's makes names of more than it did."""
+    registry = _optional("tree_util:tracing_registry")
+    names = "traced_for fun args kwargs static_argnums static_argnames"
+    try:
+        stock = _function(_DEBUG_INFO, f"{names} result_paths_thunk sourceinfo signature")
+    except Mismatch:
+        return None
+    if registry is None:
+        return None
+    source, new = private().fun_sourceinfo, private().debug_info
+    return DebugInfos(_sites.copy_function(stock), source, registry.flatten, new)
+
+
+def _eval_shape() -> Callable[..., Any] | None:
+    """``eval_shape`` by a trace without a jit; None where jax reads a trace's shapes elsewhere."""
+    function = inspect.unwrap(jax.eval_shape)
+    out_info = _optional("stages:_traced_out_info")
+    ends = "return jit(fun).trace(*args, **kwargs).out_info"
+    if out_info is None or not _contains(function, ends):
+        return None
+    stock = _sites.copy_function(function)
+    jit_type = _jit_type()
+
+    def eval_shape(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from jaxide import _tracing
+
+        traced = None
+        if type(fun) is not jit_type and _is_cacheable(fun):
+            traced = _tracing.trace(fun, args, kwargs)
+        if traced is None:
+            return stock(fun, *args, **kwargs)
+        unspecified = (None,) * len(traced.jaxpr.out_avals)
+        params = {"out_shardings": unspecified, "out_layouts": unspecified}
+        return out_info(
+            types.SimpleNamespace(_params=params, jaxpr=traced.jaxpr, out_tree=traced.out_tree)
+        )
+
+    return eval_shape
 
 
 def _vjp_hook() -> Callable[..., Any] | None:
@@ -621,6 +675,37 @@ def _check_input_template(name: Any, holomorphic: Any, allow_int: Any, x: Any) -
     return hook(name, holomorphic, allow_int, x)
 
 
+def _eval_shape_template(fun: Any, *args: Any, **kwargs: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(fun, args, kwargs)
+
+
+def _debug_info_template(
+    traced_for: Any,
+    fun: Any,
+    args: Any,
+    kwargs: Any,
+    *,
+    static_argnums: Any,
+    static_argnames: Any,
+    result_paths_thunk: Any,
+    sourceinfo: Any,
+    signature: Any,
+) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(
+        traced_for,
+        fun,
+        args,
+        kwargs,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        result_paths_thunk=result_paths_thunk,
+        sourceinfo=sourceinfo,
+        signature=signature,
+    )
+
+
 def _vjp_template(
     spec: Any,
     out_known: Any,
@@ -735,6 +820,8 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "inline": (_symbol(_INLINE), _inline_template),
         "dce": (_function(_DCE, "jaxpr used_outputs instantiate"), _dce_template),
         "check_input": (_function(_CHECK_INPUT, _CHECK_INPUT_NAMES), _check_input_template),
+        "debug_info": (_symbol(_DEBUG_INFO), _debug_info_template),
+        "eval_shape": (inspect.unwrap(jax.eval_shape), _eval_shape_template),
         "vjp": (_symbol(_VJP), _vjp_template),
         "map_leaves": (_flat_tree().map, _map_template),
         "backward": (_function(_BACKWARD, _BACKWARD_PARAMETERS), _backward_template),
@@ -743,6 +830,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
     }[name]
 
 
+_DEBUG_INFO = "api_util:debug_info"
 _CHECK_INPUT = "api:_check_input_dtype_revderiv"
 _CHECK_INPUT_NAMES = "name holomorphic allow_int x"
 _VJP = "api:_vjp3_callable"

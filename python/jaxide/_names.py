@@ -36,7 +36,7 @@ class Bounded:
         return value
 
 
-ARGUMENT_NAMES = Bounded(256)
+ARGUMENT_NAMES = Bounded(1024)
 RESULT_PATHS = Bounded(256)
 
 
@@ -57,6 +57,58 @@ def parameters(fun: Callable[..., Any]) -> tuple[Any, ...] | None:
         len(fun.__defaults__ or ()),
         tuple(fun.__kwdefaults__ or ()),
     )
+
+
+class DebugInfos:
+    """``api_util.debug_info``: the names of a function's arguments, made by ``stock`` once for each
+    signature and tree of arguments."""
+
+    def __init__(
+        self,
+        stock: Callable[..., Any],
+        source: Callable[[Any], str],
+        tree: Callable[[Any], Any],
+        new: Callable[..., Any],
+    ):
+        self._stock = stock
+        self._source = source
+        self._tree = tree
+        self._new = new
+
+    def __call__(
+        self,
+        traced_for: str,
+        fun: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        *,
+        static_argnums: Any,
+        static_argnames: Any,
+        result_paths_thunk: Any,
+        sourceinfo: str | None,
+        signature: inspect.Signature | None,
+    ) -> Any:
+        def stock() -> Any:
+            return self._stock(
+                traced_for,
+                fun,
+                args,
+                kwargs,
+                static_argnums=static_argnums,
+                static_argnames=static_argnames,
+                result_paths_thunk=result_paths_thunk,
+                sourceinfo=sourceinfo,
+                signature=signature,
+            )
+
+        # A function without attributes has no debug info of its own.
+        own = parameters(fun) if sourceinfo is signature is None else None
+        if own is None or type(static_argnums) is not tuple or type(static_argnames) is not tuple:
+            return stock()
+        tree = self._tree((tuple(args), kwargs))[1]
+        key = ("nested", own, tree, static_argnums, static_argnames)
+        names = ARGUMENT_NAMES.get(key, lambda: stock().arg_names)
+        return self._new(traced_for, self._source(fun), names, result_paths_thunk)
 
 
 class _Outermost(threading.local):

@@ -177,9 +177,16 @@ pub fn initialize<'py>(
     ];
     let mut hooked =
         vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
-    let vjp_hook = jax.vjp_hook.bind(py);
-    if !vjp_hook.is_none() {
-        hooked.push(Hooked::new(make_trampoline, "vjp", vjp_hook)?);
+    let optional = [
+        ("vjp", &jax.vjp_hook),
+        ("debug_info", &jax.debug_info_hook),
+        ("eval_shape", &jax.eval_shape_hook),
+    ];
+    for (name, hook) in optional {
+        let hook = hook.bind(py);
+        if !hook.is_none() {
+            hooked.push(Hooked::new(make_trampoline, name, hook)?);
+        }
     }
     for (name, hook) in ours {
         hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);

@@ -150,6 +150,9 @@ jax_objects! {
     canonical_input_code: PyAny,
     linear_input_code: PyAny,
     stock_check_input_type: PyAny,
+    /// `debug_info`, remembering, and `eval_shape` without a jit; None where jax's are others.
+    debug_info_hook: PyAny,
+    eval_shape_hook: PyAny,
     /// `_vjp3_callable`, its accumulators made at once; None where jax's is another.
     vjp_hook: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.
