@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import importlib
 import inspect
 import types
@@ -272,6 +273,8 @@ def _load() -> types.SimpleNamespace:
         dce_rules=_symbol(f"{pe}:dce_rules"),
         jit_dce_rule=_jit_dce_rule(),
         stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
+        custom_jvp_primitive=_symbol("custom_derivatives:custom_jvp_call_p"),
+        renewal=_renewal(),
         check_arg=_function("dispatch:check_arg", "arg"),
         float0=_symbol("dtypes:float0"),
         canonical_input_code=_inner_code("api:vjp", "canonicalize_value", _CANONICAL_INPUT),
@@ -349,6 +352,98 @@ def _inner_code(path: str, name: str, text: str) -> types.CodeType | None:
         if isinstance(code, types.CodeType) and name in code.co_names
     ]
     return codes[0] if len(codes) == 1 and _contains(function, text) else None
+
+
+_RULE_THUNK = """
+@partial(lu.wrap_init, debug_info=jvp.debug_info)
+@_memoize
+def jvp_jaxpr_thunk(*in_zeros):
+  for store in jvp.stores: store and store.reset()
+  nz_tangent_avals, zero_avals = partition_list(in_zeros, in_tangent_avals)
+  jvp_, out_zeros = _jvp_jaxpr_zeros(jvp, in_zeros, tuple(zero_avals))
+  in_avals_ = (*in_avals, *nz_tangent_avals)
+  jaxpr, _, out_consts = trace_to_jaxpr_dynamic(jvp_.with_unknown_names(),
+                                                in_avals_, lower=self.requires_low)
+  return jaxpr, out_consts, out_zeros()
+"""
+
+
+def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
+    """How ``jvp_jaxpr_fun`` of a ``custom_jvp_call`` is made anew; None where jax's is another.
+
+    Given one, the result makes more of them: equal, but each remembers for itself. It is None where
+    the rule may refer to traced values.
+    """
+    process = "interpreters.partial_eval:DynamicJaxprTrace.process_custom_jvp_call"
+    thunk_code = _inner_code(process, "_jvp_jaxpr_zeros", _RULE_THUNK)
+    memoize = _optional("interpreters.partial_eval:_memoize")
+    if thunk_code is None or memoize is None:
+        return None
+    memoized_code = memoize(lambda: None).__code__
+    wrap = _symbol("linear_util:wrap_init")
+
+    class LowTrace:
+        """What the thunk asks its trace for, which is over."""
+
+        requires_low = False
+
+    def closure(function: Any) -> dict[str, Any]:
+        names = function.__code__.co_freevars
+        return {n: c.cell_contents for n, c in zip(names, function.__closure__, strict=True)}
+
+    def prototype(wrapped: Any) -> Callable[[], Any] | None:
+        memoized = getattr(wrapped, "f", None)
+        if getattr(memoized, "__code__", None) is not memoized_code or wrapped.transforms:
+            return None
+        thunk = closure(memoized)["fn"]
+        if thunk.__code__ is not thunk_code:
+            return None
+        parts = closure(thunk)
+        if set(parts) != {"in_avals", "in_tangent_avals", "jvp", "self"}:
+            return None
+        if parts["self"].requires_low or _may_hold_tracers(parts["jvp"]):
+            return None
+        parts["self"] = LowTrace
+        cells = tuple(types.CellType(parts[name]) for name in thunk_code.co_freevars)
+
+        def renew() -> Any:
+            function = types.FunctionType(
+                thunk_code, thunk.__globals__, thunk.__name__, None, cells
+            )
+            return wrap(memoize(function), debug_info=wrapped.debug_info)
+
+        return renew
+
+    return prototype
+
+
+def _may_hold_tracers(value: Any) -> bool:
+    """Whether a tracer or a trace can be reached from an object, or too much can to be sure."""
+    tracers = (_symbol("core:Tracer"), _symbol("core:Trace"))
+    seen: dict[int, Any] = {}
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if id(item) in seen or isinstance(item, (type, types.ModuleType, types.CodeType)):
+            continue
+        if isinstance(item, tracers) or len(seen) > 2000:
+            return True
+        seen[id(item)] = item
+        if isinstance(item, types.FunctionType):
+            # Not the module that it lives in.
+            pending += [item.__defaults__, item.__kwdefaults__, item.__dict__]
+            pending += [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
+        else:
+            pending += gc.get_referents(item)
+    return False
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def _is_cacheable(fun: Any) -> bool:

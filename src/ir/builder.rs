@@ -108,6 +108,14 @@ pub struct EqnShape {
     out_types: SmallVec<[TypeId; 2]>,
 }
 
+impl EqnShape {
+    /// The shape with other parameters, which the same builder made.
+    #[must_use]
+    pub fn with_params(&self, params: ParamsId) -> Self {
+        Self { params, ..self.clone() }
+    }
+}
+
 /// A program under construction.
 ///
 /// Methods that take an id and do not return a `Result` panic where the id is out of the range of

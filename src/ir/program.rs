@@ -299,6 +299,11 @@ impl Program {
         &self.outvars
     }
 
+    /// The literals.
+    pub fn literal_ids(&self) -> impl Iterator<Item = LiteralId> + use<> {
+        self.literals.keys()
+    }
+
     /// The effects of the program as a whole.
     pub fn effects(&self) -> EffectsId {
         self.effects

@@ -150,6 +150,25 @@ impl Graph {
         lazy_jaxpr(jax, &Bound::new(py, derived)?, &constvars.get_slice(0, constvars.len()))
     }
 
+    /// A jaxpr that is the same, all of whose variables and literals are others.
+    pub fn twin<'py>(slf: &Bound<'py, Self>, jax: &Jax) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let twin = {
+            let graph = slf.borrow();
+            Self {
+                program: graph.program.clone(),
+                side: graph.side.twin(py, graph.program.literal_ids()),
+                effects: graph.effects.clone_ref(py),
+                debug_info: graph.debug_info.clone_ref(py),
+                is_high: graph.is_high,
+                resolved: graph.resolved,
+                lists: [const { None }; 3],
+                derived: None,
+            }
+        };
+        Ok(new_jaxpr(jax, &Bound::new(py, twin)?)?.0)
+    }
+
     /// The program, and where its objects are.
     pub fn unread<'py>(slf: &Bound<'py, Self>) -> Unread<'py> {
         let graph = slf.borrow();

@@ -143,6 +143,10 @@ jax_objects! {
     dce_rules: PyDict,
     jit_dce_rule: PyAny,
     stock_dce: PyAny,
+    /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`
+    /// returns what returns one; None where there is none.
+    custom_jvp_primitive: PyAny,
+    renewal: PyAny,
     check_arg: PyAny,
     float0: PyAny,
     /// The codes of functions that `vjp` and `linearize` make at each call; None where they are not

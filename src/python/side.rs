@@ -125,6 +125,27 @@ impl Side {
         id
     }
 
+    /// The objects of a program that is the same, but whose variables and literals are others.
+    pub fn twin(&self, py: Python<'_>, literals: impl Iterator<Item = LiteralId>) -> Self {
+        let own = |object: &Object| object.clone_ref(py);
+        let params = |(&id, params): (&ParamsId, &Py<PyDict>)| (id, params.clone_ref(py));
+        let consts = |value: &Option<Object>| value.as_ref().map(own);
+        let mut copied_literals = EntitySet::new();
+        for literal in literals {
+            copied_literals.insert(literal);
+        }
+        Self {
+            handles: self.handles.iter().map(own).collect(),
+            leaves: self.leaves.clone(),
+            params: self.params.iter().map(params).collect(),
+            effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
+            no_effects: self.no_effects.iter().map(|(&id, set)| (id, own(set))).collect(),
+            consts: self.consts.iter().map(consts).collect(),
+            copied_literals,
+            ..Self::default()
+        }
+    }
+
     /// What outlives the trace.
     pub fn leaves(&self) -> &Arc<Leaves> {
         &self.leaves

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -276,3 +278,109 @@ def test_names_of_arguments_are_those_of_the_function_at_hand(name: str) -> None
 
     expected, actual = names(jax.make_jaxpr), names(jaxide.make_jaxpr)
     assert expected and expected == actual
+
+
+# ---- params that jax makes anew ----------------------------------------------------------------
+
+
+CUSTOM: dict[str, Callable[..., Any]] = {
+    "relu": jax.nn.relu,
+    "relu6 of relu": lambda x: jax.nn.relu6(jax.nn.relu(x)),
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+    "sinc": jnp.sinc,
+    "logaddexp": lambda x: jnp.logaddexp(x, 2 * x),
+    "xlogy": lambda x: jax.scipy.special.xlogy(x, x + 1),
+    "entr": lambda x: jax.scipy.special.entr(x),
+    "i0": lambda x: jax.scipy.special.i0(x),
+    "logsumexp": lambda x: jax.nn.logsumexp(x) + x,
+    "gamma": lambda x: jax.random.gamma(jax.random.key(0), x),
+}
+
+NESTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "plain": lambda f: lambda x: f(f(x)) + f(x),
+    "grad": lambda f: jax.grad(lambda x: (f(x) * f(2 * x)).sum()),
+    "grad of grad": lambda f: jax.grad(lambda x: jax.grad(lambda y: f(y).sum() ** 2)(x).sum()),
+    "jvp": lambda f: lambda x: jax.jvp(lambda y: f(f(y)), (x,), (x,)),
+    "vmap": lambda f: jax.vmap(lambda x: f(x) + f(x)),
+    "jit": lambda f: jax.jit(lambda x: f(x) - f(x)),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda c, a: (f(c), f(a)), x[0], x),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(lambda x: (f(x) + f(f(x))).sum())),
+}
+
+
+@pytest.mark.parametrize("nest", NESTS)
+@pytest.mark.parametrize("name", CUSTOM)
+def test_rules_of_jax_are_replayed_with_new_objects(name: str, nest: str) -> None:
+    assert_same_when_warm((NESTS[nest](CUSTOM[name]), X))
+
+
+def _customs(jaxpr: Any) -> list[Any]:
+    return [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "custom_jvp_call"]
+
+
+def test_each_replay_has_programs_of_its_own() -> None:
+    def function(x: Any) -> Any:
+        return jax.nn.relu(jax.nn.relu(x) * 2) + jax.nn.relu(x)
+
+    with empty_cache():
+        warm_up(function, X)
+        before = jaxide.cache_info().misses
+        jaxpr = jaxide.make_jaxpr(lambda x: function(x))(X)
+        assert jaxide.cache_info().misses == before
+    customs = _customs(jaxpr.jaxpr)
+    assert len(customs) == 3
+    for part in (
+        lambda eqn: eqn.params["call_jaxpr"],
+        lambda eqn: eqn.params["call_jaxpr"].jaxpr,
+        lambda eqn: eqn.params["jvp_jaxpr_fun"],
+        lambda eqn: eqn.params["call_jaxpr"].jaxpr.invars[0],
+        lambda eqn: eqn.params["call_jaxpr"].jaxpr.eqns[0],
+    ):
+        assert len({id(part(eqn)) for eqn in customs}) == 3
+
+
+def test_replayed_rules_can_be_differentiated() -> None:
+    def function(x: Any) -> Any:
+        return (jax.nn.relu(x - 0.5) * jax.nn.silu(x) + jax.nn.relu(x)).sum()
+
+    stock = jax.make_jaxpr(lambda x: function(x))(X)
+    warm_up(function, X)
+    ours = jaxide.make_jaxpr(lambda x: function(x))(X)
+    runs = [jax.extend.core.jaxpr_as_fun(jaxpr) for jaxpr in (stock, ours)]
+    grads = [jax.grad(lambda x, run=run: run(x)[0]) for run in runs]
+    np.testing.assert_array_equal(*(grad(X) for grad in grads))
+    texts = [scrub(str(jax.make_jaxpr(grad)(X))) for grad in grads]
+    assert texts[0] == texts[1]
+    hessians = [jax.jacfwd(grad)(X) for grad in grads]
+    np.testing.assert_array_equal(*hessians)
+
+
+def test_a_rule_with_a_traced_argument_of_its_own_is_not_replayed() -> None:
+    """A user's rule, called in a jit of the user's, with an argument that is not differentiated."""
+
+    @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+    def scaled(scale, x):
+        return x * scale
+
+    @scaled.defjvp
+    def _(scale, primals, tangents):
+        return scaled(scale, *primals), tangents[0] * scale * 2
+
+    inner = jax.jit(lambda s, x: scaled(s, x) + scaled(s * 2, x))
+    assert_same_when_warm(
+        (lambda s, x: inner(s, x), np.float32(2), X),
+        (lambda s, x: jax.grad(lambda x: inner(s, x).sum())(x), np.float32(3), X),
+    )
+
+
+def test_the_memory_of_a_program_with_rules_is_freed() -> None:
+    def trace_once(scale: float) -> weakref.ref[Any]:
+        jaxpr = jaxide.make_jaxpr(lambda x: jax.nn.relu(x * scale) + jax.nn.relu(x))(X)
+        return weakref.ref(jaxpr.jaxpr)
+
+    warm_up(jax.nn.relu, X)
+    gone = [trace_once(float(i)) for i in range(5)]
+    jax.clear_caches()
+    gc.collect()
+    assert all(ref() is None for ref in gone)

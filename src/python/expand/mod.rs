@@ -6,6 +6,7 @@
 //! lifted.rs    calls under differentiation
 //! now.rs       the trace, the configuration and the source info at the moment of a call
 //! owned.rs     what is known of the params of fragments' equations
+//! renewed.rs   params that jax makes anew at each call
 //! record.rs    what a call appended, as a fragment with its Python objects
 //! result.rs    what a call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
@@ -25,6 +26,7 @@ pub mod now;
 pub mod operators;
 pub mod owned;
 pub mod record;
+pub mod renewed;
 pub mod replay;
 pub mod result;
 pub mod script;

@@ -123,6 +123,15 @@ impl<'py> Now<'py> {
         Self { trace, moment, within: Some(context) }
     }
 
+    /// Whether all equations have a traceback that is given, those of nested programs too: jax is
+    /// evaluating another program.
+    pub fn has_given_traceback(&self) -> bool {
+        match &self.within {
+            Some(context) => context.traceback.is_some(),
+            None => self.moment.traceback.is_some(),
+        }
+    }
+
     /// The name stack of this moment.
     pub fn name_stack(&self) -> &Bound<'py, PyAny> {
         match &self.within {

@@ -17,6 +17,7 @@ use super::super::tracer::{Traced, traced};
 use super::encode::{Call, Reason};
 use super::now::Now;
 use super::owned::OwnedParams;
+use super::renewed::Renewed;
 use super::result::{OUTER_VALUE, Origin, Recipe};
 use super::store;
 
@@ -68,6 +69,8 @@ pub struct Part {
     pub consts: Vec<(Captured, Py<PyAny>)>,
     /// Name stacks below the caller's; None for the caller's own. Under differentiation whole ones.
     pub scopes: Vec<Option<Py<PyAny>>>,
+    /// Params that are made anew at each call, by the position of the equation.
+    pub renewed: Vec<(usize, Renewed)>,
     /// Rows of the types of all outputs.
     out_rows: Box<[u32]>,
 }
@@ -404,7 +407,8 @@ impl<'py> Reading<'_, 'py> {
             Fragment::new(templates, row(num_args), row(literals.len()), row(consts.len()))
                 .map_err(|_| OUTER_VALUE)?;
         let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
-        Ok(Part { fragment, equations, types, literals, consts, scopes, out_rows })
+        let renewed = Vec::new();
+        Ok(Part { fragment, equations, types, literals, consts, scopes, renewed, out_rows })
     }
 }
 
@@ -492,10 +496,20 @@ impl Recorded {
         self.parts().any(|part| part.needs_confirmation(py))
     }
 
-    /// Whether another recording of the same call says the same.
-    pub fn agrees(&self, py: Python<'_>, jax: &Jax, other: &Self) -> bool {
-        self.tangents.is_some() == other.tangents.is_some()
-            && self.parts().zip(other.parts()).all(|(a, b)| a.agrees(py, jax, b))
+    /// Whether another recording of the same call says the same. Params that are new objects in each
+    /// are noted to be made anew, where `renew` says that they may.
+    pub fn agrees(&mut self, py: Python<'_>, jax: &Jax, other: &Self, renew: bool) -> bool {
+        let mut parts = std::iter::once(&mut self.part).chain(&mut self.tangents);
+        let mut agree = true;
+        for other in other.parts() {
+            agree &= parts.next().is_some_and(|part| part.agrees(py, jax, other, renew));
+        }
+        agree && parts.next().is_none()
+    }
+
+    /// Whether params are made anew at each call.
+    pub fn renews(&self) -> bool {
+        self.parts().any(|part| !part.renewed.is_empty())
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
@@ -542,9 +556,10 @@ impl Part {
             })
     }
 
-    fn agrees(&self, py: Python<'_>, jax: &Jax, other: &Self) -> bool {
+    fn agrees(&mut self, py: Python<'_>, jax: &Jax, other: &Self, renew: bool) -> bool {
         let same = |a: &Py<PyAny>, b: &Py<PyAny>| a.is(b);
-        self.fragment == other.fragment
+        let mut renewed = Vec::new();
+        let agrees = self.fragment == other.fragment
             && self.types.iter().zip(&other.types).all(|(a, b)| same(a, b))
             && self.literals.iter().zip(&other.literals).all(|((a, given_a), (b, given_b))| {
                 given_a == given_b && same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
@@ -560,11 +575,26 @@ impl Part {
                 }
                 _ => false,
             })
-            && self.equations.iter().zip(&other.equations).all(|(a, b)| {
-                same(&a.primitive, &b.primitive)
-                    && same(&a.context, &b.context)
-                    && same_params(jax, a.params.bind(py), b.params.bind(py))
-            })
+            && self.equations.iter().zip(&other.equations).enumerate().all(|(index, (a, b))| {
+                let (params, others) = (a.params.bind(py), b.params.bind(py));
+                let same_params = || {
+                    if same_params(jax, params, others) {
+                        return true;
+                    }
+                    let primitive = a.primitive.bind(py);
+                    let found = if renew {
+                        Renewed::of(jax, primitive, others, params).unwrap_or_default()
+                    } else {
+                        None
+                    };
+                    let found = found.map(|new| renewed.push((index, new)));
+                    found.is_some()
+                };
+                same(&a.primitive, &b.primitive) && same(&a.context, &b.context) && { same_params }(
+                )
+            });
+        self.renewed = renewed;
+        agrees
     }
 
     /// The type of an output, counted over all equations.
@@ -579,7 +609,11 @@ impl Part {
     }
 }
 
-fn same_literal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether two of jax's literals are equal.
+///
+/// # Errors
+/// They are none.
+pub fn same_literal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (value_a, value_b) = (a.getattr("val")?, b.getattr("val")?);
     Ok(a.is(b)
         || a.getattr("aval")?.is(&b.getattr("aval")?)

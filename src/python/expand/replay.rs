@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use smallvec::SmallVec;
 
 use crate::expand::{Operands, out};
@@ -50,7 +51,7 @@ pub fn replay<'py>(
     let base = now.source(jax)?;
     let lifted = now.lifted();
     let mut literals = SmallVec::new();
-    let share = Share::new(recorded.number, part, call, &base, lifted.is_some())?;
+    let share = Share::new(jax, recorded.number, part, call, &base, lifted.is_some())?;
     let (first, source) = {
         let mut frame = borrow_mut(now.frame());
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
@@ -143,11 +144,14 @@ struct Share<'a, 'py> {
     base: &'a SourceRef<'py>,
     /// The sources of the part's name scopes that are not the caller's own.
     below: Vec<SourceRef<'py>>,
+    /// Params of equations that are the call's own, by position.
+    params: Vec<(usize, Bound<'py, PyDict>)>,
 }
 
 impl<'a, 'py> Share<'a, 'py> {
     /// Name scopes are whole or below the caller's.
     fn new(
+        jax: &Jax,
         number: u64,
         part: &'a Part,
         call: &'a Call,
@@ -161,7 +165,12 @@ impl<'a, 'py> Share<'a, 'py> {
             let name_stack = if whole { scope.clone() } else { base.name_stack.add(scope)? };
             below.push(SourceRef { traceback: base.traceback.clone(), name_stack });
         }
-        Ok(Self { number, part, call, base, below })
+        let mut params = Vec::new();
+        for (index, renewed) in &part.renewed {
+            let recorded = part.equations[*index].params.bind(py);
+            params.push((*index, renewed.make(jax, recorded)?));
+        }
+        Ok(Self { number, part, call, base, below, params })
     }
 
     /// Appends it; the first output, and the source of what comes of the call. The literals are added
@@ -201,7 +210,16 @@ impl<'a, 'py> Share<'a, 'py> {
             literals.push(Atom::literal(literal));
         }
         let given = Operands { args, literals, consts };
-        let first = part.fragment.replay(builder, &rows.equations, given, &sources);
+        let first = if self.params.is_empty() {
+            part.fragment.replay(builder, &rows.equations, given, &sources)
+        } else {
+            let mut equations = rows.equations.clone();
+            for (index, params) in &self.params {
+                let params = side.deferred_params_id(builder, params);
+                equations[*index] = equations[*index].with_params(params);
+            }
+            part.fragment.replay(builder, &equations, given, &sources)
+        };
         Ok((first.map_err(build_error)?, source))
     }
 
@@ -236,7 +254,7 @@ fn append_tangents<'py>(
     base: &SourceRef<'py>,
     residuals: &[Bound<'py, PyAny>],
 ) -> PyResult<Tracers<'py>> {
-    let share = Share::new(recorded.number, part, call, base, true)?;
+    let share = Share::new(jax, recorded.number, part, call, base, true)?;
     let (first, source) = {
         let mut frame = borrow_mut(lifted.tangent_frame.bind(py));
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();

@@ -21,6 +21,7 @@ use super::switch;
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
+pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
 pub const WARNED: Reason = "function that warned";
 
 /// A callable that is caught.
@@ -123,6 +124,10 @@ pub fn replay_or_learn<'py>(
     let known = known.as_ref().map(Bound::get);
     let candidate = match known {
         Some(entry) => match &entry.known {
+            Known::Replay(recorded) if recorded.renews() && now.has_given_traceback() => {
+                store::count_bypass(site.id, GIVEN_TRACEBACK);
+                return proceed();
+            }
             Known::Replay(recorded) if entry.is_current(generation) => {
                 site.hits.add_one();
                 return replay(jax, now, call, recorded);
@@ -191,9 +196,11 @@ fn learn<'py>(
     };
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
-        (Ok(recorded), Some(candidate)) => {
-            if recorded.agrees(py, jax, candidate) {
-                Known::Replay(recorded)
+        (Ok(mut recorded), Some(candidate)) => {
+            if recorded.agrees(py, jax, candidate, !site.forgets) {
+                // The programs within should have the sources of an ordinary call.
+                let ordinary = !recorded.renews() || !now.has_given_traceback();
+                if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }
             } else if site.forgets {
                 Known::Candidate(recorded)
             } else {

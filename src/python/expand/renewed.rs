@@ -1,0 +1,190 @@
+//! Params that jax makes anew at each call.
+//!
+//! A function with a custom derivative rule of jax's own is a macro like others, but two of its
+//! params are new objects each time: the program of the function, and the function that traces the
+//! rule. A replay makes them anew as well, since jax tells programs apart by identity, and prints one
+//! that occurs twice as such.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
+
+use super::super::convert::graph_of;
+use super::super::graph::Graph;
+use super::super::jax::Jax;
+use super::super::params::typed_equal;
+use super::super::side::Side;
+use super::record::same_literal;
+
+/// How to make the params of a custom derivative anew.
+pub struct Renewed {
+    program: Py<Graph>,
+    /// Returns a function that traces the rule.
+    renew_rule: Py<PyAny>,
+}
+
+impl Renewed {
+    /// What two recordings of an equation have in common; None where they differ in more, or where
+    /// the rule may refer to traced values.
+    ///
+    /// # Errors
+    /// jax's objects are not what they were.
+    pub fn of<'py>(
+        jax: &Jax,
+        primitive: &Bound<'py, PyAny>,
+        before: &Bound<'py, PyDict>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Self>> {
+        let py = primitive.py();
+        let renewal = jax.renewal.bind(py);
+        if renewal.is_none()
+            || !primitive.is(&jax.custom_jvp_primitive)
+            || before.len() != params.len()
+        {
+            return Ok(None);
+        }
+        let (program, rule) = (intern!(py, "call_jaxpr"), intern!(py, "jvp_jaxpr_fun"));
+        for (name, value) in before {
+            let Some(other) = params.get_item(&name)? else { return Ok(None) };
+            let renewed = name.eq(program)? || name.eq(rule)?;
+            if !renewed && !value.is(&other) && !typed_equal(&value, &other) {
+                return Ok(None);
+            }
+        }
+        let pair = |name: &Bound<'py, PyString>| -> PyResult<Option<_>> {
+            Ok(before.get_item(name)?.zip(params.get_item(name)?))
+        };
+        let (Some(programs), Some(rules)) = (pair(program)?, pair(rule)?) else { return Ok(None) };
+        let closed = &jax.closed_jaxpr_type;
+        if !programs.0.get_type().is(closed) || !programs.1.get_type().is(closed) {
+            return Ok(None);
+        }
+        let programs = (graph_of(jax, &programs.0)?, graph_of(jax, &programs.1)?);
+        let renew_rule = renewal.call1((&rules.1,))?;
+        let may = !renew_rule.is_none() && !renewal.call1((&rules.0,))?.is_none();
+        if !may || !same_program(py, jax, &programs.0, &programs.1)? {
+            return Ok(None);
+        }
+        Ok(Some(Self { program: programs.1.unbind(), renew_rule: renew_rule.unbind() }))
+    }
+
+    /// The params of one more call.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn make<'py>(
+        &self,
+        jax: &Jax,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let py = params.py();
+        let program = Graph::twin(self.program.bind(py), jax)?;
+        let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
+        let made = params.copy()?;
+        made.set_item(intern!(py, "call_jaxpr"), closed)?;
+        made.set_item(intern!(py, "jvp_jaxpr_fun"), self.renew_rule.bind(py).call0()?)?;
+        Ok(made)
+    }
+}
+
+/// A program with its objects.
+struct Objects<'a, 'py> {
+    py: Python<'py>,
+    program: &'a Program,
+    side: &'a Side,
+}
+
+impl<'py> Objects<'_, 'py> {
+    fn type_of(&self, var: Var) -> Bound<'py, PyAny> {
+        self.side.aval(self.py, self.program.var_type(var))
+    }
+
+    fn literal(&self, literal: LiteralId) -> Bound<'py, PyAny> {
+        self.side.object(self.py, self.program.literal(literal).object)
+    }
+
+    /// The primitive and the context of an equation.
+    fn fixed(&self, eqn: &EqnData) -> [Bound<'py, PyAny>; 2] {
+        let ids = [self.program.primitive(eqn.primitive).object, self.program.context(eqn.context)];
+        ids.map(|id| self.side.object(self.py, id))
+    }
+
+    fn has_effects(&self, jax: &Jax, eqn: &EqnData) -> PyResult<bool> {
+        self.side.effects(self.py, jax, eqn.effects, eqn.primitive).is_truthy()
+    }
+
+    fn outs(&self, eqn: Eqn) -> Vec<Atom> {
+        self.program.eqn_outvars(eqn).map(Atom::var).collect()
+    }
+
+    fn same_atoms(&self, own: &[Atom], other: &Self, others: &[Atom]) -> PyResult<bool> {
+        for (&atom, &of_other) in own.iter().zip(others) {
+            let same = match (atom.kind(), of_other.kind()) {
+                (AtomKind::Var(var), AtomKind::Var(of_other)) => {
+                    var == of_other && self.type_of(var).is(other.type_of(of_other))
+                }
+                (AtomKind::Literal(literal), AtomKind::Literal(of_other)) => {
+                    same_literal(&self.literal(literal), &other.literal(of_other))?
+                }
+                _ => false,
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        Ok(own.len() == others.len())
+    }
+
+    fn same_params(&self, own: ParamsId, other: &Self, others: ParamsId) -> bool {
+        let own = self.side.params_dict(self.py, own);
+        let others = other.side.params_dict(self.py, others);
+        let same = |one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>| {
+            one.is(another) || typed_equal(one, another)
+        };
+        own.len() == others.len()
+            && own.iter().zip(others.iter()).all(|((name, value), (other_name, other_value))| {
+                same(&name, &other_name) && same(&value, &other_value)
+            })
+    }
+
+    fn same_eqn(&self, jax: &Jax, own: Eqn, other: &Self, of_other: Eqn) -> PyResult<bool> {
+        let (data, other_data) = (self.program.eqn(own), other.program.eqn(of_other));
+        let fixed = self.fixed(data).into_iter().zip(other.fixed(other_data));
+        let operands = (self.program.eqn_invars(own), other.program.eqn_invars(of_other));
+        Ok(fixed.into_iter().all(|(one, another)| one.is(another))
+            && self.same_atoms(operands.0, other, operands.1)?
+            && self.same_atoms(&self.outs(own), other, &other.outs(of_other))?
+            && !self.has_effects(jax, data)?
+            && !other.has_effects(jax, other_data)?
+            && self.same_params(data.params, other, other_data.params))
+    }
+}
+
+/// Whether two programs without constants and effects are the same but for their variables: the same
+/// objects everywhere, and equal literals.
+fn same_program(
+    py: Python<'_>,
+    jax: &Jax,
+    one: &Bound<'_, Graph>,
+    another: &Bound<'_, Graph>,
+) -> PyResult<bool> {
+    let (one, another) = (one.borrow(), another.borrow());
+    let one = Objects { py, program: one.program(), side: one.side() };
+    let another = Objects { py, program: another.program(), side: another.side() };
+    let sizes =
+        |program: &Program| (program.constvars().len(), program.num_eqns(), program.num_vars());
+    if sizes(one.program) != sizes(another.program)
+        || !one.program.constvars().is_empty()
+        || one.program.invars() != another.program.invars()
+    {
+        return Ok(false);
+    }
+    for (own, of_other) in one.program.eqns().zip(another.program.eqns()) {
+        if !one.same_eqn(jax, own, &another, of_other)? {
+            return Ok(false);
+        }
+    }
+    one.same_atoms(one.program.outvars(), &another, another.program.outvars())
+}
