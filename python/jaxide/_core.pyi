@@ -104,7 +104,7 @@ def fragment_info() -> dict[str, Any]:
 def clear_fragments() -> None:
     """Forgets all fragments and starts counting anew."""
 
-def new_accumulators(invars: list[Any], length: int, /) -> list[Any]:
+def new_accumulators(invars: list[Any], length: int) -> list[Any]:
     """jax's accumulators for the cotangents of the first of some variables."""
 
 def plain_types(

@@ -150,18 +150,18 @@ fn linear_inputs<'py>(
     PyTuple::new(py, tracers).map(Some)
 }
 
-/// `[ValAccum(var.aval.to_ct_aval()) for var in invars[:len]]`.
+/// `[ValAccum(var.aval.to_ct_aval()) for var in invars[:length]]`.
 #[pyfunction]
 pub fn new_accumulators<'py>(
     invars: &Bound<'py, PyList>,
-    len: usize,
+    length: usize,
 ) -> PyResult<Bound<'py, PyList>> {
     let py = invars.py();
     let jax = jax(py)?;
     let mut cotangent_type = ByType::new(intern!(py, "to_ct_aval"));
     let mut held = Vec::new();
     let accumulators = PyList::empty(py);
-    for var in invars.iter().take(len) {
+    for var in invars.iter().take(length) {
         let aval = var.getattr(intern!(py, "aval"))?;
         let of_cotangent = cotangent_type.of(&aval)?;
         held.push(aval);

@@ -161,7 +161,8 @@ def test_transpositions_are_replayed_without_their_params() -> None:
         jaxide.make_jaxpr(lambda x: gradient(x))(X)
         after = jaxide.cache_info()
         assert after.misses == before.misses
-        assert counts_of("transpose of jit").hits > 0
+        callables = jaxide.cache_info().callables.items()
+        assert any(name.startswith("transpose of ") and c.hits > 0 for name, c in callables)
         assert counts_of("Array.__mul__").hits > 0
 
 
