@@ -12,7 +12,8 @@
 //! stage.rs     staging one primitive: abstract evaluation, folding, forwarding, appending
 //! memo.rs      abstract evaluation remembered by (primitive, avals, params, config context)
 //! bind.rs      `Primitive.bind` while a trace of ours is current
-//! leaves.rs    arguments and results, all at once
+//! leaves.rs    arguments, results and accumulators, all at once
+//! dce.rs       dead-code removal of a linear program in which nothing is dead
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
 //! epoch.rs     noticing that jax's state may have changed
 //! expand/      what library functions append, remembered and replayed
