@@ -10,6 +10,7 @@ every call of jax answered from a list: no tracer of Python functions can be fas
 
 import argparse
 import gc
+import json
 import statistics
 import subprocess
 import sys
@@ -110,6 +111,16 @@ def measure(workload: str, make: Callable[[], Any], rounds: int, processes: int)
     return [workload, equations, verdict, *cells[:3], *floor_cells, *cells[3:]]
 
 
+def row_of(workload: str, rounds: int, processes: int) -> list[str]:
+    """The row of one workload, measured in a process of its own: what others left in the heap slows
+    down whoever makes objects."""
+    numbers = ["--rounds", str(rounds), "--processes", str(processes)]
+    command = [sys.executable, __file__, "--row", workload, *numbers]
+    made = subprocess.run(command, check=True, capture_output=True, text=True)
+    row: list[str] = json.loads(made.stdout.splitlines()[-1])
+    return row
+
+
 def main() -> int:
     """Prints the table and puts it into the document; fails if a text differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -117,14 +128,19 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=3, help="fresh processes of each tracer")
     parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
     parser.add_argument("--cold", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cold:
         print(trace_cold(*options.cold))
         return 0
+    if options.row:
+        make = workloads.ALL[options.row]
+        print(json.dumps(measure(options.row, make, options.rounds, options.processes)))
+        return 0
 
     rows = []
     for workload in options.only or workloads.ALL:
-        rows.append(measure(workload, workloads.ALL[workload], options.rounds, options.processes))
+        rows.append(row_of(workload, options.rounds, options.processes))
         print(*rows[-1], sep="  ", flush=True)
     header = ["workload", "equations: top / all", "identical"]
     for kind in ("warm", "warm, read", "cold"):
