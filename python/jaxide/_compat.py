@@ -506,29 +506,11 @@ def _vjp_hook() -> Callable[..., Any] | None:
     api, partial = _module("jax._src.api"), functools.partial
     backward, not_needed = api._vjp3_bwd, api.NotNeeded
 
-    def hook(
-        spec: Any,
-        out_known: Any,
-        jaxpr: Any,
-        out_primal_avals: Any,
-        in_tree: Any,
-        out_tree: Any,
-        args_res: Any,
-        opaque_res: Any,
-        *refs: Any,
-    ) -> Any:
-        if refs:
-            return stock(
-                spec,
-                out_known,
-                jaxpr,
-                out_primal_avals,
-                in_tree,
-                out_tree,
-                args_res,
-                opaque_res,
-                *refs,
-            )
+    def hook(*given: Any) -> Any:
+        if len(given) > 8:
+            # Accumulators of the caller's own.
+            return stock(*given)
+        spec, out_known, jaxpr, out_primal_avals, in_tree, out_tree, args_res, opaque_res = given
         leaves = jax.tree.leaves(args_res, is_leaf=lambda x: isinstance(x, not_needed))
         residuals = [leaves[i.idx] if i.primal else opaque_res[i.idx] for i in spec]
         accumulators = _core.new_accumulators(jaxpr.invars, in_tree.num_leaves)

@@ -81,34 +81,20 @@ class DebugInfos:
         fun: Callable[..., Any],
         args: Any,
         kwargs: dict[str, Any],
-        *,
-        static_argnums: Any,
-        static_argnames: Any,
-        result_paths_thunk: Any,
-        sourceinfo: str | None,
-        signature: inspect.Signature | None,
+        **options: Any,
     ) -> Any:
         def stock() -> Any:
-            return self._stock(
-                traced_for,
-                fun,
-                args,
-                kwargs,
-                static_argnums=static_argnums,
-                static_argnames=static_argnames,
-                result_paths_thunk=result_paths_thunk,
-                sourceinfo=sourceinfo,
-                signature=signature,
-            )
+            return self._stock(traced_for, fun, args, kwargs, **options)
 
+        given = options["sourceinfo"] is not None or options["signature"] is not None
+        static = (options["static_argnums"], options["static_argnames"])
         # A function without attributes has no debug info of its own.
-        own = parameters(fun) if sourceinfo is signature is None else None
-        if own is None or type(static_argnums) is not tuple or type(static_argnames) is not tuple:
+        own = None if given else parameters(fun)
+        if own is None or any(type(names) is not tuple for names in static):
             return stock()
-        tree = self._tree((tuple(args), kwargs))[1]
-        key = ("nested", own, tree, static_argnums, static_argnames)
+        key = ("nested", own, self._tree((tuple(args), kwargs))[1], static)
         names = ARGUMENT_NAMES.get(key, lambda: stock().arg_names)
-        return self._new(traced_for, self._source(fun), names, result_paths_thunk)
+        return self._new(traced_for, self._source(fun), names, options["result_paths_thunk"])
 
 
 class _Outermost(threading.local):

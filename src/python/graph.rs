@@ -300,28 +300,41 @@ impl Graph {
         let list = PyList::empty(py);
         let mut sources: SecondaryMap<SourceId, Option<Bound<'py, PyAny>>> = SecondaryMap::new();
         for eqn in program.eqns() {
-            let data = program.eqn(eqn);
-            let mut atom = |atom: &Atom| self.atom(py, jax, *atom);
-            let invars: SmallVec<[_; 4]> =
-                program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
-            let outvars: SmallVec<[_; 2]> =
-                data.outvars().map(|var| atom(&Atom::var(var))).collect::<PyResult<_>>()?;
-            let source_info = if let Some(known) = &sources[data.source] {
+            let source = program.eqn(eqn).source;
+            let source_info = if let Some(known) = &sources[source] {
                 known.clone()
             } else {
-                let source = program.source(data.source);
-                sources[data.source].insert(self.side.source_info(py, jax, source)?).clone()
+                let new = self.side.source_info(py, jax, program.source(source))?;
+                sources[source].insert(new).clone()
             };
-            let objects = EqnObjects {
-                invars: &invars,
-                outvars: &outvars,
-                primitive: program.primitive(data.primitive).object,
-                context: program.context(data.context),
-                source_info,
-            };
-            list.append(eqn_object(py, jax, &self.side, data, objects)?)?;
+            list.append(self.eqn_with(py, jax, &program, eqn, source_info)?)?;
         }
         Ok(list)
+    }
+
+    /// An equation as jax's.
+    fn eqn_with<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        program: &Program,
+        eqn: Eqn,
+        source_info: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let data = program.eqn(eqn);
+        let mut atom = |atom: &Atom| self.atom(py, jax, *atom);
+        let invars: SmallVec<[_; 4]> =
+            program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
+        let outvars: SmallVec<[_; 2]> =
+            data.outvars().map(|var| atom(&Atom::var(var))).collect::<PyResult<_>>()?;
+        let objects = EqnObjects {
+            invars: &invars,
+            outvars: &outvars,
+            primitive: program.primitive(data.primitive).object,
+            context: program.context(data.context),
+            source_info,
+        };
+        eqn_object(py, jax, &self.side, data, objects)
     }
 
     /// One equation as jax's, for somebody who asks for no other.
@@ -333,20 +346,9 @@ impl Graph {
         let py = slf.py();
         let mut graph = borrow_mut(slf);
         let program = graph.program.clone();
-        let data = program.eqn(eqn);
-        let mut atom = |atom: &Atom| graph.atom(py, jax, *atom);
-        let invars: SmallVec<[_; 4]> =
-            program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
-        let outvars: SmallVec<[_; 2]> =
-            data.outvars().map(|var| atom(&Atom::var(var))).collect::<PyResult<_>>()?;
-        let objects = EqnObjects {
-            invars: &invars,
-            outvars: &outvars,
-            primitive: program.primitive(data.primitive).object,
-            context: program.context(data.context),
-            source_info: graph.side.source_info(py, jax, program.source(data.source))?,
-        };
-        eqn_object(py, jax, &graph.side, data, objects)
+        let source = program.source(program.eqn(eqn).source);
+        let source_info = graph.side.source_info(py, jax, source)?;
+        graph.eqn_with(py, jax, &program, eqn, source_info)
     }
 }
 

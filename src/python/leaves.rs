@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::expand::backward::{new_accumulator, new_zero};
 use super::expand::lifted::new_lifted;
+use super::frame::Frame;
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
 use super::side::{address, is_exactly};
@@ -131,21 +132,11 @@ fn linear_inputs<'py>(
         }
         of_tangents.push(of_tangent);
     }
-    let (source, inputs) = {
-        let mut frame = borrow_mut(&frame);
-        let source = frame.source(&source)?;
-        let inputs: Vec<_> =
-            of_tangents.iter().map(|aval| frame.new_invar(jax, aval)).collect::<PyResult<_>>()?;
-        (source, inputs)
-    };
+    let tangents = add_inputs(jax, &tangent_trace, &frame, &source, of_tangents)?;
     let trace = args.get_item(0)?;
-    let tracers: Vec<_> = primals
-        .iter()
-        .zip(of_tangents.into_iter().zip(inputs))
-        .map(|(primal, (aval, new))| {
-            let tangent = new_tracer(jax, &tangent_trace, new.var, aval, source, new.counted)?;
-            new_lifted(jax, &trace, primal, tangent)
-        })
+    let tracers = primals.iter().zip(tangents);
+    let tracers: Vec<_> = tracers
+        .map(|(primal, tangent)| new_lifted(jax, &trace, primal, tangent))
         .collect::<PyResult<_>>()?;
     PyTuple::new(py, tracers).map(Some)
 }
@@ -242,18 +233,27 @@ fn new_inputs<'py>(
     };
     let source = SourceRef::of(jax, &source)?;
     let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };
+    let tracers = add_inputs(jax, &trace, &frame, &source, avals.iter().collect())?;
+    PyTuple::new(py, tracers).map(Some)
+}
+
+/// New inputs of a program, as tracers.
+fn add_inputs<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    frame: &Bound<'py, Frame>,
+    source: &SourceRef<'py>,
+    avals: Vec<Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let (source, inputs) = {
-        let mut frame = borrow_mut(&frame);
-        let source = frame.source(&source)?;
+        let mut frame = borrow_mut(frame);
+        let source = frame.source(source)?;
         let inputs: Vec<_> =
-            avals.iter().map(|aval| frame.new_invar(jax, &aval)).collect::<PyResult<_>>()?;
+            avals.iter().map(|aval| frame.new_invar(jax, aval)).collect::<PyResult<_>>()?;
         (source, inputs)
     };
-    let tracers = avals.iter().zip(inputs);
-    let tracers: Vec<_> = tracers
-        .map(|(aval, new)| new_tracer(jax, &trace, new.var, aval, source, new.counted))
-        .collect::<PyResult<_>>()?;
-    PyTuple::new(py, tracers).map(Some)
+    let tracers = avals.into_iter().zip(inputs);
+    tracers.map(|(aval, new)| new_tracer(jax, trace, new.var, aval, source, new.counted)).collect()
 }
 
 /// The types of arguments: of an array on one device its own, of others what `plain_type` says;
