@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -16,12 +15,7 @@ from jaxide._program import Program
 
 def _traceable(fun: Callable[..., Any]) -> Callable[..., Any]:
     """``fun`` itself, or a wrapper where jax's caches cannot hold it."""
-    try:
-        hash(fun)
-        weakref.ref(fun)
-    except TypeError:
-        return partial(fun)
-    return fun
+    return fun if _compat.is_cacheable(fun) else partial(fun)
 
 
 def _static(

@@ -446,7 +446,7 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-def _is_cacheable(fun: Any) -> bool:
+def is_cacheable(fun: Any) -> bool:
     """Whether jax's caches can hold a function."""
     try:
         hash(fun)
@@ -477,14 +477,14 @@ def _eval_shape() -> Callable[..., Any] | None:
     ends = "return jit(fun).trace(*args, **kwargs).out_info"
     if out_info is None or not _contains(function, ends):
         return None
+    from jaxide import _tracing  # which imports this module
+
     stock = _sites.copy_function(function)
     jit_type = _jit_type()
 
     def eval_shape(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from jaxide import _tracing
-
         traced = None
-        if type(fun) is not jit_type and _is_cacheable(fun):
+        if type(fun) is not jit_type and is_cacheable(fun):
             traced = _tracing.trace(fun, args, kwargs)
         if traced is None:
             return stock(fun, *args, **kwargs)

@@ -36,9 +36,7 @@ pub fn bind<'py>(
     {
         return Ok(result);
     }
-    if !hook::is_tracing() {
-        hook::rest(py)?;
-    }
+    hook::rests(py)?;
     let mut all = Vec::with_capacity(args.len() + 1);
     all.push(primitive.clone());
     all.extend(args.iter());

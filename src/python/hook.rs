@@ -80,15 +80,23 @@ impl Drop for Recording {
     }
 }
 
-/// Lets jax's functions be as they are until the next trace, where nothing but an activation of the
-/// process is active. For callers that find that nothing is traced.
+/// Whether nothing of ours can be traced in this thread. Where nothing but an activation of the
+/// process is active, jax's functions are then left as they are until the next trace.
 ///
 /// # Errors
 /// `CPython` refuses a function's code.
-pub fn rest(py: Python<'_>) -> PyResult<()> {
-    if PROCESS.load(Ordering::Relaxed) == 0 {
-        return Ok(());
+#[inline]
+pub fn rests(py: Python<'_>) -> PyResult<bool> {
+    if is_tracing() {
+        return Ok(false);
     }
+    if PROCESS.load(Ordering::Relaxed) > 0 {
+        rest(py)?;
+    }
+    Ok(true)
+}
+
+fn rest(py: Python<'_>) -> PyResult<()> {
     let Ok(mut state) = STATE.try_lock() else { return Ok(()) };
     let traces = TRACES.load(Ordering::Relaxed);
     if state.catching && traces == 0 && state.active == PROCESS.load(Ordering::Relaxed) {

@@ -78,18 +78,21 @@ fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
 }
 
 /// What each of some types is turned into by a method, asked once for each.
-struct ByType<'py> {
+pub struct ByType<'py> {
     method: Bound<'py, PyString>,
     known: FxHashMap<usize, Bound<'py, PyAny>>,
 }
 
 impl<'py> ByType<'py> {
-    fn new(method: &Bound<'py, PyString>) -> Self {
+    pub fn new(method: &Bound<'py, PyString>) -> Self {
         Self { method: method.clone(), known: FxHashMap::default() }
     }
 
-    /// The types have to live as long as this.
-    fn of(&mut self, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    /// What a type is turned into. The types have to live as long as this.
+    ///
+    /// # Errors
+    /// What the method raises.
+    pub fn of(&mut self, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(known) = self.known.get(&address(aval)) {
             return Ok(known.clone());
         }

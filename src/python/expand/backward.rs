@@ -18,6 +18,7 @@ use crate::ir::{Atom, AtomKind, Eqn, Var};
 
 use super::super::graph::{Graph, Unread, unfilled};
 use super::super::jax::{Jax, jax};
+use super::super::leaves::ByType;
 use super::super::native::allocate;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
@@ -281,7 +282,7 @@ impl Pass {
             env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
         }
         let mut special: FxHashMap<usize, bool> = FxHashMap::default();
-        let mut cotangent_types: FxHashMap<usize, Py<PyAny>> = FxHashMap::default();
+        let mut cotangent_type = ByType::new(intern!(py, "to_ct_aval"));
         for step in &steps {
             let primitive = step.primitive.bind(py);
             let is_special = match special.get(&address(primitive)) {
@@ -299,16 +300,9 @@ impl Pass {
                 return Ok(None);
             }
             for (place, aval) in &step.outs {
-                // The steps hold the types, so no address comes twice.
-                let known = cotangent_types.get(&(aval.as_ptr() as usize));
-                let of_cotangent = match known {
-                    Some(known) => known.clone_ref(py),
-                    None => aval.bind(py).call_method0(intern!(py, "to_ct_aval"))?.unbind(),
-                };
-                if known.is_none() {
-                    cotangent_types.insert(aval.as_ptr() as usize, of_cotangent.clone_ref(py));
-                }
-                env[*place as usize] = Slot::Sum { aval: of_cotangent, sum: None };
+                // The steps hold the types.
+                let aval = cotangent_type.of(aval.bind(py))?.unbind();
+                env[*place as usize] = Slot::Sum { aval, sum: None };
             }
         }
         let (jaxpr, zeros) = (jaxpr.clone().unbind(), FxHashMap::default());
@@ -367,12 +361,9 @@ impl Pass {
 
     /// A `ValAccum` for a rule of jax.
     fn lend<'py>(&mut self, py: Python<'py>, jax: &Jax, place: u32) -> PyResult<Lent<'py>> {
-        let Slot::Sum { aval, sum } = &self.env[place as usize] else { return Err(unset()) };
-        let (aval, sum) = (aval.bind(py).clone(), sum.as_ref().map(|sum| sum.bind(py).clone()));
-        let before = match sum {
-            Some(sum) => sum,
-            None => new_zero(jax, &aval)?,
-        };
+        let Slot::Sum { aval, .. } = &self.env[place as usize] else { return Err(unset()) };
+        let aval = aval.bind(py).clone();
+        let before = self.sum(py, jax, place)?;
         let accumulator = new_accumulator(jax, &aval, &before)?;
         Ok(Lent { place, accumulator, before })
     }
@@ -470,26 +461,19 @@ impl Pass {
                 }
                 Read::Var(place) => *place,
             };
-            let (aval, sum) = match &self.env[place as usize] {
+            let aval = match &self.env[place as usize] {
                 Slot::Value(value) => {
                     described.operands.push(Operand::Value(value.as_ptr()));
                     continue;
                 }
                 Slot::Given(given) if given.bind(py).get_type().is(&jax.val_accum_type) => {
-                    let given = given.bind(py);
-                    (given.getattr(intern!(py, "aval"))?, given.getattr(intern!(py, "val"))?)
+                    given.bind(py).getattr(intern!(py, "aval"))?
                 }
                 Slot::Given(_) => return Ok(None),
-                Slot::Sum { aval, sum } => {
-                    let aval = aval.bind(py).clone();
-                    let sum = match sum {
-                        Some(sum) => sum.bind(py).clone(),
-                        None => self.zero(jax, &aval)?,
-                    };
-                    (aval, sum)
-                }
+                Slot::Sum { aval, .. } => aval.bind(py).clone(),
                 Slot::Unset => return Err(unset()),
             };
+            let sum = self.sum(py, jax, place)?;
             let (aval_ptr, sum_ptr) = (aval.as_ptr(), sum.as_ptr());
             described.operands.push(Operand::Accumulator { place, aval: aval_ptr, sum: sum_ptr });
             described.sums.push(Before { place, sum, _aval: aval });
@@ -497,7 +481,7 @@ impl Pass {
         Ok(Some(described))
     }
 
-    /// The sum of an accumulator, as `describe` gives it.
+    /// The sum of an accumulator so far.
     fn sum<'py>(&mut self, py: Python<'py>, jax: &Jax, place: u32) -> PyResult<Bound<'py, PyAny>> {
         match &self.env[place as usize] {
             Slot::Given(given) => given.bind(py).getattr(intern!(py, "val")),

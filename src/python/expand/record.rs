@@ -576,22 +576,23 @@ impl Part {
                 _ => false,
             })
             && self.equations.iter().zip(&other.equations).enumerate().all(|(index, (a, b))| {
+                if !same(&a.primitive, &b.primitive) || !same(&a.context, &b.context) {
+                    return false;
+                }
                 let (params, others) = (a.params.bind(py), b.params.bind(py));
-                let same_params = || {
-                    if same_params(jax, params, others) {
-                        return true;
+                if same_params(jax, params, others) {
+                    return true;
+                }
+                let primitive = a.primitive.bind(py);
+                let found =
+                    if renew { Renewed::of(jax, primitive, others, params) } else { Ok(None) };
+                match found {
+                    Ok(Some(new)) => {
+                        renewed.push((index, new));
+                        true
                     }
-                    let primitive = a.primitive.bind(py);
-                    let found = if renew {
-                        Renewed::of(jax, primitive, others, params).unwrap_or_default()
-                    } else {
-                        None
-                    };
-                    let found = found.map(|new| renewed.push((index, new)));
-                    found.is_some()
-                };
-                same(&a.primitive, &b.primitive) && same(&a.context, &b.context) && { same_params }(
-                )
+                    _ => false,
+                }
             });
         self.renewed = renewed;
         agrees

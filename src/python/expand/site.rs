@@ -51,8 +51,7 @@ pub fn call<'py>(
     kwnames: *mut ffi::PyObject,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if !hook::is_tracing() {
-        hook::rest(py)?;
+    if hook::rests(py)? {
         return proceed();
     }
     if script::is_used() {

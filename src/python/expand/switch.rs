@@ -353,8 +353,7 @@ unsafe extern "C" fn call_jit(
         };
         // SAFETY: the type's own function, with what CPython passed.
         let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
-        if !hook::is_tracing() {
-            hook::rest(py)?;
+        if hook::rests(py)? {
             return stock().map(Bound::into_ptr);
         }
         // SAFETY: CPython passes a tuple, and a dict or null.
