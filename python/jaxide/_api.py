@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +16,13 @@ from jaxide._program import Program
 
 def _traceable(fun: Callable[..., Any]) -> Callable[..., Any]:
     """``fun`` itself, or a wrapper where jax's caches cannot hold it."""
-    return fun if _compat.is_cacheable(fun) else partial(fun)
+    try:
+        hash(fun)
+        weakref.ref(fun)
+    except TypeError:
+        # Here, since what is wrong with `fun` is the context of the error that this may raise.
+        return partial(fun)
+    return fun
 
 
 def _static(
