@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxide import _core, _sites
+from jaxide import _core, _sites, _transparent
 from jaxide._names import DebugInfos, Postponed, ResultPaths
 
 SUPPORTED = "jax 0.10.2 to 0.12"
@@ -273,6 +273,8 @@ def _load() -> types.SimpleNamespace:
         dce_rules=_symbol(f"{pe}:dce_rules"),
         jit_dce_rule=_jit_dce_rule(),
         stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
+        custom_jvp_type=_symbol("custom_derivatives:custom_jvp"),
+        shape_dtype_struct_type=jax.ShapeDtypeStruct,
         custom_jvp_primitive=_symbol("custom_derivatives:custom_jvp_call_p"),
         renewal=_renewal(),
         check_arg=_function("dispatch:check_arg", "arg"),
@@ -283,7 +285,6 @@ def _load() -> types.SimpleNamespace:
         vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         debug_info_hook=_debug_infos(),
-        eval_shape_hook=_eval_shape(),
         postponed_paths=Postponed,
         jit_captures=_jit_captures,
         jits_forgot=_forgotten_jits(),
@@ -420,11 +421,13 @@ def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
 def _may_hold_tracers(value: Any) -> bool:
     """Whether a tracer or a trace can be reached from an object, or too much can to be sure."""
     tracers = (_symbol("core:Tracer"), _symbol("core:Trace"))
+    # What belongs to the process.
+    skipped = (type, types.ModuleType, types.CodeType, type(_symbol("tree_util:default_registry")))
     seen: dict[int, Any] = {}
     pending = [value]
     while pending:
         item = pending.pop()
-        if id(item) in seen or isinstance(item, (type, types.ModuleType, types.CodeType)):
+        if id(item) in seen or isinstance(item, skipped):
             continue
         if isinstance(item, tracers) or len(seen) > 2000:
             return True
@@ -446,7 +449,7 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-def is_cacheable(fun: Any) -> bool:
+def _is_cacheable(fun: Any) -> bool:
     """Whether jax's caches can hold a function."""
     try:
         hash(fun)
@@ -482,9 +485,9 @@ def _eval_shape() -> Callable[..., Any] | None:
     stock = _sites.copy_function(function)
     jit_type = _jit_type()
 
-    def eval_shape(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def eval_shape(fun: Any, *args: Any, **kwargs: Any) -> Any:
         traced = None
-        if type(fun) is not jit_type and is_cacheable(fun):
+        if type(fun) is not jit_type and _is_cacheable(fun):
             traced = _tracing.trace(fun, args, kwargs)
         if traced is None:
             return stock(fun, *args, **kwargs)
@@ -641,11 +644,14 @@ def _catch() -> None:
     scalar = type(jax.numpy.float32)
     trusted = (_symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     _sites.catch_loaded(_jit_type(), trusted, api_boundary(lambda: None).__code__)
+    _transparent.trust()
     _core.catch_instances("jax.numpy scalar type", scalar)
     _function("numpy.ufunc_api:ufunc.__call__", "self *args out where")
     _core.catch_instances("ufunc", jax.numpy.ufunc)
     _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs")
     _core.catch_instances("custom_jvp", _symbol("custom_derivatives:custom_jvp"))
+    eval_shape = _function("api:eval_shape", "fun *args **kwargs")
+    _sites.catch(eval_shape, "jax.eval_shape", _eval_shape(), types_only=True)
     update_ref = _symbol("numpy.array_methods:_IndexUpdateRef")
     for name, method in vars(update_ref).items():
         if isinstance(method, types.FunctionType) and not name.startswith("_"):
@@ -750,11 +756,6 @@ def _dce_template(jaxpr: Any, used_outputs: Any, instantiate: Any = False) -> An
 def _check_input_template(name: Any, holomorphic: Any, allow_int: Any, x: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(name, holomorphic, allow_int, x)
-
-
-def _eval_shape_template(fun: Any, *args: Any, **kwargs: Any) -> Any:
-    hook: Any = "jaxide: the hook goes here"
-    return hook(fun, args, kwargs)
 
 
 def _debug_info_template(
@@ -898,7 +899,6 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "dce": (_function(_DCE, "jaxpr used_outputs instantiate"), _dce_template),
         "check_input": (_function(_CHECK_INPUT, _CHECK_INPUT_NAMES), _check_input_template),
         "debug_info": (_symbol(_DEBUG_INFO), _debug_info_template),
-        "eval_shape": (inspect.unwrap(jax.eval_shape), _eval_shape_template),
         "vjp": (_symbol(_VJP), _vjp_template),
         "map_leaves": (_flat_tree().map, _map_template),
         "backward": (_function(_BACKWARD, _BACKWARD_PARAMETERS), _backward_template),

@@ -86,6 +86,7 @@ def catch_function(
     varargs: bool,
     keywords: tuple[str, ...],
     varkeywords: bool,
+    types_only: bool,
 ) -> None:
     """Catches the calls of a function of jax while a trace of ours may run."""
 

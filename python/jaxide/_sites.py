@@ -31,7 +31,7 @@ MODULES = (
 )
 
 # Functions that read or write something besides their arguments and jax's configuration.
-_STATEFUL = {
+STATEFUL = {
     "get_printoptions",
     "printoptions",
     "set_printoptions",
@@ -92,7 +92,7 @@ def catch_new() -> None:
             if name.startswith("_") or id(value) in _caught:
                 continue
             if isinstance(value, types.FunctionType):
-                if name not in _STATEFUL and not _takes_functions(value):
+                if name not in STATEFUL and not _takes_functions(value):
                     catch(value, f"{module.__name__}.{name}")
             elif isinstance(value, (jit_type, *callable_types)):
                 _caught.add(id(value))
@@ -116,8 +116,19 @@ def _takes_functions(function: types.FunctionType) -> bool:
     return any("Callable" in str(annotations[name]) for name in required if name in annotations)
 
 
-def catch(function: types.FunctionType, name: str) -> None:
+def catch(
+    function: types.FunctionType,
+    name: str,
+    original: Callable[..., Any] | None = None,
+    types_only: bool = False,
+) -> None:
     """Catches one function, for as long as the process lives.
+
+    Args:
+      function: the function.
+      name: how it is counted.
+      original: what does the same, where there is something better than the function.
+      types_only: it asks traced values for nothing but their types.
 
     Of a function that filters the tracebacks of another it is the other that is caught: whatever is
     called from there on is not in the filtered traceback.
@@ -126,20 +137,20 @@ def catch(function: types.FunctionType, name: str) -> None:
         return
     _caught.add(id(function))
     if function.__code__ is _filter_code:
-        catch(vars(function)["__wrapped__"], name)
+        catch(vars(function)["__wrapped__"], name, original, types_only)
         return
     code = function.__code__
     keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    copy = copy_function(function)
     _core.catch_function(
         name,
         function,
-        copy,
+        original or copy_function(function),
         functools.partial(_trampoline, code),
         code.co_argcount,
         bool(code.co_flags & inspect.CO_VARARGS),
         keywords,
         bool(code.co_flags & inspect.CO_VARKEYWORDS),
+        types_only,
     )
 
 

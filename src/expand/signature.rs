@@ -39,6 +39,11 @@ pub enum Tag {
     /// A value under differentiation: the position of the same object among the traced ones; where
     /// it is new its parts follow, as traced values.
     Lifted,
+    /// A function: how much it reads, its code's identity, and its own where that counts; then its
+    /// name, its defaults, its attributes, and what it reads.
+    Function,
+    /// A function that the one that follows is part of, by its position among those.
+    Within,
 }
 
 /// The words of one call. Writing is injective: tags and lengths come before content.

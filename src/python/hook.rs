@@ -185,11 +185,7 @@ pub fn initialize<'py>(
     ];
     let mut hooked =
         vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
-    let optional = [
-        ("vjp", &jax.vjp_hook),
-        ("debug_info", &jax.debug_info_hook),
-        ("eval_shape", &jax.eval_shape_hook),
-    ];
+    let optional = [("vjp", &jax.vjp_hook), ("debug_info", &jax.debug_info_hook)];
     for (name, hook) in optional {
         let hook = hook.bind(py);
         if !hook.is_none() {

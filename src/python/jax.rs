@@ -143,6 +143,10 @@ jax_objects! {
     dce_rules: PyDict,
     jit_dce_rule: PyAny,
     stock_dce: PyAny,
+    /// `custom_jvp`, the class.
+    custom_jvp_type: PyType,
+    /// `ShapeDtypeStruct`, which cannot be changed.
+    shape_dtype_struct_type: PyType,
     /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`
     /// returns what returns one; None where there is none.
     custom_jvp_primitive: PyAny,
@@ -154,9 +158,8 @@ jax_objects! {
     canonical_input_code: PyAny,
     linear_input_code: PyAny,
     stock_check_input_type: PyAny,
-    /// `debug_info`, remembering, and `eval_shape` without a jit; None where jax's are others.
+    /// `debug_info`, remembering; None where jax's is another.
     debug_info_hook: PyAny,
-    eval_shape_hook: PyAny,
     /// `_vjp3_callable`, its accumulators made at once; None where jax's is another.
     vjp_hook: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.

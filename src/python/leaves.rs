@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use super::expand::backward::{new_accumulator, new_zero};
@@ -77,29 +77,60 @@ fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
     own.is_ok_and(|own| own.is_some_and(|own| own.is(code)))
 }
 
-/// What each of some types is turned into by a method, asked once for each.
-pub struct ByType<'py> {
-    method: Bound<'py, PyString>,
-    known: FxHashMap<usize, Bound<'py, PyAny>>,
+/// A type that jax derives from another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Derived {
+    /// `to_tangent_aval`
+    Tangent,
+    /// `to_ct_aval`
+    Cotangent,
 }
 
-impl<'py> ByType<'py> {
-    pub fn new(method: &Bound<'py, PyString>) -> Self {
-        Self { method: method.clone(), known: FxHashMap::default() }
-    }
+/// Derived types by the address of their origin, which is kept alive.
+type DerivedTypes = FxHashMap<(usize, Derived), (Py<PyAny>, Py<PyAny>)>;
 
-    /// What a type is turned into. The types have to live as long as this.
-    ///
-    /// # Errors
-    /// What the method raises.
-    pub fn of(&mut self, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(known) = self.known.get(&address(aval)) {
-            return Ok(known.clone());
-        }
-        let new = aval.call_method0(&self.method)?;
-        self.known.insert(address(aval), new.clone());
-        Ok(new)
+static DERIVED: Mutex<Option<DerivedTypes>> = Mutex::new(None);
+const MAX_DERIVED: usize = 4096;
+
+/// Forgets what is remembered of types.
+pub fn forget_derived() {
+    let old = DERIVED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(old);
+}
+
+/// What jax derives from a type: remembered, since arrays' types exist once and do not change.
+///
+/// # Errors
+/// What jax's method raises.
+pub fn derived_type<'py>(
+    jax: &Jax,
+    aval: &Bound<'py, PyAny>,
+    derived: Derived,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = aval.py();
+    let key = (address(aval), derived);
+    let known = {
+        let all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.as_ref().and_then(|all| all.get(&key)).map(|(_, new)| new.bind(py).clone())
+    };
+    if let Some(known) = known {
+        return Ok(known);
     }
+    let new = match derived {
+        Derived::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
+        Derived::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
+    };
+    if is_shaped_array(jax, aval) {
+        let entry = (aval.clone().unbind(), new.clone().unbind());
+        let old = {
+            let mut all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = all.get_or_insert_default();
+            let old = if all.len() < MAX_DERIVED { None } else { Some(std::mem::take(all)) };
+            (old, all.insert(key, entry))
+        };
+        drop(old);
+    }
+    Ok(new)
 }
 
 /// `linearize`'s `make_tracer(lin_trace, primal)` for each primal, where `f` is such a partial call.
@@ -124,10 +155,9 @@ fn linear_inputs<'py>(
     let Some(frame) = frame_of(jax, &tangent_trace) else { return Ok(None) };
     let types: Option<Vec<_>> = primals.iter().map(|primal| array_type(jax, &primal)).collect();
     let Some(types) = types else { return Ok(None) };
-    let mut tangent_type = ByType::new(intern!(py, "to_tangent_aval"));
     let mut of_tangents = Vec::with_capacity(types.len());
     for aval in &types {
-        let of_tangent = tangent_type.of(aval)?;
+        let of_tangent = derived_type(jax, aval, Derived::Tangent)?;
         // Integers have tangents of no bytes, which jax treats apart.
         let float0 = of_tangent.getattr(intern!(py, "dtype"))?.is(&jax.float0);
         if float0 || !is_shaped_array(jax, &of_tangent) {
@@ -152,13 +182,10 @@ pub fn new_accumulators<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let py = invars.py();
     let jax = jax(py)?;
-    let mut cotangent_type = ByType::new(intern!(py, "to_ct_aval"));
-    let mut held = Vec::new();
     let accumulators = PyList::empty(py);
     for var in invars.iter().take(length) {
         let aval = var.getattr(intern!(py, "aval"))?;
-        let of_cotangent = cotangent_type.of(&aval)?;
-        held.push(aval);
+        let of_cotangent = derived_type(jax, &aval, Derived::Cotangent)?;
         let zero = new_zero(jax, &of_cotangent)?;
         accumulators.append(new_accumulator(jax, &of_cotangent, &zero)?)?;
     }

@@ -289,6 +289,7 @@ impl PrimitiveInfo {
 #[pyfunction]
 pub fn clear_memo() {
     super::convert::forget_avals();
+    super::leaves::forget_derived();
     let old = {
         let mut memo = memo();
         let old = memo.take();

@@ -18,7 +18,7 @@ use crate::ir::{Atom, AtomKind, Eqn, Var};
 
 use super::super::graph::{Graph, Unread, unfilled};
 use super::super::jax::{Jax, jax};
-use super::super::leaves::ByType;
+use super::super::leaves::{Derived, derived_type};
 use super::super::native::allocate;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
@@ -282,7 +282,6 @@ impl Pass {
             env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
         }
         let mut special: FxHashMap<usize, bool> = FxHashMap::default();
-        let mut cotangent_type = ByType::new(intern!(py, "to_ct_aval"));
         for step in &steps {
             let primitive = step.primitive.bind(py);
             let is_special = match special.get(&address(primitive)) {
@@ -300,8 +299,7 @@ impl Pass {
                 return Ok(None);
             }
             for (place, aval) in &step.outs {
-                // The steps hold the types.
-                let aval = cotangent_type.of(aval.bind(py))?.unbind();
+                let aval = derived_type(jax, aval.bind(py), Derived::Cotangent)?.unbind();
                 env[*place as usize] = Slot::Sum { aval, sum: None };
             }
         }

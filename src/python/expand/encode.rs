@@ -20,6 +20,8 @@ use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, traced};
 use super::lifted::Lifted;
 use super::now::Now;
+use super::site::CAPTURES;
+use super::transparent::{CHANGES, Functions};
 
 /// Why a call is not cached.
 pub type Reason = &'static str;
@@ -56,6 +58,8 @@ pub struct Call {
     pub pins: Option<Vec<*mut ffi::PyObject>>,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
     pub finite_float: bool,
+    /// Code that has to be looked through first.
+    pub unread_code: Option<*mut ffi::PyObject>,
 }
 
 /// Functions of jax that live as long as the process.
@@ -76,14 +80,22 @@ pub fn is_stable(object: *mut ffi::PyObject) -> bool {
     stable.as_ref().is_some_and(|stable| stable.contains(&(object as usize)))
 }
 
-struct Encoder<'a, 'py> {
-    py: Python<'py>,
+/// Writes arguments.
+pub struct Encoder<'a, 'py> {
+    pub(super) py: Python<'py>,
     jax: &'a Jax,
     trace: *mut ffi::PyObject,
-    lifted: Option<&'a Lifted>,
-    call: &'a mut Call,
+    pub(super) lifted: Option<&'a Lifted>,
+    pub(super) call: &'a mut Call,
     /// The first position of each traced value, where there are many.
     first: FxHashMap<Atom, usize>,
+    /// The functions whose parts are being written, innermost last.
+    pub(super) within: SmallVec<[*mut ffi::PyObject; 4]>,
+    /// A function among the arguments changes lists or dicts in place.
+    pub(super) changes: bool,
+    /// There are lists or dicts.
+    pub(super) mutable: bool,
+    pub(super) functions: Functions,
 }
 
 impl Call {
@@ -97,6 +109,7 @@ impl Call {
             literals: SmallVec::new(),
             pins: None,
             finite_float: false,
+            unread_code: None,
         }
     }
 
@@ -107,13 +120,14 @@ impl Call {
 }
 
 /// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
-/// large.
+/// large. `functions` says which of the user's functions may be among them.
 pub fn encode(
     py: Python<'_>,
     jax: &Jax,
     now: &Now<'_>,
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
+    functions: Functions,
     call: &mut Call,
 ) -> Result<(), Reason> {
     let lifted = now.lifted();
@@ -121,7 +135,7 @@ pub fn encode(
         call.signature.extend(lifted.words());
     }
     let trace = now.trace.as_ptr();
-    let mut encoder = Encoder { py, jax, trace, lifted, call, first: FxHashMap::default() };
+    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, trace, lifted, call) };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -139,7 +153,7 @@ pub fn encode(
         encoder.value(name, 0)?;
         encoder.value(arg, 0)?;
     }
-    Ok(())
+    if encoder.changes && encoder.mutable { Err(CHANGES) } else { Ok(()) }
 }
 
 /// An operand of an equation that is transposed.
@@ -176,7 +190,7 @@ pub fn encode_transposition(
     operands: &[Operand],
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder { py, jax, trace, lifted: None, call, first: FxHashMap::default() };
+    let mut encoder = Encoder::new(py, jax, trace, None, call);
     encoder.identity(equation.context);
     encoder.identity(equation.primitive);
     if let Some(params) = equation.params {
@@ -211,11 +225,34 @@ pub fn encode_transposition(
     Ok(())
 }
 
-impl Encoder<'_, '_> {
-    fn value(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
+impl<'a, 'py> Encoder<'a, 'py> {
+    fn new(
+        py: Python<'py>,
+        jax: &'a Jax,
+        trace: *mut ffi::PyObject,
+        lifted: Option<&'a Lifted>,
+        call: &'a mut Call,
+    ) -> Self {
+        let (first, within) = (FxHashMap::default(), SmallVec::new());
+        Self {
+            py,
+            jax,
+            trace,
+            lifted,
+            call,
+            first,
+            within,
+            changes: false,
+            mutable: false,
+            functions: Functions::Rules,
+        }
+    }
+
+    pub(super) fn value(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         // SAFETY: `value` is a live argument; only its type is read.
         let class = unsafe { ffi::Py_TYPE(value) };
         match traced(self.py, self.jax, value, self.trace) {
+            Some(tracer) if !self.within.is_empty() => return self.captured(value, &tracer),
             Some(Tracer::Variable(var)) => return self.variable(value, var),
             Some(Tracer::Constant) => return Err(CAPTURED_CONSTANT),
             Some(Tracer::Literal) => return self.literal(value),
@@ -225,6 +262,11 @@ impl Encoder<'_, '_> {
         if let Some(lifted) = self.lifted
             && let Some(parts) = lifted.parts(self.jax, value)
         {
+            if !self.within.is_empty() {
+                let [primal, _] = parts;
+                let tracer = traced(self.py, self.jax, primal, self.trace).ok_or(CAPTURES)?;
+                return self.captured(primal, &tracer);
+            }
             return self.lifted(lifted, value, parts);
         }
         // SAFETY: the exact type is checked before each access; nothing here runs Python code.
@@ -257,6 +299,17 @@ impl Encoder<'_, '_> {
             }
         }
         self.container(value, class, depth)
+    }
+
+    /// A traced value that a function refers to.
+    fn captured(&mut self, object: *mut ffi::PyObject, tracer: &Tracer) -> Result<(), Reason> {
+        if matches!(self.functions, Functions::Rules) || matches!(tracer, Tracer::Foreign) {
+            return Err(CAPTURES);
+        }
+        let aval = self.array_type(object)?;
+        self.call.signature.pair(Tag::Traced, 0, aval as u64);
+        self.pin(aval);
+        Ok(())
     }
 
     fn array_type(&self, tracer: *mut ffi::PyObject) -> Result<*mut ffi::PyObject, Reason> {
@@ -407,13 +460,13 @@ impl Encoder<'_, '_> {
     }
 
     #[inline]
-    fn pin(&mut self, object: *mut ffi::PyObject) {
+    pub(super) fn pin(&mut self, object: *mut ffi::PyObject) {
         if let Some(pins) = &mut self.call.pins {
             pins.push(object);
         }
     }
 
-    fn identity(&mut self, value: *mut ffi::PyObject) {
+    pub(super) fn identity(&mut self, value: *mut ffi::PyObject) {
         self.call.signature.pair(Tag::Identity, 0, value as u64);
         self.pin(value);
     }
@@ -444,12 +497,14 @@ impl Encoder<'_, '_> {
                 return self.sequence(class, items, depth);
             }
             if class == &raw mut ffi::PyList_Type {
+                self.mutable = true;
                 let len = ffi::PyList_GET_SIZE(value);
                 let items =
                     (0..len.unsigned_abs()).map(|i| ffi::PyList_GET_ITEM(value, i.cast_signed()));
                 return self.sequence(class, items, depth);
             }
             if class == &raw mut ffi::PyDict_Type {
+                self.mutable = true;
                 let len = ffi::PyDict_Size(value);
                 self.call.signature.tag(Tag::Dict, len.unsigned_abs());
                 let mut position = 0;
@@ -498,6 +553,12 @@ impl Encoder<'_, '_> {
         if is_stable(value) {
             self.identity(value);
             return Ok(());
+        }
+        if class == &raw mut ffi::PyFunction_Type {
+            return self.function(value, depth);
+        }
+        if is_exactly(value, self.jax.custom_jvp_type.as_ptr().cast()) {
+            return self.custom_jvp(value, depth);
         }
         let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {

@@ -6,7 +6,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::expand::{Signature, Tag};
 use crate::ir::{Def, Var};
@@ -136,6 +137,28 @@ impl Lifted {
         let trace = unsafe { Bound::from_borrowed_ptr(primal.py(), self.trace) };
         new_lifted(jax, &trace, primal, tangent)
     }
+}
+
+/// Name stacks that fragments have, by themselves.
+static NAME_STACKS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+const MAX_NAME_STACKS: usize = 4096;
+
+/// A name stack that is equal to one, the same for all that are: what is made of it is then known by
+/// its address.
+///
+/// # Errors
+/// It has no hash.
+pub fn shared_name_stack<'py>(stack: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = stack.py();
+    let known = NAME_STACKS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(same) = known.get_item(stack)? {
+        return Ok(same);
+    }
+    if known.len() >= MAX_NAME_STACKS {
+        known.clear();
+    }
+    known.set_item(stack, stack)?;
+    Ok(stack.clone())
 }
 
 /// `LinearizeTracer(trace, primal, tangent)`, of a primal that is a tracer of ours.

@@ -16,6 +16,7 @@
 //! caught.rs    the native callables that stand in for functions and methods
 //! operators.rs number slots of the tracer type
 //! switch.rs    functions and jits of jax that are caught while a trace of ours may run
+//! transparent.rs  functions of the user that are part of a call's arguments
 //! ```
 
 pub mod backward;
@@ -33,3 +34,4 @@ pub mod script;
 pub mod site;
 pub mod store;
 pub mod switch;
+pub mod transparent;

@@ -15,6 +15,7 @@ use super::super::params::{typed_equal, typed_hash};
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced};
 use super::encode::{Call, Reason};
+use super::lifted::shared_name_stack;
 use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
@@ -462,7 +463,7 @@ impl<'py> Tables<'py> {
             let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
             (!empty).then(|| below.unbind())
         } else {
-            Some(stack.clone().unbind())
+            Some(shared_name_stack(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
         };
         let index = row(self.scopes.len());
         self.scopes.push(scope);

@@ -102,6 +102,9 @@ impl Recipe {
             items.map(|item| Self::of(from, &item, depth + 1)).collect::<Result<Vec<_>, _>>()
         };
         let class = result.get_type();
+        if class.is(&from.jax.shape_dtype_struct_type) {
+            return Ok(Self::Object(result.clone().unbind()));
+        }
         if let Ok(tuple) = result.cast_exact::<PyTuple>() {
             return of_all(&mut tuple.iter()).map(Self::Tuple);
         }

@@ -18,6 +18,7 @@ use super::replay::replay;
 use super::script;
 use super::store::{self, Hits, Known};
 use super::switch;
+use super::transparent::{self, Functions, look_through};
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
@@ -30,13 +31,15 @@ pub struct Site {
     pub hits: Arc<Hits>,
     /// Its owner can make it forget its program; what is known of it is then checked again.
     pub forgets: bool,
+    /// It asks traced values for nothing but their types.
+    pub types_only: bool,
 }
 
 impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self { id, hits, forgets: false }
+        Self { id, hits, forgets: false, types_only: false }
     }
 }
 
@@ -94,8 +97,21 @@ fn replay_or_run<'py>(
         configuration => configuration,
     };
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
-    let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, call);
-    if let Err(reason) = configuration.and_then(|_| describe(&mut call)) {
+    let functions = match site.types_only {
+        true if transparent::is_probed(args) => return Ok(py.None().into_bound(py)),
+        true => Functions::typed(py, args)?,
+        false => Functions::Rules,
+    };
+    let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, functions, call);
+    let mut described = configuration.and_then(|_| describe(&mut call));
+    while let Some(code) = call.unread_code.take() {
+        // SAFETY: the code of a function among the arguments.
+        let code = unsafe { Bound::from_borrowed_ptr(py, code) };
+        attached(|| look_through(&code))?;
+        call = call.empty();
+        described = describe(&mut call);
+    }
+    if let Err(reason) = described {
         store::count_bypass(site.id, reason);
         return proceed();
     }

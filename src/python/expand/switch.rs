@@ -97,7 +97,8 @@ fn switches() -> MutexGuard<'static, Switches> {
 }
 
 /// Makes a stand-in for a function of jax. `copy` is the function with the code it has now;
-/// `make_code(stand_in)` returns the code of a trampoline that calls the stand-in.
+/// `make_code(stand_in)` returns the code of a trampoline that calls the stand-in; `types_only` says
+/// that it asks traced values for nothing else.
 ///
 /// Raises:
 ///     `TypeError`: the code does not fit the function.
@@ -112,9 +113,10 @@ pub fn catch_function(
     varargs: bool,
     keywords: Bound<'_, PyTuple>,
     varkeywords: bool,
+    types_only: bool,
 ) -> PyResult<()> {
     let py = function.py();
-    let site = Site::pure(name);
+    let site = Site { types_only, ..Site::pure(name) };
     let num_keywords = keywords.len();
     let keywords = keywords.unbind();
     let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });

@@ -1,0 +1,192 @@
+"""Which functions of the user are macros as well: what their code does, and what it reads.
+
+A function whose instructions do nothing but read variables, compute with them and call what they
+read does the same whenever what it reads is the same. ``reads`` says what that is; the core puts it
+in words, and refuses what has none. What a function calls is among what it reads, so one that is
+neither of jax, nor a builtin one without side effects, nor transparent itself, is refused
+there.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import math
+import os
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxide import _core, _sites
+
+
+class Read(NamedTuple):
+    """Something that a function reads whenever it is called."""
+
+    name: str
+    """A global or builtin variable, or one of the closure."""
+    cell: int | None
+    """The position in the function's closure; None for a global or builtin variable."""
+    attributes: tuple[str, ...]
+    """What is read of it at once, to be followed through modules."""
+
+
+class Reads(NamedTuple):
+    """All that a function reads."""
+
+    variables: tuple[Read, ...]
+    changes: bool = False
+    """Whether it changes lists or dicts in place, which must then be its own."""
+    is_of_jax: bool = False
+    """Whether it is a function of jax."""
+
+
+_PURE = {
+    # On the stack only.
+    *("RESUME", "NOP", "CACHE", "PRECALL", "PUSH_NULL", "POP_TOP", "COPY", "SWAP", "EXTENDED_ARG"),
+    *("KW_NAMES", "COPY_FREE_VARS", "MAKE_CELL", "LOAD_CLOSURE", "LOAD_CONST", "RETURN_VALUE"),
+    *("RETURN_CONST", "LOAD_ASSERTION_ERROR", "RAISE_VARARGS", "END_FOR", "TO_BOOL", "POP_ITER"),
+    # Local variables.
+    *("LOAD_FAST", "STORE_FAST", "DELETE_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR"),
+    *("LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"),
+    # Calls, of what was read.
+    *("CALL", "CALL_KW", "CALL_FUNCTION_EX"),
+    # New objects.
+    *("BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"),
+    *("BUILD_CONST_KEY_MAP", "LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE", "DICT_MERGE"),
+    *("DICT_UPDATE", "MAP_ADD", "SET_ADD", "SET_UPDATE", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"),
+    # Operators.
+    *("UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE", "BINARY_SUBSCR"),
+    *("BINARY_SLICE", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNPACK_SEQUENCE", "UNPACK_EX"),
+    *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"),
+    # Control flow.
+    *("GET_ITER", "FOR_ITER", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
+}
+# Of `CALL_INTRINSIC_1`.
+_PURE_INTRINSICS = ("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE")
+
+# Methods that change what they are called on, of the mutable classes that an argument may have.
+_CHANGING = {
+    name
+    for of in (list, dict)
+    for name in vars(of)
+    if name not in ("copy", "count", "index", "get", "items", "keys", "values", "fromkeys")
+}
+
+# Functions without side effects, whose result depends on their arguments alone.
+_PURE_FUNCTIONS = (
+    *(abs, all, any, divmod, format, hasattr, isinstance, issubclass, iter, len, max, min, next),
+    *(pow, repr, round, sorted, sum),
+    *(value for value in vars(math).values() if isinstance(value, types.BuiltinFunctionType)),
+)
+# Classes that are called, or asked whether something is of them.
+_PURE_CLASSES = (jax.Array, jax.core.Tracer, jax.numpy.finfo, jax.numpy.iinfo)
+
+_OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
+
+
+# What jax makes of functions, and its modules of functions without side effects.
+_TRANSFORMATIONS = (
+    *("checkpoint", "eval_shape", "grad", "hessian", "jacfwd", "jacrev", "jit", "jvp"),
+    *("linear_transpose", "linearize", "named_call", "remat", "value_and_grad", "vjp", "vmap"),
+)
+_MODULES = (jax.lax, jax.numpy, jax.tree)
+
+
+def trust() -> None:
+    """Lets pure functions be arguments of calls that are remembered."""
+    for callable_ in (*_PURE_FUNCTIONS, *_PURE_CLASSES):
+        _core.trust_callable(callable_)
+    functions = [getattr(jax, name) for name in _TRANSFORMATIONS]
+    for module in _MODULES:
+        functions += [
+            value
+            for name, value in vars(module).items()
+            if isinstance(value, types.FunctionType)
+            and not name.startswith("_")
+            and name not in _sites.STATEFUL
+        ]
+    for function in functions:
+        while function is not None:
+            _core.trust_callable(function)
+            function = vars(function).get("__wrapped__")
+
+
+def probe() -> None:
+    """Asks for the shapes of a function that nobody but the call holds."""
+    jax.eval_shape(lambda: None)
+
+
+def reads(code: types.CodeType) -> Reads | None:
+    """What a function with this code reads; None where it may do more than compute.
+
+    A function of jax is taken at its word: it reads its closure, and modules of jax.
+    """
+    if code.co_filename.startswith(_OF_JAX):
+        # One without a closure is a module's, which is trusted or not.
+        cells = tuple(Read(name, index, ()) for index, name in enumerate(code.co_freevars))
+        return Reads(cells, is_of_jax=True) if cells else None
+    outer = {name: index for index, name in enumerate(code.co_freevars)}
+    try:
+        found = list(_reads(code, outer))
+    except _Opaque:
+        return None
+    variables = dict.fromkeys(read for read in found if isinstance(read, Read))
+    return Reads(tuple(variables), changes=_CHANGES in found)
+
+
+class _Opaque(Exception):
+    """Code that may do more than compute."""
+
+
+_CHANGES = object()
+
+
+def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
+    """What code reads, functions within it included; ``outer`` are the cells it shares with the
+    function it is of."""
+    flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    if code.co_flags & flags or code.co_exceptiontable:
+        raise _Opaque
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    for position, instruction in enumerate(instructions):
+        operation, value = instruction.opname, instruction.argval
+        if operation in _PURE or operation.startswith("POP_JUMP_") or "_IF_" in operation:
+            continue
+        elif operation == "LOAD_GLOBAL":
+            yield Read(value, None, _attributes(instructions, position))
+        elif operation in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+            if value in outer:
+                yield Read(value, outer[value], _attributes(instructions, position))
+        elif operation == "STORE_DEREF":
+            if value in outer:
+                raise _Opaque
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
+            if value in _CHANGING:
+                yield _CHANGES
+        elif operation == "BINARY_OP":
+            if instruction.argrepr.endswith("="):
+                yield _CHANGES
+        elif operation in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"):
+            yield _CHANGES
+        elif operation == "CALL_INTRINSIC_1" and instruction.argrepr in _PURE_INTRINSICS:
+            continue
+        else:
+            raise _Opaque
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            shared = {name: outer[name] for name in constant.co_freevars if name in outer}
+            yield from _reads(constant, shared)
+
+
+def _attributes(instructions: list[dis.Instruction], position: int) -> tuple[str, ...]:
+    """The attributes that are read of what an instruction loads, and of nothing else."""
+    names = []
+    for instruction in instructions[position + 1 :]:
+        attribute = instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        if not attribute or instruction.is_jump_target:
+            break
+        names.append(instruction.argval)
+    return tuple(names)
