@@ -199,6 +199,13 @@ def _load() -> types.SimpleNamespace:
         copy_function=copy.copy,
         linearize_trace_type=_linearize_trace(),
         linearize_tracer_type=_slotted("interpreters.ad:LinearizeTracer", "primal tangent"),
+        jvp_trace_type=_jvp_trace(),
+        jvp_tracer_type=_slotted("interpreters.ad:JVPTracer", "primal tangent"),
+        batch_trace_type=_batch_trace(),
+        batch_tracer_type=_slotted(
+            "interpreters.batching:BatchTracer", "val batch_dim source_info"
+        ),
+        no_axis_name=_symbol(f"{core}:no_axis_name"),
         index_update_ref_type=_slotted("numpy.array_methods:_IndexUpdateRef", "array index"),
         jit_type=_jit_type(),
         aval_qdd_type=_optional(f"{core}:AvalQDD"),
@@ -812,6 +819,21 @@ def _vjp_template(
 def _check_template(dbg: Any, out_tracers: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(dbg, out_tracers)
+
+
+def _batch_trace() -> Any:
+    """The trace of ``vmap``, whose axis says what its rules depend on."""
+    _slotted("interpreters.batching:AxisData", "name size spmd_name _ema")
+    path = "interpreters.batching:BatchTrace"
+    _methods(path, __init__="self parent_trace tag axis_data")
+    return _symbol(path)
+
+
+def _jvp_trace() -> Any:
+    """The trace of forward-mode differentiation."""
+    path = "interpreters.ad:JVPTrace"
+    _methods(path, __init__="self parent_trace tag")
+    return _symbol(path)
 
 
 def _linearize_trace() -> Any:

@@ -36,9 +36,11 @@ pub enum Tag {
     Keyword,
     /// What cotangents are added to: the position of the first mention, its type; the sum follows.
     Accumulator,
-    /// A value under differentiation: the position of the same object among the traced ones; where
-    /// it is new its parts follow, as traced values.
+    /// A value under a transformation: the position of the same object among the traced ones; where
+    /// it is new its level and its parts follow, as traced values.
     Lifted,
+    /// A transformation: its kind; what its rules depend on follows.
+    Layer,
     /// A function: how much it reads, its code's identity, and its own where that counts; then its
     /// name, its defaults, its attributes, and what it reads.
     Function,

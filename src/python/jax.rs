@@ -67,6 +67,12 @@ jax_objects! {
     copy_function: PyAny,
     linearize_trace_type: PyType,
     linearize_tracer_type: PyType,
+    jvp_trace_type: PyType,
+    jvp_tracer_type: PyType,
+    batch_trace_type: PyType,
+    batch_tracer_type: PyType,
+    /// The name of an axis that has none.
+    no_axis_name: PyAny,
     /// What `x.at[i]` is.
     index_update_ref_type: PyType,
     /// The type of what `jax.jit` returns.
@@ -237,6 +243,9 @@ pub struct Slots {
     pub index_update_ref: [Slot; 2],
     /// `primal` and `tangent` of a `LinearizeTracer`.
     pub linearize_tracer: [Slot; 2],
+    pub jvp_tracer: [Slot; 2],
+    pub batch_tracer: [Slot; 2],
+    pub batch_tracer_source: Slot,
     pub var_aval: Slot,
     /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
     pub var_qdds: Option<[Slot; 2]>,
@@ -266,6 +275,8 @@ impl Slots {
         let source_info = &class("source_info_type")?;
         let index_update_ref = &class("index_update_ref_type")?;
         let linearize_tracer = &class("linearize_tracer_type")?;
+        let jvp_tracer = &class("jvp_tracer_type")?;
+        let batch_tracer = &class("batch_tracer_type")?;
         let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
         Ok(Self {
             var_aval: Slot::of(var, "aval")?,
@@ -281,6 +292,9 @@ impl Slots {
                 Slot::of(linearize_tracer, "primal")?,
                 Slot::of(linearize_tracer, "tangent")?,
             ],
+            jvp_tracer: [Slot::of(jvp_tracer, "primal")?, Slot::of(jvp_tracer, "tangent")?],
+            batch_tracer: [Slot::of(batch_tracer, "val")?, Slot::of(batch_tracer, "batch_dim")?],
+            batch_tracer_source: Slot::of(batch_tracer, "source_info")?,
             typed_array_aval: Slot::of(&class("typed_array_type")?, "_aval")?,
             typed_float: [
                 Slot::of(&class("typed_float_type")?, "dtype")?,

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use super::expand::backward::{new_accumulator, new_zero};
-use super::expand::lifted::new_lifted;
+use super::expand::stack::new_linear;
 use super::frame::Frame;
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
@@ -169,7 +169,7 @@ fn linear_inputs<'py>(
     let trace = args.get_item(0)?;
     let tracers = primals.iter().zip(tangents);
     let tracers: Vec<_> = tracers
-        .map(|(primal, tangent)| new_lifted(jax, &trace, primal, tangent))
+        .map(|(primal, tangent)| new_linear(jax, &trace, primal, tangent))
         .collect::<PyResult<_>>()?;
     PyTuple::new(py, tracers).map(Some)
 }

@@ -537,7 +537,7 @@ impl Pass {
             cotangents.push(self.freeze(py, jax, place)?);
         }
         let Some(now) = Now::read(py, jax)? else { return self.step(py, jax, step, &cotangents) };
-        let (Ok(configuration), None) = (now.configuration(), now.lifted()) else {
+        let (Ok(configuration), None) = (now.configuration(), now.stack()) else {
             return self.step(py, jax, step, &cotangents);
         };
         let Some(described) = self.describe(py, jax, step)? else {

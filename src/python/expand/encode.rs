@@ -18,9 +18,9 @@ use super::super::native::Slot;
 use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, traced};
-use super::lifted::Lifted;
 use super::now::Now;
 use super::site::CAPTURES;
+use super::stack::{Parts, Stack};
 use super::transparent::{CHANGES, Functions};
 
 /// Why a call is not cached.
@@ -45,12 +45,12 @@ const MAX_WORDS: usize = 1 << 14;
 /// A call in words, with what its words refer to. Lives no longer than the call's arguments.
 pub struct Call {
     pub signature: Signature,
-    /// The tracers among the arguments. Under differentiation also their parts.
+    /// The tracers among the arguments. Under transformations also their parts.
     pub traced: SmallVec<[*mut ffi::PyObject; 8]>,
     /// The variables of the trace that records, one for each tracer in order of first mention.
     pub args: SmallVec<[Atom; 8]>,
-    /// As `args`, the tangents of a differentiation.
-    pub tangents: SmallVec<[Atom; 2]>,
+    /// As `args`, the tangents of differentiations, each with its level.
+    pub tangents: SmallVec<[(usize, Atom); 2]>,
     /// Tracers of literals.
     pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive. None
@@ -85,7 +85,7 @@ pub struct Encoder<'a, 'py> {
     pub(super) py: Python<'py>,
     jax: &'a Jax,
     trace: *mut ffi::PyObject,
-    pub(super) lifted: Option<&'a Lifted>,
+    pub(super) stack: Option<&'a Stack>,
     pub(super) call: &'a mut Call,
     /// The first position of each traced value, where there are many.
     first: FxHashMap<Atom, usize>,
@@ -130,12 +130,12 @@ pub fn encode(
     functions: Functions,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let lifted = now.lifted();
-    if let Some(lifted) = lifted {
-        call.signature.extend(lifted.words());
+    let stack = now.stack();
+    if let Some(stack) = stack {
+        call.signature.extend(stack.words());
     }
     let trace = now.trace.as_ptr();
-    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, trace, lifted, call) };
+    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, trace, stack, call) };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -230,7 +230,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         py: Python<'py>,
         jax: &'a Jax,
         trace: *mut ffi::PyObject,
-        lifted: Option<&'a Lifted>,
+        stack: Option<&'a Stack>,
         call: &'a mut Call,
     ) -> Self {
         let (first, within) = (FxHashMap::default(), SmallVec::new());
@@ -238,7 +238,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             py,
             jax,
             trace,
-            lifted,
+            stack,
             call,
             first,
             within,
@@ -252,22 +252,21 @@ impl<'a, 'py> Encoder<'a, 'py> {
         // SAFETY: `value` is a live argument; only its type is read.
         let class = unsafe { ffi::Py_TYPE(value) };
         match traced(self.py, self.jax, value, self.trace) {
-            Some(tracer) if !self.within.is_empty() => return self.captured(value, &tracer),
+            Some(Tracer::Foreign) if !self.within.is_empty() => return Err(CAPTURES),
+            Some(_) if !self.within.is_empty() => return self.captured(value),
             Some(Tracer::Variable(var)) => return self.variable(value, var),
             Some(Tracer::Constant) => return Err(CAPTURED_CONSTANT),
             Some(Tracer::Literal) => return self.literal(value),
             Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
             None => {}
         }
-        if let Some(lifted) = self.lifted
-            && let Some(parts) = lifted.parts(self.jax, value)
+        if let Some(stack) = self.stack
+            && let Some((level, parts)) = stack.parts(self.py, self.jax, value, 0)
         {
             if !self.within.is_empty() {
-                let [primal, _] = parts;
-                let tracer = traced(self.py, self.jax, primal, self.trace).ok_or(CAPTURES)?;
-                return self.captured(primal, &tracer);
+                return self.captured(value);
             }
-            return self.lifted(lifted, value, parts);
+            return self.lifted(stack, value, level, parts);
         }
         // SAFETY: the exact type is checked before each access; nothing here runs Python code.
         unsafe {
@@ -302,8 +301,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
     }
 
     /// A traced value that a function refers to.
-    fn captured(&mut self, object: *mut ffi::PyObject, tracer: &Tracer) -> Result<(), Reason> {
-        if matches!(self.functions, Functions::Rules) || matches!(tracer, Tracer::Foreign) {
+    fn captured(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
+        if matches!(self.functions, Functions::Rules) {
             return Err(CAPTURES);
         }
         let aval = self.array_type(object)?;
@@ -321,13 +320,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
         Ok(aval)
     }
 
-    /// A value under differentiation. Objects count here, since a tangent's program knows primal
+    /// A value under transformations. Objects count here, since a tangent's program knows primal
     /// values as objects.
     fn lifted(
         &mut self,
-        lifted: &Lifted,
+        stack: &Stack,
         value: *mut ffi::PyObject,
-        [primal, tangent]: [*mut ffi::PyObject; 2],
+        level: usize,
+        parts: Parts,
     ) -> Result<(), Reason> {
         let position = self.call.traced.len();
         let known = self.call.traced.iter().position(|&traced| traced == value);
@@ -335,24 +335,56 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if known.is_some() {
             return Ok(());
         }
-        self.call.traced.push(value);
-        match traced(self.py, self.jax, primal, self.trace) {
-            Some(Tracer::Variable(var)) => self.variable(primal, var)?,
-            Some(Tracer::Constant | Tracer::Literal) => return Err(CAPTURED_CONSTANT),
-            Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
-            None => return Err(CONCRETE_ARRAY),
-        }
-        let Some(var) = lifted.tangent_variable(self.py, self.jax, tangent) else {
-            return Err(TANGENT);
-        };
-        let aval = self.array_type(tangent)?;
-        let position = self.call.tangents.len();
-        let first = self.call.tangents.iter().position(|&known| known == Atom::var(var));
-        self.call.signature.pair(Tag::Traced, first.unwrap_or(position), aval as u64);
+        let aval = self.array_type(value)?;
+        self.call.signature.pair(Tag::Layer, level, aval as u64);
         self.pin(aval);
-        self.call.traced.push(tangent);
-        self.call.tangents.push(Atom::var(var));
+        self.call.traced.push(value);
+        for part in parts.below() {
+            self.part(stack, part, level + 1)?;
+        }
+        match parts {
+            Parts::Jvp { .. } => {}
+            Parts::Batch { dim, .. } => {
+                // SAFETY: a live object.
+                if unsafe { ffi::PyLong_CheckExact(dim) } == 0 {
+                    return Err(UNKNOWN_OBJECT);
+                }
+                self.value(dim, 0)?;
+            }
+            Parts::Linearize { tangent, .. } => {
+                let var = stack
+                    .linearization(level)
+                    .and_then(|layer| layer.tangent_variable(self.py, self.jax, tangent))
+                    .ok_or(TANGENT)?;
+                let atom = (level, Atom::var(var));
+                let aval = self.array_type(tangent)?;
+                let position = self.call.tangents.len();
+                let first = self.call.tangents.iter().position(|&known| known == atom);
+                self.call.signature.pair(Tag::Traced, first.unwrap_or(position), aval as u64);
+                self.pin(aval);
+                self.call.traced.push(tangent);
+                self.call.tangents.push(atom);
+            }
+        }
         Ok(())
+    }
+
+    /// A part of such a value, of the layers from `level` on.
+    fn part(
+        &mut self,
+        stack: &Stack,
+        part: *mut ffi::PyObject,
+        level: usize,
+    ) -> Result<(), Reason> {
+        match traced(self.py, self.jax, part, self.trace) {
+            Some(Tracer::Variable(var)) => self.variable(part, var),
+            Some(Tracer::Constant | Tracer::Literal) => Err(CAPTURED_CONSTANT),
+            Some(Tracer::Foreign) => Err(FOREIGN_TRACER),
+            None => match stack.parts(self.py, self.jax, part, level) {
+                Some((level, parts)) => self.lifted(stack, part, level, parts),
+                None => Err(CONCRETE_ARRAY),
+            },
+        }
     }
 
     fn variable(&mut self, object: *mut ffi::PyObject, var: Var) -> Result<(), Reason> {
@@ -369,7 +401,10 @@ impl<'a, 'py> Encoder<'a, 'py> {
             }
             *self.first.entry(Atom::var(var)).or_insert(position)
         };
-        if self.lifted.is_some() && first < position && !self.call.traced.contains(&object) {
+        if self.stack.is_some_and(Stack::linearizes)
+            && first < position
+            && !self.call.traced.contains(&object)
+        {
             return Err(TWO_TRACERS);
         }
         self.call.signature.pair(Tag::Traced, first, aval as u64);

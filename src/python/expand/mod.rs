@@ -3,7 +3,6 @@
 //! ```text
 //! backward.rs  transposing a linear program, equation by equation
 //! encode.rs    the arguments of a call as a signature
-//! lifted.rs    calls under differentiation
 //! now.rs       the trace, the configuration and the source info at the moment of a call
 //! owned.rs     what is known of the params of fragments' equations
 //! renewed.rs   params that jax makes anew at each call
@@ -11,6 +10,7 @@
 //! result.rs    what a call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
 //! script.rs    the user's code alone, for benches
+//! stack.rs     calls under transformations
 //! store.rs     the cache of the process: entries, counts, bounds
 //! site.rs      one callable that is caught, and the life of one call
 //! caught.rs    the native callables that stand in for functions and methods
@@ -22,7 +22,6 @@
 pub mod backward;
 pub mod caught;
 pub mod encode;
-pub mod lifted;
 pub mod now;
 pub mod operators;
 pub mod owned;
@@ -32,6 +31,7 @@ pub mod replay;
 pub mod result;
 pub mod script;
 pub mod site;
+pub mod stack;
 pub mod store;
 pub mod switch;
 pub mod transparent;

@@ -16,7 +16,7 @@ use super::super::native::attached;
 use super::super::source::SourceRef;
 use super::super::trace::{frame_of, is_ours};
 use super::encode::Reason;
-use super::lifted::Lifted;
+use super::stack::Stack;
 
 pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
 pub const FOLDS_EAGERLY: Reason = "eager constant folding";
@@ -34,7 +34,7 @@ pub struct Configuration {
 
 /// The moment of a call.
 pub struct Now<'py> {
-    /// The trace that records; under differentiation that of the primal values.
+    /// The trace that records; under transformations the one below them.
     pub trace: Bound<'py, PyAny>,
     moment: Rc<Moment>,
     /// In place of the user's source info: that of an equation that is transposed.
@@ -52,7 +52,7 @@ struct Moment {
     /// The current trace or one below it, so jax holds it.
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
-    lifted: Option<Lifted>,
+    stack: Option<Stack>,
     configuration: Result<Configuration, Reason>,
     /// The user's source info: its traceback where it has one, its name stack.
     traceback: Option<Py<PyAny>>,
@@ -106,9 +106,9 @@ impl<'py> Now<'py> {
         self.moment.frame.bind(self.trace.py())
     }
 
-    /// The differentiation that is the current trace.
-    pub fn lifted(&self) -> Option<&Lifted> {
-        self.moment.lifted.as_ref()
+    /// The transformations between the current trace and the one that records.
+    pub fn stack(&self) -> Option<&Stack> {
+        self.moment.stack.as_ref()
     }
 
     /// The configuration, or why nothing is remembered in it.
@@ -168,14 +168,14 @@ impl Moment {
                 drop(old);
             }
         };
-        if !is_ours(py, trace.as_ptr()) && !Lifted::is_one(jax, &trace) {
+        if !is_ours(py, trace.as_ptr()) && !Stack::is_one(jax, &trace) {
             remember(None);
             return Ok(None);
         }
         let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         let context = SourceRef::of(jax, &context)?;
-        let (trace, lifted) = match Lifted::read(jax, &trace, &context.name_stack)? {
-            Some((lifted, primal_trace)) => (primal_trace, Some(lifted)),
+        let (trace, stack) = match Stack::read(jax, &trace, &context.name_stack)? {
+            Some((stack, base)) => (base, Some(stack)),
             None => (trace, None),
         };
         let Some(frame) = frame_of(jax, &trace) else {
@@ -190,7 +190,7 @@ impl Moment {
         let moment = Rc::new(Self {
             trace: trace.as_ptr(),
             frame: frame.unbind(),
-            lifted,
+            stack,
             configuration,
             traceback: context.traceback.map(Bound::unbind),
             name_stack: context.name_stack.unbind(),

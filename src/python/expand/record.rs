@@ -1,5 +1,7 @@
 //! What a call appended, read back from the frame.
 
+use std::cell::RefCell;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,11 +17,11 @@ use super::super::params::{typed_equal, typed_hash};
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced};
 use super::encode::{Call, Reason};
-use super::lifted::shared_name_stack;
 use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
-use super::result::{OUTER_VALUE, Origin, Recipe};
+use super::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe, TangentOuts};
+use super::stack::{Stack, shared_name_stack};
 use super::store;
 
 pub const INPUT_EFFECT: Reason = "effect on an input";
@@ -48,15 +50,16 @@ pub struct Recorded {
     /// Unique in the process.
     pub number: u64,
     pub part: Part,
-    /// What it appends to the tangents' program, under differentiation.
-    pub tangents: Option<Part>,
+    /// What it appends to the tangents' programs under differentiations, with their level; those
+    /// first that values of others are made of.
+    pub tangents: SmallVec<[(usize, Part); 1]>,
     pub recipe: Recipe,
+    /// The tracers of transformations among the results and the residuals.
+    pub lifted: Vec<LiftedRecipe>,
     /// Outputs that have tracers: those that the result needs, and residuals.
-    pub needed: SmallVec<[usize; 4]>,
-    /// Likewise of the tangents' program.
-    pub needed_tangents: SmallVec<[usize; 4]>,
-    /// What rules pass by, one each, from jax 0.11 on.
-    pub structured_residuals: Vec<Recipe>,
+    pub needed: Needed,
+    /// What rules pass by, one each, with the level, from jax 0.11 on.
+    pub structured_residuals: Vec<(usize, Recipe)>,
 }
 
 /// A fragment with its Python objects.
@@ -84,6 +87,8 @@ pub enum Captured {
     Arg(usize),
     /// A residual: an output of the primal values' equations.
     Out(usize),
+    /// A residual: a tracer of a transformation.
+    Lifted(usize),
     /// A residual: the argument that is a tracer of a literal.
     LiteralArg(usize),
     /// A residual: a new tracer of a literal of the primal values' equations.
@@ -105,7 +110,15 @@ impl Captured {
 /// Where a call began.
 pub struct Before<'py> {
     pub source: SourceRef<'py>,
-    frames: SmallVec<[(Bound<'py, Frame>, Mark); 2]>,
+    frame: (Bound<'py, Frame>, Mark),
+    tangents: SmallVec<[BeforeTangents<'py>; 1]>,
+}
+
+/// Where the tangents' program of a differentiation was.
+struct BeforeTangents<'py> {
+    level: usize,
+    frame: Bound<'py, Frame>,
+    mark: Mark,
     constants_used: usize,
     structured_residuals: usize,
 }
@@ -118,16 +131,19 @@ impl<'py> Before<'py> {
     pub fn now(jax: &Jax, now: &Now<'py>) -> PyResult<Self> {
         let py = now.trace.py();
         let source = now.source(jax)?;
-        let mut before =
-            Self { source, frames: SmallVec::new(), constants_used: 0, structured_residuals: 0 };
-        before.frames.push((now.frame().clone(), borrow_mut(now.frame()).mark()));
-        if let Some(lifted) = now.lifted() {
-            let frame = lifted.tangent_frame.bind(py);
-            let mut tangents = borrow_mut(frame);
-            before.constants_used = tangents.note_constants();
-            before.frames.push((frame.clone(), tangents.mark()));
-            before.structured_residuals =
-                lifted.structured_residuals(py).map_or(0, |residuals| residuals.len());
+        let frame = (now.frame().clone(), borrow_mut(now.frame()).mark());
+        let mut before = Self { source, frame, tangents: SmallVec::new() };
+        for (level, layer) in now.stack().into_iter().flat_map(Stack::linearizations) {
+            let frame = layer.tangent_frame.bind(py);
+            let residuals = layer.structured_residuals(py);
+            let mut borrowed = borrow_mut(frame);
+            before.tangents.push(BeforeTangents {
+                level,
+                frame: frame.clone(),
+                mark: borrowed.mark(),
+                constants_used: borrowed.note_constants(),
+                structured_residuals: residuals.map_or(0, |residuals| residuals.len()),
+            });
         }
         Ok(before)
     }
@@ -135,8 +151,8 @@ impl<'py> Before<'py> {
 
 impl Drop for Before<'_> {
     fn drop(&mut self) {
-        if let Some((tangents, _)) = self.frames.get(1) {
-            borrow_mut(tangents).end_note();
+        for tangents in &self.tangents {
+            borrow_mut(&tangents.frame).end_note();
         }
     }
 }
@@ -174,96 +190,132 @@ pub fn record<'py>(
     result: &Bound<'py, PyAny>,
 ) -> Result<Recorded, Reason> {
     let py = now.trace.py();
-    let lifted = now.lifted();
-    let base = if lifted.is_none() { Some(&before.source) } else { None };
+    let stack = now.stack();
+    let base = if stack.is_some_and(Stack::linearizes) { None } else { Some(&before.source) };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let part = {
         let captured = |_: Var, value: &Bound<'_, PyAny>| Captured::constant(jax, value);
-        let (frame, mark) = &before.frames[0];
+        let (frame, mark) = &before.frame;
         let reading = Reading { jax, call, base, uses: None };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
-    let mut tangent_outs: FxHashMap<Var, usize> = FxHashMap::default();
-    let mut tangents = None;
-    if let Some((frame, mark)) = before.frames.get(1) {
-        let uses = borrow_mut(frame).constants_used(before.constants_used);
-        let captured = |var: Var, value: &Bound<'py, PyAny>| {
-            // One that was captured before is as if it were new where it is used once only: else
-            // it may have come and gone in between, which decides its place among the constants.
-            let known = var.as_u32() < mark.vars;
-            if known && uses.iter().filter(|&&other| other == var).count() > 1 {
-                return Err(CAPTURED_TWICE);
-            }
-            if let Some(index) = call.traced.iter().position(|&traced| traced == value.as_ptr()) {
-                return Ok(Captured::Arg(index));
-            }
-            match traced(py, jax, value.as_ptr(), now.trace.as_ptr()) {
-                Some(Traced::Variable(primal)) => {
-                    return outs.get(&primal).copied().map(Captured::Out).ok_or(OUTER_VALUE);
-                }
-                Some(Traced::Literal) => {
-                    let given = call.literals.iter().position(|&given| given == value.as_ptr());
-                    // SAFETY: `traced` found our type, which has jax's slots.
-                    let literal = unsafe { jax.slots.tracer_val.get(value) };
-                    let own = literal.as_ref().and_then(|literal| part.own_literal(literal));
-                    return given
-                        .map(Captured::LiteralArg)
-                        .or(own.map(Captured::OwnLiteral))
-                        .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind())))
-                        .ok_or(OUTER_VALUE);
-                }
-                _ => {}
-            }
-            Captured::constant(jax, value)
+    let made = RefCell::default();
+    let mut tangent_outs = TangentOuts::new();
+    let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
+    for begun in &before.tangents {
+        let origin = Origin {
+            jax,
+            trace: &now.trace,
+            stack,
+            call,
+            part: &part,
+            outs: &outs,
+            tangent_outs: &tangent_outs,
+            lifted: &made,
         };
-        let reading = Reading { jax, call, base, uses: Some(&uses) };
-        let part = reading.part(frame, *mark, &call.tangents, captured, &mut tangent_outs)?;
-        tangents = (!part.equations.is_empty()).then_some(part);
+        let mut own = FxHashMap::default();
+        let part = tangent_part(&origin, base, begun, &mut own)?;
+        tangent_outs.push((begun.level, own));
+        if !part.equations.is_empty() {
+            tangents.push((begun.level, part));
+        }
     }
     let origin = Origin {
         jax,
         trace: &now.trace,
-        lifted,
+        stack,
         call,
         part: &part,
         outs: &outs,
         tangent_outs: &tangent_outs,
+        lifted: &made,
     };
     let recipe = Recipe::of(&origin, result, 0)?;
-    let structured_residuals = match lifted.and_then(|lifted| lifted.structured_residuals(py)) {
-        Some(list) => list
-            .get_slice(before.structured_residuals, list.len())
-            .iter()
-            .map(|item| {
-                let recipe = Recipe::of(&origin, &item, 0)?;
-                // Most rules have none to pass: an empty tree.
-                if recipe.is_traced() { Err(STRUCTURED_RESIDUALS) } else { Ok(recipe) }
-            })
-            .collect::<Result<_, _>>()?,
-        None => Vec::new(),
-    };
-    let residuals = tangents.iter().flat_map(|part| &part.consts);
+    let mut structured_residuals = Vec::new();
+    for begun in &before.tangents {
+        let layer = stack.and_then(|stack| stack.linearization(begun.level));
+        let Some(list) = layer.and_then(|layer| layer.structured_residuals(py)) else { continue };
+        for item in list.get_slice(begun.structured_residuals, list.len()) {
+            let recipe = Recipe::of(&origin, &item, 0)?;
+            // Most rules have none to pass: an empty tree.
+            if recipe.is_traced() {
+                return Err(STRUCTURED_RESIDUALS);
+            }
+            structured_residuals.push((begun.level, recipe));
+        }
+    }
+    let residuals = tangents.iter().flat_map(|(_, part)| &part.consts);
     let literal = |(captured, _): &(Captured, _)| matches!(captured, Captured::Literal(_));
     if recipe.has_literal() && residuals.clone().any(literal) {
         // It might be one tracer that is both.
         return Err(OUTER_VALUE);
     }
-    let (mut needed, mut needed_tangents) = (SmallVec::new(), SmallVec::new());
-    recipe.outs(&mut needed, &mut needed_tangents);
-    if let Some(part) = &tangents
-        && !part.all_needed(&needed_tangents)
-    {
-        return Err(KEPT_ELSEWHERE);
+    let mut needed = Needed::default();
+    recipe.outs(&mut needed);
+    for (captured, _) in residuals {
+        if let Captured::Out(index) = captured {
+            Recipe::Out(*index).outs(&mut needed);
+        }
     }
-    for (captured, _) in tangents.iter().flat_map(|part| &part.consts) {
-        if let Captured::Out(index) = captured
-            && !needed.contains(index)
-        {
-            needed.push(*index);
+    let lifted: Vec<_> = made.into_inner().into_iter().map(|(_, recipe)| recipe).collect();
+    for recipe in &lifted {
+        recipe.outs(&mut needed);
+    }
+    for (level, part) in &tangents {
+        if !part.all_needed(needed.of_level(*level)) {
+            return Err(KEPT_ELSEWHERE);
         }
     }
     let number = store::new_fragment();
-    Ok(Recorded { number, part, tangents, recipe, needed, needed_tangents, structured_residuals })
+    Ok(Recorded { number, part, tangents, recipe, lifted, needed, structured_residuals })
+}
+
+/// What was appended to the tangents' program of a differentiation, and the numbers of its outputs.
+fn tangent_part<'py>(
+    origin: &Origin<'_, 'py>,
+    base: Option<&SourceRef<'py>>,
+    begun: &BeforeTangents<'py>,
+    outs: &mut FxHashMap<Var, usize>,
+) -> Result<Part, Reason> {
+    let (jax, call, py) = (origin.jax, origin.call, origin.trace.py());
+    let uses = borrow_mut(&begun.frame).constants_used(begun.constants_used);
+    let captured = |var: Var, value: &Bound<'py, PyAny>| {
+        // One that was captured before is as if it were new where it is used once only: else
+        // it may have come and gone in between, which decides its place among the constants.
+        let known = var.as_u32() < begun.mark.vars;
+        if known && uses.iter().filter(|&&other| other == var).count() > 1 {
+            return Err(CAPTURED_TWICE);
+        }
+        if let Some(index) = call.traced.iter().position(|&traced| traced == value.as_ptr()) {
+            return Ok(Captured::Arg(index));
+        }
+        match traced(py, jax, value.as_ptr(), origin.trace.as_ptr()) {
+            Some(Traced::Variable(primal)) => {
+                return origin.outs.get(&primal).copied().map(Captured::Out).ok_or(OUTER_VALUE);
+            }
+            Some(Traced::Literal) => {
+                let given = call.literals.iter().position(|&given| given == value.as_ptr());
+                // SAFETY: `traced` found our type, which has jax's slots.
+                let literal = unsafe { jax.slots.tracer_val.get(value) };
+                let own = literal.as_ref().and_then(|literal| origin.part.own_literal(literal));
+                return given
+                    .map(Captured::LiteralArg)
+                    .or(own.map(Captured::OwnLiteral))
+                    .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind())))
+                    .ok_or(OUTER_VALUE);
+            }
+            _ => {}
+        }
+        match Recipe::of_residual(origin, value, begun.level + 1)? {
+            Some(Recipe::Lifted(number)) => Ok(Captured::Lifted(number)),
+            Some(_) => Err(OUTER_VALUE),
+            None => Captured::constant(jax, value),
+        }
+    };
+    let of_level = call.tangents.iter().filter(|(level, _)| *level == begun.level);
+    let args: SmallVec<[Atom; 4]> = of_level.map(|&(_, atom)| atom).collect();
+    let reading = Reading { jax, call, base, uses: Some(&uses) };
+    reading.part(&begun.frame, begun.mark, &args, captured, outs)
 }
 
 /// Reads one program.
@@ -500,7 +552,8 @@ impl Recorded {
     /// Whether another recording of the same call says the same. Params that are new objects in each
     /// are noted to be made anew, where `renew` says that they may.
     pub fn agrees(&mut self, py: Python<'_>, jax: &Jax, other: &Self, renew: bool) -> bool {
-        let mut parts = std::iter::once(&mut self.part).chain(&mut self.tangents);
+        let tangents = self.tangents.iter_mut().map(|(_, part)| part);
+        let mut parts = std::iter::once(&mut self.part).chain(tangents);
         let mut agree = true;
         for other in other.parts() {
             agree &= parts.next().is_some_and(|part| part.agrees(py, jax, other, renew));
@@ -514,7 +567,7 @@ impl Recorded {
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
-        std::iter::once(&self.part).chain(&self.tangents)
+        std::iter::once(&self.part).chain(self.tangents.iter().map(|(_, part)| part))
     }
 
     /// Roughly the bytes that it takes.
@@ -569,6 +622,7 @@ impl Part {
                 (Captured::Value(a), Captured::Value(b)) => same(a, b),
                 (Captured::Arg(a), Captured::Arg(b))
                 | (Captured::Out(a), Captured::Out(b))
+                | (Captured::Lifted(a), Captured::Lifted(b))
                 | (Captured::LiteralArg(a), Captured::LiteralArg(b))
                 | (Captured::OwnLiteral(a), Captured::OwnLiteral(b)) => a == b,
                 (Captured::Literal(a), Captured::Literal(b)) => {

@@ -1,5 +1,7 @@
 //! Appending what a call appends, and making its result.
 
+use std::cell::RefCell;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -17,13 +19,13 @@ use super::super::side::Side;
 use super::super::source::SourceRef;
 use super::super::tracer::{new_literal_tracer, new_tracer};
 use super::encode::Call;
-use super::lifted::Lifted;
 use super::now::Now;
 use super::record::{Captured, Part, Recorded};
 use super::result::{Made, Recipe};
+use super::stack::{Linearization, Stack};
 
 /// Outputs with their tracers.
-type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
+pub type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
 
 /// Does again what was recorded; the result of the call.
 ///
@@ -37,7 +39,7 @@ pub fn replay<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (trace, part) = (&now.trace, &recorded.part);
     let py = trace.py();
-    let plain = recorded.tangents.is_none() && recorded.structured_residuals.is_empty();
+    let plain = recorded.tangents.is_empty() && recorded.structured_residuals.is_empty();
     if plain && part.equations.is_empty() && part.consts.is_empty() {
         match &recorded.recipe {
             Recipe::Object(object) => return Ok(object.bind(py).clone()),
@@ -49,9 +51,10 @@ pub fn replay<'py>(
         }
     }
     let base = now.source(jax)?;
-    let lifted = now.lifted();
+    let stack = now.stack();
+    let whole = stack.is_some_and(Stack::linearizes);
     let mut literals = SmallVec::new();
-    let share = Share::new(jax, recorded.number, part, call, &base, lifted.is_some())?;
+    let share = Share::new(jax, recorded.number, part, call, &base, whole)?;
     let (first, source) = {
         let mut frame = borrow_mut(now.frame());
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
@@ -75,60 +78,84 @@ pub fn replay<'py>(
     };
     let outs: Tracers<'py> = recorded
         .needed
+        .outs
         .iter()
         .map(|&index| Ok((index, tracer(index)?)))
         .collect::<PyResult<_>>()?;
-    let tangents = match (&recorded.tangents, lifted) {
-        (Some(part), Some(lifted)) => {
-            let borrowed = |object: Option<&*mut ffi::PyObject>| {
-                // SAFETY: an argument of the call under way.
-                object.map(|&object| unsafe { Bound::from_borrowed_ptr(py, object) })
-            };
-            let residual = |captured: &Captured, aval: &Py<PyAny>| -> PyResult<_> {
-                let found = match captured {
-                    Captured::Value(value) => Some(value.bind(py).clone()),
-                    Captured::Arg(index) => borrowed(call.traced.get(*index)),
-                    Captured::LiteralArg(index) => borrowed(call.literals.get(*index)),
-                    Captured::Out(index) => {
-                        outs.iter().find(|(out, _)| out == index).map(|(_, out)| out.clone())
-                    }
-                    Captured::OwnLiteral(_) | Captured::Literal(_) => {
-                        let literal = match captured {
-                            Captured::OwnLiteral(index) => own_literal(*index)?,
-                            Captured::Literal(literal) => jax.copy_literal(literal.bind(py))?,
-                            _ => return Err(PyRuntimeError::new_err("not a literal")),
-                        };
-                        let (aval, source) = (aval.bind(py).clone(), base.to_object(jax)?);
-                        Some(new_literal_tracer(jax, trace, literal, aval, source)?)
-                    }
-                };
-                found.ok_or_else(|| PyRuntimeError::new_err("a residual without a value"))
-            };
-            let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
-                .consts
-                .iter()
-                .map(|(captured, aval)| residual(captured, aval))
-                .collect::<PyResult<_>>()?;
-            append_tangents(py, jax, lifted, call, recorded, part, &base, &residuals)?
-        }
-        _ => Tracers::new(),
-    };
+    let lifted = RefCell::new(vec![None; recorded.lifted.len()]);
+    let mut tangents: SmallVec<[(usize, Tracers<'py>); 1]> = SmallVec::new();
+    for (level, part) in &recorded.tangents {
+        let made = Made {
+            jax,
+            trace,
+            stack,
+            call,
+            outs: &outs,
+            tangents: &tangents,
+            recipes: &recorded.lifted,
+            lifted: &lifted,
+            literals: &own_literal,
+            source: &base,
+        };
+        let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
+            .consts
+            .iter()
+            .map(|(captured, aval)| residual(&made, captured, aval))
+            .collect::<PyResult<_>>()?;
+        let layer = stack.and_then(|stack| stack.linearization(*level));
+        let layer =
+            layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
+        let needed = recorded.needed.of_level(*level);
+        let share = Share::new(jax, recorded.number, part, call, &base, true)?;
+        let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
+        tangents.push((*level, of_level));
+    }
     let made = Made {
         jax,
         trace,
-        lifted,
+        stack,
         call,
         outs: &outs,
         tangents: &tangents,
+        recipes: &recorded.lifted,
+        lifted: &lifted,
         literals: &own_literal,
         source: &base,
     };
-    if let Some(list) = lifted.and_then(|lifted| lifted.structured_residuals(py)) {
-        for residual in &recorded.structured_residuals {
+    for (level, residual) in &recorded.structured_residuals {
+        let layer = stack.and_then(|stack| stack.linearization(*level));
+        if let Some(list) = layer.and_then(|layer| layer.structured_residuals(py)) {
             list.append(residual.make(&made)?)?;
         }
     }
     recorded.recipe.make(&made)
+}
+
+/// A value that a tangents' program captures.
+fn residual<'py>(
+    made: &Made<'_, 'py>,
+    captured: &Captured,
+    aval: &Py<PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (jax, py) = (made.jax, made.trace.py());
+    let borrowed = |object: Option<&*mut ffi::PyObject>| {
+        // SAFETY: an argument of the call under way.
+        object.map(|&object| unsafe { Bound::from_borrowed_ptr(py, object) })
+    };
+    let literal = |literal: Bound<'py, PyAny>| {
+        let (aval, source) = (aval.bind(py).clone(), made.source.to_object(jax)?);
+        new_literal_tracer(jax, made.trace, literal, aval, source).map(Some)
+    };
+    let found = match captured {
+        Captured::Value(value) => Some(value.bind(py).clone()),
+        Captured::Arg(index) => borrowed(made.call.traced.get(*index)),
+        Captured::LiteralArg(index) => borrowed(made.call.literals.get(*index)),
+        Captured::Out(index) => Some(Recipe::Out(*index).make(made)?),
+        Captured::Lifted(number) => Some(Recipe::Lifted(*number).make(made)?),
+        Captured::OwnLiteral(index) => literal((made.literals)(*index)?)?,
+        Captured::Literal(own) => literal(jax.copy_literal(own.bind(py))?)?,
+    };
+    found.ok_or_else(|| PyRuntimeError::new_err("a residual without a value"))
 }
 
 /// The output of a fragment.
@@ -242,41 +269,40 @@ impl<'a, 'py> Share<'a, 'py> {
     }
 }
 
-/// Appends the tangents' part; tracers of the outputs that are needed.
-#[allow(clippy::too_many_arguments)] // a call's share in one program
+/// Appends the part of a tangents' program; tracers of the outputs that are needed.
 fn append_tangents<'py>(
     py: Python<'py>,
     jax: &Jax,
-    lifted: &Lifted,
-    call: &Call,
-    recorded: &Recorded,
-    part: &Part,
-    base: &SourceRef<'py>,
+    layer: &Linearization,
+    level: usize,
+    share: &Share<'_, 'py>,
+    needed: &[usize],
     residuals: &[Bound<'py, PyAny>],
 ) -> PyResult<Tracers<'py>> {
-    let share = Share::new(jax, recorded.number, part, call, base, true)?;
+    let part = share.part;
+    let of_level = share.call.tangents.iter().filter(|(known, _)| *known == level);
+    let args: SmallVec<[Atom; 4]> = of_level.map(|&(_, atom)| atom).collect();
     let (first, source) = {
-        let mut frame = borrow_mut(lifted.tangent_frame.bind(py));
+        let mut frame = borrow_mut(layer.tangent_frame.bind(py));
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         for ((_, aval), value) in part.consts.iter().zip(residuals) {
             consts.push(Atom::var(frame.const_var(jax, value, aval.bind(py))?));
         }
         let mut literals = SmallVec::new();
-        let (first, source) =
-            share.append(jax, &mut frame, &call.tangents, &consts, &mut literals)?;
+        let (first, source) = share.append(jax, &mut frame, &args, &consts, &mut literals)?;
         let (builder, _) = frame.recording()?;
-        for &index in &recorded.needed_tangents {
+        for &index in needed {
             builder.retain(out_of(first, index));
         }
         (first, source)
     };
     // SAFETY: jax's trace holds it.
-    let trace = unsafe { Bound::from_borrowed_ptr(py, lifted.tangent_trace) };
+    let trace = unsafe { Bound::from_borrowed_ptr(py, layer.tangent_trace) };
     let tracer = |&index: &usize| {
         let aval = part.out_type(index).bind(py).clone();
         Ok((index, new_tracer(jax, &trace, out_of(first, index), aval, source, true)?))
     };
-    recorded.needed_tangents.iter().map(tracer).collect()
+    needed.iter().map(tracer).collect()
 }
 
 /// Makes the rows of a part in a frame, at its first use there; where they are.

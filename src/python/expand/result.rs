@@ -1,9 +1,11 @@
 //! What a call returned, as a recipe: traced values by where they come from, all else as it was.
 
+use std::cell::RefCell;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyInt, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -14,8 +16,9 @@ use super::super::params::typed_hash;
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced as Tracer, new_literal_tracer, traced};
 use super::encode::{Call, Reason};
-use super::lifted::Lifted;
 use super::record::Part;
+use super::replay::Tracers;
+use super::stack::{Parts, Stack};
 
 pub const UNKNOWN_RESULT: Reason = "result of an unknown class";
 pub const OUTER_VALUE: Reason = "value of the enclosing trace";
@@ -28,10 +31,10 @@ pub enum Recipe {
     Arg(usize),
     /// The output of an equation, counted over all of the fragment; one tracer each.
     Out(usize),
-    /// As `Out`, of the tangents' fragment.
-    Tangent(usize),
-    /// A tracer of the differentiation: its primal and its tangent.
-    Lifted(Box<[Recipe; 2]>),
+    /// As `Out`, of the tangents' fragment of the differentiation of a level.
+    Tangent(usize, usize),
+    /// A tracer of a transformation, by its number among those of the call.
+    Lifted(usize),
     /// The argument that is a tracer of a literal.
     LiteralArg(usize),
     /// A new tracer of a literal of the equations.
@@ -47,29 +50,100 @@ pub enum Recipe {
     Named(Py<PyType>, Vec<Recipe>),
 }
 
+/// How to make a tracer of a transformation.
+pub struct LiftedRecipe {
+    level: usize,
+    aval: Py<PyAny>,
+    /// What it is made of; those that are lifted themselves have smaller numbers.
+    parts: SmallVec<[Recipe; 2]>,
+}
+
+/// The outputs of the tangents' programs, with the level of their differentiation.
+pub type TangentOuts = SmallVec<[(usize, FxHashMap<Var, usize>); 1]>;
+
 /// Where the results of a call may come from.
 pub struct Origin<'a, 'py> {
     pub jax: &'a Jax,
     pub trace: &'a Bound<'py, PyAny>,
-    pub lifted: Option<&'a Lifted>,
+    pub stack: Option<&'a Stack>,
     pub call: &'a Call,
     pub part: &'a Part,
     pub outs: &'a FxHashMap<Var, usize>,
-    pub tangent_outs: &'a FxHashMap<Var, usize>,
+    pub tangent_outs: &'a TangentOuts,
+    /// The tracers of transformations so far, each with its address.
+    pub lifted: &'a RefCell<Vec<(usize, LiftedRecipe)>>,
 }
 
 /// What the results of a call are made of.
 pub struct Made<'a, 'py> {
     pub jax: &'a Jax,
     pub trace: &'a Bound<'py, PyAny>,
-    pub lifted: Option<&'a Lifted>,
+    pub stack: Option<&'a Stack>,
     pub call: &'a Call,
     /// The tracers of the outputs that are needed.
     pub outs: &'a [(usize, Bound<'py, PyAny>)],
-    pub tangents: &'a [(usize, Bound<'py, PyAny>)],
+    /// Those of the tangents' programs, by level.
+    pub tangents: &'a [(usize, Tracers<'py>)],
+    /// How the tracers of transformations are made, and those that are.
+    pub recipes: &'a [LiftedRecipe],
+    pub lifted: &'a RefCell<Vec<Option<Bound<'py, PyAny>>>>,
     /// The literals of the equations.
     pub literals: &'a dyn Fn(usize) -> PyResult<Bound<'py, PyAny>>,
     pub source: &'a SourceRef<'py>,
+}
+
+impl<'py> Made<'_, 'py> {
+    /// A tracer of a transformation, made once.
+    fn lifted(&self, number: usize) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = &self.lifted.borrow()[number] {
+            return Ok(made.clone());
+        }
+        let missing = || PyRuntimeError::new_err("a result under no transformation");
+        let recipe = &self.recipes[number];
+        let layer = self.stack.and_then(|stack| stack.layers.get(recipe.level));
+        let parts: SmallVec<[_; 2]> =
+            recipe.parts.iter().map(|part| part.make(self)).collect::<PyResult<_>>()?;
+        let aval = recipe.aval.bind(self.trace.py()).clone();
+        let made = layer.ok_or_else(missing)?.new_tracer(self.jax, aval, &parts, self.source)?;
+        self.lifted.borrow_mut()[number] = Some(made.clone());
+        Ok(made)
+    }
+}
+
+impl LiftedRecipe {
+    /// Marks the outputs that it needs tracers of.
+    pub fn outs(&self, needed: &mut Needed) {
+        for part in &self.parts {
+            part.outs(needed);
+        }
+    }
+}
+
+/// Outputs that have tracers.
+#[derive(Default)]
+pub struct Needed {
+    pub outs: SmallVec<[usize; 4]>,
+    /// Those of the tangents' programs, by level.
+    tangents: SmallVec<[(usize, SmallVec<[usize; 4]>); 1]>,
+}
+
+impl Needed {
+    fn tangent(&mut self, level: usize, index: usize) {
+        let known = self.tangents.iter().position(|(known, _)| *known == level);
+        let place = known.unwrap_or_else(|| {
+            self.tangents.push((level, SmallVec::new()));
+            self.tangents.len() - 1
+        });
+        let (_, outs) = &mut self.tangents[place];
+        if !outs.contains(&index) {
+            outs.push(index);
+        }
+    }
+
+    /// The outputs of the tangents' program of a level.
+    pub fn of_level(&self, level: usize) -> &[usize] {
+        self.tangents.iter().find(|(known, _)| *known == level).map_or(&[], |(_, outs)| outs)
+    }
 }
 
 impl Recipe {
@@ -93,10 +167,10 @@ impl Recipe {
             Some(Tracer::Foreign) => return Err(super::encode::FOREIGN_TRACER),
             None => {}
         }
-        if let Some(lifted) = from.lifted
-            && let Some(parts) = lifted.parts(from.jax, result.as_ptr())
+        if let Some(stack) = from.stack
+            && let Some((level, parts)) = stack.parts(py, from.jax, result.as_ptr(), 0)
         {
-            return Self::of_lifted(from, lifted, result, parts);
+            return Self::of_lifted(from, stack, result, level, parts);
         }
         let of_all = |items: &mut dyn Iterator<Item = Bound<'_, PyAny>>| {
             items.map(|item| Self::of(from, &item, depth + 1)).collect::<Result<Vec<_>, _>>()
@@ -151,30 +225,87 @@ impl Recipe {
 
     fn of_lifted(
         from: &Origin<'_, '_>,
-        lifted: &Lifted,
+        stack: &Stack,
         result: &Bound<'_, PyAny>,
-        [primal, tangent]: [*mut ffi::PyObject; 2],
+        level: usize,
+        parts: Parts,
     ) -> Result<Self, Reason> {
-        let (py, call) = (result.py(), from.call);
-        let given = |object| call.traced.iter().position(|&arg| arg == object);
+        let (py, jax) = (result.py(), from.jax);
+        let given = |object| from.call.traced.iter().position(|&arg| arg == object);
         if let Some(index) = given(result.as_ptr()) {
             return Ok(Self::Arg(index));
         }
-        let Some(Tracer::Variable(var)) = traced(py, from.jax, primal, from.trace.as_ptr()) else {
-            return Err(OUTER_VALUE);
-        };
-        // SAFETY: the result holds it.
-        let primal = unsafe { Bound::from_borrowed_ptr(py, primal) };
-        let primal = Self::of_variable(from, &primal, var)?;
-        let tangent = match given(tangent) {
-            Some(index) => Self::Arg(index),
-            None => lifted
-                .tangent_variable(py, from.jax, tangent)
-                .and_then(|var| from.tangent_outs.get(&var).copied())
-                .map(Self::Tangent)
-                .ok_or(super::encode::TANGENT)?,
-        };
-        Ok(Self::Lifted(Box::new([primal, tangent])))
+        let address = result.as_ptr() as usize;
+        let known = from.lifted.borrow().iter().position(|&(known, _)| known == address);
+        if let Some(number) = known {
+            return Ok(Self::Lifted(number));
+        }
+        // SAFETY: a tracer of jax's, which has these slots.
+        let aval = unsafe { jax.slots.tracer_aval.get(result) }.ok_or(UNKNOWN_RESULT)?;
+        let mut made = SmallVec::new();
+        for part in parts.below() {
+            // SAFETY: the result holds it.
+            let part = unsafe { Bound::from_borrowed_ptr(py, part) };
+            made.push(Self::of_part(from, stack, &part, level + 1)?);
+        }
+        match parts {
+            Parts::Jvp { .. } => {}
+            Parts::Batch { dim, .. } => {
+                // SAFETY: as above.
+                let dim = unsafe { Bound::from_borrowed_ptr(py, dim) };
+                if !dim.is_exact_instance_of::<PyInt>() {
+                    return Err(UNKNOWN_RESULT);
+                }
+                made.push(Self::Object(dim.unbind()));
+            }
+            Parts::Linearize { tangent, .. } => made.push(match given(tangent) {
+                Some(index) => Self::Arg(index),
+                None => stack
+                    .linearization(level)
+                    .and_then(|layer| layer.tangent_variable(py, jax, tangent))
+                    .and_then(|var| {
+                        let outs = from.tangent_outs.iter().find(|(known, _)| *known == level)?;
+                        outs.1.get(&var).copied()
+                    })
+                    .map(|index| Self::Tangent(level, index))
+                    .ok_or(super::encode::TANGENT)?,
+            }),
+        }
+        let mut lifted = from.lifted.borrow_mut();
+        lifted.push((address, LiftedRecipe { level, aval: aval.unbind(), parts: made }));
+        Ok(Self::Lifted(lifted.len() - 1))
+    }
+
+    /// A part of a tracer, of the layers from `level` on.
+    fn of_part(
+        from: &Origin<'_, '_>,
+        stack: &Stack,
+        part: &Bound<'_, PyAny>,
+        level: usize,
+    ) -> Result<Self, Reason> {
+        let py = part.py();
+        match traced(py, from.jax, part.as_ptr(), from.trace.as_ptr()) {
+            Some(Tracer::Variable(var)) => Self::of_variable(from, part, var),
+            Some(_) => Err(OUTER_VALUE),
+            None => match stack.parts(py, from.jax, part.as_ptr(), level) {
+                Some((level, parts)) => Self::of_lifted(from, stack, part, level, parts),
+                None => Err(OUTER_VALUE),
+            },
+        }
+    }
+
+    /// A value of the layers from `level` on that a tangents' program captures.
+    ///
+    /// # Errors
+    /// It cannot be made again.
+    pub fn of_residual(
+        from: &Origin<'_, '_>,
+        value: &Bound<'_, PyAny>,
+        level: usize,
+    ) -> Result<Option<Self>, Reason> {
+        let Some(stack) = from.stack else { return Ok(None) };
+        let parts = stack.parts(value.py(), from.jax, value.as_ptr(), level);
+        parts.map(|(level, parts)| Self::of_lifted(from, stack, value, level, parts)).transpose()
     }
 
     fn of_literal(from: &Origin<'_, '_>, result: &Bound<'_, PyAny>) -> Result<Self, Reason> {
@@ -203,7 +334,6 @@ impl Recipe {
                     items.iter().any(|item| item.any(of))
                 }
                 Self::Dict(items) => items.iter().any(|(_, item)| item.any(of)),
-                Self::Lifted(parts) => parts.iter().any(|part| part.any(of)),
                 _ => false,
             }
     }
@@ -221,24 +351,19 @@ impl Recipe {
         self.any(&|recipe| !container(recipe) && !matches!(recipe, Self::Object(_)))
     }
 
-    /// Marks the outputs that the result needs tracers of, and those of the tangents' fragment.
-    pub fn outs(&self, needed: &mut SmallVec<[usize; 4]>, tangents: &mut SmallVec<[usize; 4]>) {
+    /// Marks the outputs that the result needs tracers of.
+    pub fn outs(&self, needed: &mut Needed) {
         match self {
-            Self::Out(index) if !needed.contains(index) => needed.push(*index),
-            Self::Tangent(index) if !tangents.contains(index) => tangents.push(*index),
-            Self::Lifted(parts) => {
-                for part in &**parts {
-                    part.outs(needed, tangents);
-                }
-            }
+            Self::Out(index) if !needed.outs.contains(index) => needed.outs.push(*index),
+            Self::Tangent(level, index) => needed.tangent(*level, *index),
             Self::Tuple(items) | Self::List(items) | Self::Named(_, items) => {
                 for item in items {
-                    item.outs(needed, tangents);
+                    item.outs(needed);
                 }
             }
             Self::Dict(items) => {
                 for (_, item) in items {
-                    item.outs(needed, tangents);
+                    item.outs(needed);
                 }
             }
             _ => {}
@@ -270,14 +395,11 @@ impl Recipe {
                 Ok(unsafe { Bound::from_borrowed_ptr(py, from.call.literals[*index]) })
             }
             Self::Out(index) => tracer(from.outs, *index),
-            Self::Tangent(index) => tracer(from.tangents, *index),
-            Self::Lifted(parts) => {
-                let [primal, tangent] = &**parts;
-                let lifted = from
-                    .lifted
-                    .ok_or_else(|| PyRuntimeError::new_err("a result under no differentiation"))?;
-                lifted.new_tracer(from.jax, primal.make(from)?, tangent.make(from)?)
+            Self::Tangent(level, index) => {
+                let of_level = from.tangents.iter().find(|(known, _)| known == level);
+                tracer(of_level.map_or(&[], |(_, tracers)| tracers), *index)
             }
+            Self::Lifted(number) => from.lifted(*number),
             Self::OwnLiteral(index) => {
                 let literal = (from.literals)(*index)?;
                 let aval = literal.getattr(pyo3::intern!(py, "aval"))?;

@@ -292,7 +292,7 @@ impl Encoder<'_, '_> {
                 && (!self.within.is_empty() || is_named(fun.cast(), value))
         };
         // Under differentiation the rule runs at once, and its equations have the user's lines.
-        if !usable || self.lifted.is_some() {
+        if !usable || self.stack.is_some() {
             return Err(CALLABLE);
         }
         // SAFETY: a live object.
