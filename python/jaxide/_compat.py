@@ -281,6 +281,7 @@ def _load() -> types.SimpleNamespace:
         jit_dce_rule=_jit_dce_rule(),
         stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
         custom_jvp_type=_symbol("custom_derivatives:custom_jvp"),
+        named_sharding_type=jax.sharding.NamedSharding,
         shape_dtype_struct_type=jax.ShapeDtypeStruct,
         custom_jvp_primitive=_symbol("custom_derivatives:custom_jvp_call_p"),
         renewal=_renewal(),
@@ -388,7 +389,7 @@ def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
     if thunk_code is None or memoize is None:
         return None
     memoized_code = memoize(lambda: None).__code__
-    wrap = _symbol("linear_util:wrap_init")
+    wrap, tag_type = _symbol("linear_util:wrap_init"), _symbol("core:TraceTag")
 
     class LowTrace:
         """What the thunk asks its trace for, which is over."""
@@ -398,6 +399,18 @@ def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
     def closure(function: Any) -> dict[str, Any]:
         names = function.__code__.co_freevars
         return {n: c.cell_contents for n, c in zip(names, function.__closure__, strict=True)}
+
+    def fresh(rule: Any) -> Any:
+        """A rule that has not run: what wraps it keeps what it learns, and knows traces by tags."""
+        tags: dict[Any, Any] = {}
+        new = wrap(rule.f, dict(rule.params), debug_info=rule.debug_info)
+        for (transform, args), store in zip(rule.transforms[::-1], rule.stores[::-1], strict=True):
+            own = tuple(
+                tags.setdefault(arg, tag_type()) if isinstance(arg, tag_type) else arg
+                for arg in args
+            )
+            new = new.wrap(transform, own, None if store is None else type(store)())
+        return new
 
     def prototype(wrapped: Any) -> Callable[[], Any] | None:
         memoized = getattr(wrapped, "f", None)
@@ -412,9 +425,10 @@ def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
         if parts["self"].requires_low or _may_hold_tracers(parts["jvp"]):
             return None
         parts["self"] = LowTrace
-        cells = tuple(types.CellType(parts[name]) for name in thunk_code.co_freevars)
 
         def renew() -> Any:
+            own = {**parts, "jvp": fresh(parts["jvp"])}
+            cells = tuple(types.CellType(own[name]) for name in thunk_code.co_freevars)
             function = types.FunctionType(
                 thunk_code, thunk.__globals__, thunk.__name__, None, cells
             )

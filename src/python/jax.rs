@@ -151,6 +151,7 @@ jax_objects! {
     stock_dce: PyAny,
     /// `custom_jvp`, the class.
     custom_jvp_type: PyType,
+    named_sharding_type: PyType,
     /// `ShapeDtypeStruct`, which cannot be changed.
     shape_dtype_struct_type: PyType,
     /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`

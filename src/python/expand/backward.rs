@@ -4,6 +4,7 @@
 //! cotangents and sums so far it appends the same equations and leaves the same sums. What is not
 //! known yet jax does itself, one equation at a time.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
@@ -14,6 +15,7 @@ use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::expand::Signature;
 use crate::ir::{Atom, AtomKind, Eqn, Var};
 
 use super::super::graph::{Graph, Unread, unfilled};
@@ -23,7 +25,7 @@ use super::super::native::allocate;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
 use super::encode::{Call, Equation, Operand, encode_transposition};
-use super::now::Now;
+use super::now::{Now, Within};
 use super::owned;
 use super::site::{Site, replay_or_learn};
 use super::store;
@@ -381,9 +383,9 @@ impl Pass {
     fn run(mut self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let jax = jax(py)?;
         let mut logs: Option<Bound<'_, PyAny>> = None;
-        let mut name_stacks = FxHashMap::default();
+        let mut scopes = Scopes::default();
         while let Some(step) = self.steps.pop() {
-            if let Some(logged) = self.transpose(py, jax, &step, &mut name_stacks)? {
+            if let Some(logged) = self.transpose(py, jax, &step, &mut scopes)? {
                 let merge = jax.merge_rule_logs.bind(py);
                 let so_far = logs.take().unwrap_or_else(|| PyDict::new(py).into_any());
                 logs = Some(merge.call1((so_far, logged, step.primitive.bind(py)))?);
@@ -530,14 +532,14 @@ impl Pass {
         py: Python<'py>,
         jax: &Jax,
         step: &Step,
-        name_stacks: &mut FxHashMap<usize, Bound<'py, PyAny>>,
+        scopes: &mut Scopes<'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut cotangents: SmallVec<[Bound<'py, PyAny>; 2]> = SmallVec::new();
         for &(place, _) in &step.outs {
             cotangents.push(self.freeze(py, jax, place)?);
         }
         let Some(now) = Now::read(py, jax)? else { return self.step(py, jax, step, &cotangents) };
-        let (Ok(configuration), None) = (now.configuration(), now.stack()) else {
+        let Ok(configuration) = now.configuration() else {
             return self.step(py, jax, step, &cotangents);
         };
         let Some(described) = self.describe(py, jax, step)? else {
@@ -550,7 +552,7 @@ impl Pass {
         let Some(site) = owned.as_ref().map(|owned| &owned.site).or(of_primitive) else {
             return self.step(py, jax, step, &cotangents);
         };
-        let trace = now.trace.as_ptr();
+        let now = now.within(within(&now, step, scopes)?);
         let mut call = Call::new(configuration.number);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
@@ -562,13 +564,12 @@ impl Pass {
         };
         let operands = &described.operands;
         let in_words = |call: &mut Call| {
-            encode_transposition(py, jax, trace, &equation, &pointers, operands, call)
+            encode_transposition(py, jax, &now, &equation, &pointers, operands, call)
         };
         if let Err(reason) = in_words(&mut call) {
             store::count_bypass(site.id, reason);
             return self.step(py, jax, step, &cotangents);
         }
-        let now = now.within(source_of(&now, step, name_stacks)?);
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;
         let sums = replay_or_learn(
@@ -651,23 +652,23 @@ pub fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py,
     Ok(zero)
 }
 
+/// Name stacks of equations below the current one, by their address.
+type Scopes<'py> = FxHashMap<usize, (Bound<'py, PyAny>, Option<Rc<Signature>>)>;
+
 /// `_name_stack_ctx`: the source info in which an equation is transposed.
-fn source_of<'py>(
-    now: &Now<'py>,
-    step: &Step,
-    name_stacks: &mut FxHashMap<usize, Bound<'py, PyAny>>,
-) -> PyResult<SourceRef<'py>> {
+fn within<'py>(now: &Now<'py>, step: &Step, scopes: &mut Scopes<'py>) -> PyResult<Within<'py>> {
     let py = now.trace.py();
     let own = step.name_stack.bind(py);
-    let name_stack = if let Some(known) = name_stacks.get(&address(own)) {
+    let (name_stack, words) = if let Some(known) = scopes.get(&address(own)) {
         known.clone()
     } else {
         let whole = now.name_stack().add(own)?;
-        name_stacks.insert(address(own), whole.clone());
-        whole
+        let words = now.stack().map(|stack| stack.scope_words(&whole)).transpose()?.flatten();
+        scopes.insert(address(own), (whole.clone(), words.clone()));
+        (whole, words)
     };
     let traceback = step.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
-    Ok(SourceRef { traceback, name_stack })
+    Ok(Within { source: SourceRef { traceback, name_stack }, words })
 }
 
 /// The sites of transpositions, by primitive. Primitives live as long as the process.

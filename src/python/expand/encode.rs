@@ -19,6 +19,7 @@ use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, traced};
 use super::now::Now;
+use super::shared::shared;
 use super::site::CAPTURES;
 use super::stack::{Parts, Stack};
 use super::transparent::{CHANGES, Functions};
@@ -130,12 +131,7 @@ pub fn encode(
     functions: Functions,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let stack = now.stack();
-    if let Some(stack) = stack {
-        call.signature.extend(stack.words());
-    }
-    let trace = now.trace.as_ptr();
-    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, trace, stack, call) };
+    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, now, call) };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -184,13 +180,13 @@ pub struct Equation {
 pub fn encode_transposition(
     py: Python<'_>,
     jax: &Jax,
-    trace: *mut ffi::PyObject,
+    now: &Now<'_>,
     equation: &Equation,
     cotangents: &[*mut ffi::PyObject],
     operands: &[Operand],
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder::new(py, jax, trace, None, call);
+    let mut encoder = Encoder::new(py, jax, now, call);
     encoder.identity(equation.context);
     encoder.identity(equation.primitive);
     if let Some(params) = equation.params {
@@ -226,22 +222,21 @@ pub fn encode_transposition(
 }
 
 impl<'a, 'py> Encoder<'a, 'py> {
-    fn new(
-        py: Python<'py>,
-        jax: &'a Jax,
-        trace: *mut ffi::PyObject,
-        stack: Option<&'a Stack>,
-        call: &'a mut Call,
-    ) -> Self {
-        let (first, within) = (FxHashMap::default(), SmallVec::new());
+    /// Starts with the transformations of the moment.
+    fn new(py: Python<'py>, jax: &'a Jax, now: &'a Now<'_>, call: &'a mut Call) -> Self {
+        let stack = now.stack();
+        if let Some(stack) = stack {
+            call.signature.extend(stack.words());
+            call.signature.extend(now.scope_words());
+        }
         Self {
             py,
             jax,
-            trace,
+            trace: now.trace.as_ptr(),
             stack,
             call,
-            first,
-            within,
+            first: FxHashMap::default(),
+            within: SmallVec::new(),
             changes: false,
             mutable: false,
             functions: Functions::Rules,
@@ -634,6 +629,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 }
                 self.value(field, depth + 1)?;
             }
+            return Ok(());
+        }
+        if is_exactly(value, self.jax.named_sharding_type.as_ptr().cast()) {
+            // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
+            let sharding = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+            let shared = shared(&sharding).map_err(|_| UNKNOWN_OBJECT)?;
+            // The argument is alive, and so is what stands for it.
+            self.identity(shared.as_ptr());
             return Ok(());
         }
         if is_exactly(value, self.jax.zero_type.as_ptr().cast()) {

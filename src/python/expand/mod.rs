@@ -12,6 +12,7 @@
 //! script.rs    the user's code alone, for benches
 //! stack.rs     calls under transformations
 //! store.rs     the cache of the process: entries, counts, bounds
+//! shared.rs    one object for all that are equal
 //! site.rs      one callable that is caught, and the life of one call
 //! caught.rs    the native callables that stand in for functions and methods
 //! operators.rs number slots of the tracer type
@@ -30,6 +31,7 @@ pub mod renewed;
 pub mod replay;
 pub mod result;
 pub mod script;
+pub mod shared;
 pub mod site;
 pub mod stack;
 pub mod store;

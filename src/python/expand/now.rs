@@ -7,6 +7,8 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use crate::expand::Signature;
+
 use super::super::epoch::Epoch;
 use super::super::frame::Frame;
 use super::super::graph::borrow_mut;
@@ -38,7 +40,14 @@ pub struct Now<'py> {
     pub trace: Bound<'py, PyAny>,
     moment: Rc<Moment>,
     /// In place of the user's source info: that of an equation that is transposed.
-    within: Option<SourceRef<'py>>,
+    within: Option<Within<'py>>,
+}
+
+/// The source info of an equation, with the words of its name stack.
+#[derive(Clone)]
+pub struct Within<'py> {
+    pub source: SourceRef<'py>,
+    pub words: Option<Rc<Signature>>,
 }
 
 /// What was read at an epoch.
@@ -57,6 +66,7 @@ struct Moment {
     /// The user's source info: its traceback where it has one, its name stack.
     traceback: Option<Py<PyAny>>,
     name_stack: Py<PyAny>,
+    scope_words: Option<Rc<Signature>>,
 }
 
 /// The configuration that was read last: it outlives the trace.
@@ -118,7 +128,7 @@ impl<'py> Now<'py> {
 
     /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
     /// name stack below the current one.
-    pub fn within(&self, context: SourceRef<'py>) -> Self {
+    pub fn within(&self, context: Within<'py>) -> Self {
         let (trace, moment) = (self.trace.clone(), self.moment.clone());
         Self { trace, moment, within: Some(context) }
     }
@@ -127,7 +137,7 @@ impl<'py> Now<'py> {
     /// evaluating another program.
     pub fn has_given_traceback(&self) -> bool {
         match &self.within {
-            Some(context) => context.traceback.is_some(),
+            Some(context) => context.source.traceback.is_some(),
             None => self.moment.traceback.is_some(),
         }
     }
@@ -135,9 +145,18 @@ impl<'py> Now<'py> {
     /// The name stack of this moment.
     pub fn name_stack(&self) -> &Bound<'py, PyAny> {
         match &self.within {
-            Some(context) => &context.name_stack,
+            Some(context) => &context.source.name_stack,
             None => self.moment.name_stack.bind(self.trace.py()),
         }
+    }
+
+    /// What a call depends on of the name stack, beyond what its equations have below it.
+    pub fn scope_words(&self) -> &[u64] {
+        let words = match &self.within {
+            Some(context) => &context.words,
+            None => &self.moment.scope_words,
+        };
+        words.as_ref().map_or(&[], |words| words.words())
     }
 
     /// The source of this moment: `source_info_util.current()`.
@@ -147,7 +166,7 @@ impl<'py> Now<'py> {
     pub fn source(&self, jax: &Jax) -> PyResult<SourceRef<'py>> {
         let py = self.trace.py();
         let given = match &self.within {
-            Some(context) => context.traceback.clone(),
+            Some(context) => context.source.traceback.clone(),
             None => self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone()),
         };
         let traceback = match given {
@@ -174,7 +193,7 @@ impl Moment {
         }
         let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         let context = SourceRef::of(jax, &context)?;
-        let (trace, stack) = match Stack::read(jax, &trace, &context.name_stack)? {
+        let (trace, stack) = match Stack::read(jax, &trace)? {
             Some((stack, base)) => (base, Some(stack)),
             None => (trace, None),
         };
@@ -187,6 +206,10 @@ impl Moment {
         } else {
             configuration(py, jax, epoch)?
         };
+        let scope_words = match &stack {
+            Some(stack) => stack.scope_words(&context.name_stack)?,
+            None => None,
+        };
         let moment = Rc::new(Self {
             trace: trace.as_ptr(),
             frame: frame.unbind(),
@@ -194,6 +217,7 @@ impl Moment {
             configuration,
             traceback: context.traceback.map(Bound::unbind),
             name_stack: context.name_stack.unbind(),
+            scope_words,
         });
         // What is remembered keeps values alive.
         if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {

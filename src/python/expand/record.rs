@@ -21,7 +21,8 @@ use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
 use super::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe, TangentOuts};
-use super::stack::{Stack, shared_name_stack};
+use super::shared::shared;
+use super::stack::Stack;
 use super::store;
 
 pub const INPUT_EFFECT: Reason = "effect on an input";
@@ -515,7 +516,7 @@ impl<'py> Tables<'py> {
             let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
             (!empty).then(|| below.unbind())
         } else {
-            Some(shared_name_stack(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
+            Some(shared(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
         };
         let index = row(self.scopes.len());
         self.scopes.push(scope);

@@ -16,7 +16,6 @@ use super::now::Now;
 use super::record::{Before, NEW_OBJECTS, Recorded, record};
 use super::replay::replay;
 use super::script;
-use super::stack::Stack;
 use super::store::{self, Hits, Known};
 use super::switch;
 use super::transparent::{self, Functions, look_through};
@@ -213,9 +212,7 @@ fn learn<'py>(
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(mut recorded), Some(candidate)) => {
-            // What jax wraps a rule in under other transformations works once.
-            let renew = !site.forgets && now.stack().is_none_or(Stack::only_linearizes);
-            if recorded.agrees(py, jax, candidate, renew) {
+            if recorded.agrees(py, jax, candidate, !site.forgets) {
                 // The programs within should have the sources of an ordinary call.
                 let ordinary = !recorded.renews() || !now.has_given_traceback();
                 if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }

@@ -4,12 +4,13 @@
 //! A `JVPTrace` or `BatchTrace` appends what it does to the trace below. A `LinearizeTrace` has a
 //! program of its own besides, of tangents, which knows values of the trace below as constants.
 
+use std::rc::Rc;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyInt, PyList, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
 
 use crate::expand::{Signature, Tag};
@@ -95,7 +96,6 @@ impl Stack {
     pub fn read<'py>(
         jax: &Jax,
         trace: &Bound<'py, PyAny>,
-        name_stack: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Self, Bound<'py, PyAny>)>> {
         let py = trace.py();
         let mut stack = Self { layers: SmallVec::new(), words: Signature::new(0) };
@@ -113,15 +113,6 @@ impl Stack {
         let Some(frame) = frame_of(jax, &base) else { return Ok(None) };
         if stack.layers.is_empty() || borrow_mut(&frame).auto_dce() {
             return Ok(None);
-        }
-        if stack.linearizes() {
-            // jax gives tangents a part of it.
-            for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
-                stack.words.tag(Tag::Identity, 0);
-                stack.words.word(scope.get_type_ptr() as u64);
-                let name = scope.getattr(intern!(py, "name"))?.str()?;
-                stack.words.bytes(Tag::Text, name.to_str()?.as_bytes());
-            }
         }
         stack.words.tag(Tag::Sequence, stack.layers.len());
         Ok(Some((stack, base)))
@@ -183,14 +174,35 @@ impl Stack {
         self.words.words()
     }
 
+    /// What a call depends on of a name stack: where there is a differentiation, all of it, since jax
+    /// gives a part of it to tangents.
+    ///
+    /// # Errors
+    /// jax's name stack is not what it was.
+    pub fn scope_words(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
+        if !self.linearizes() {
+            return Ok(None);
+        }
+        let py = name_stack.py();
+        let mut words = Signature::new(0);
+        for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
+            words.tag(Tag::Identity, 0);
+            words.word(scope.get_type_ptr() as u64);
+            let name = scope.getattr(intern!(py, "name"))?.str()?;
+            words.bytes(Tag::Text, name.to_str()?.as_bytes());
+        }
+        words.tag(Tag::Sequence, words.words().len());
+        Ok(Some(Rc::new(words)))
+    }
+
     /// Whether a differentiation is among them.
     pub fn linearizes(&self) -> bool {
         self.linearizations().next().is_some()
     }
 
-    /// Whether nothing but differentiations is among them.
-    pub fn only_linearizes(&self) -> bool {
-        self.layers.iter().all(|layer| matches!(layer.kind, Kind::Linearize(_)))
+    /// Whether derivative rules run at once.
+    pub fn differentiates(&self) -> bool {
+        !self.layers.iter().all(|layer| matches!(layer.kind, Kind::Batch { .. }))
     }
 
     /// The differentiations with their levels, those first whose values others may be made of.
@@ -326,28 +338,6 @@ impl Linearization {
         let (builder, _) = frame.recorded()?;
         matches!(builder.var(var).def, Def::Invar | Def::Eqn(_)).then_some(var)
     }
-}
-
-/// Name stacks that fragments have, by themselves.
-static NAME_STACKS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-const MAX_NAME_STACKS: usize = 4096;
-
-/// A name stack that is equal to one, the same for all that are: what is made of it is then known by
-/// its address.
-///
-/// # Errors
-/// It has no hash.
-pub fn shared_name_stack<'py>(stack: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let py = stack.py();
-    let known = NAME_STACKS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-    if let Some(same) = known.get_item(stack)? {
-        return Ok(same);
-    }
-    if known.len() >= MAX_NAME_STACKS {
-        known.clear();
-    }
-    known.set_item(stack, stack)?;
-    Ok(stack.clone())
 }
 
 /// `LinearizeTracer(trace, primal, tangent)`, of a primal that is a tracer of ours.

@@ -20,6 +20,7 @@ use pyo3::types::PyString;
 use crate::expand::Tag;
 
 use super::encode::{CALLABLE, Encoder, Reason, UNKNOWN_OBJECT};
+use super::stack::Stack;
 
 pub const CHANGES: Reason = "function that changes a list or dict in place";
 /// Nobody has looked through the code yet.
@@ -292,7 +293,7 @@ impl Encoder<'_, '_> {
                 && (!self.within.is_empty() || is_named(fun.cast(), value))
         };
         // Under differentiation the rule runs at once, and its equations have the user's lines.
-        if !usable || self.stack.is_some() {
+        if !usable || self.stack.is_some_and(Stack::differentiates) {
             return Err(CALLABLE);
         }
         // SAFETY: a live object.
