@@ -39,6 +39,8 @@ pub enum Tag {
     /// A value under a transformation: the position of the same object among the traced ones; where
     /// it is new its level and its parts follow, as traced values.
     Lifted,
+    /// A value of an enclosing trace: the position of the same object among those, its type.
+    Enclosing,
     /// A transformation: its kind; what its rules depend on follows.
     Layer,
     /// A function: how much it reads, its code's identity, and its own where that counts; then its

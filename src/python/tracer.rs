@@ -257,7 +257,9 @@ pub enum Traced {
     Constant,
     /// A tracer of `trace` for a literal.
     Literal,
-    /// A tracer of ours that was made through jax's own constructor, or of another trace.
+    /// A tracer of another trace of ours, for an input, a result or a captured value.
+    Enclosing,
+    /// A tracer of ours that was made through jax's own constructor.
     Foreign,
 }
 
@@ -286,6 +288,7 @@ pub fn traced(
         FOREIGN if own && is_literal(jax, unsafe { jax.slots.tracer_val.peek(object) }) => {
             Traced::Literal
         }
+        VARIABLE | COUNTED if !own => Traced::Enclosing,
         _ => Traced::Foreign,
     })
 }

@@ -21,7 +21,7 @@ use super::super::tracer::{Traced as Tracer, traced};
 use super::now::Now;
 use super::shared::shared;
 use super::site::CAPTURES;
-use super::stack::{Parts, Stack};
+use super::stack::{Parts, Stack, is_lifted};
 use super::transparent::{CHANGES, Functions};
 
 /// Why a call is not cached.
@@ -54,6 +54,8 @@ pub struct Call {
     pub tangents: SmallVec<[(usize, Atom); 2]>,
     /// Tracers of literals.
     pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
+    /// Values of enclosing traces, which are constants here.
+    pub enclosing: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive. None
     /// until they are asked for, which few calls are.
     pub pins: Option<Vec<*mut ffi::PyObject>>,
@@ -108,6 +110,7 @@ impl Call {
             args: SmallVec::new(),
             tangents: SmallVec::new(),
             literals: SmallVec::new(),
+            enclosing: SmallVec::new(),
             pins: None,
             finite_float: false,
             unread_code: None,
@@ -247,11 +250,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
         // SAFETY: `value` is a live argument; only its type is read.
         let class = unsafe { ffi::Py_TYPE(value) };
         match traced(self.py, self.jax, value, self.trace) {
-            Some(Tracer::Foreign) if !self.within.is_empty() => return Err(CAPTURES),
+            Some(Tracer::Foreign | Tracer::Enclosing) if !self.within.is_empty() => {
+                return Err(CAPTURES);
+            }
             Some(_) if !self.within.is_empty() => return self.captured(value),
             Some(Tracer::Variable(var)) => return self.variable(value, var),
             Some(Tracer::Constant) => return Err(CAPTURED_CONSTANT),
             Some(Tracer::Literal) => return self.literal(value),
+            Some(Tracer::Enclosing) => return self.enclosing(value),
             Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
             None => {}
         }
@@ -262,6 +268,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 return self.captured(value);
             }
             return self.lifted(stack, value, level, parts);
+        }
+        if is_lifted(self.jax, value) {
+            return self.enclosing(value);
         }
         // SAFETY: the exact type is checked before each access; nothing here runs Python code.
         unsafe {
@@ -303,6 +312,22 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let aval = self.array_type(object)?;
         self.call.signature.pair(Tag::Traced, 0, aval as u64);
         self.pin(aval);
+        Ok(())
+    }
+
+    /// A value of an enclosing trace. Objects count: each is a constant of its own.
+    fn enclosing(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
+        if !self.within.is_empty() {
+            return Err(CAPTURES);
+        }
+        let aval = self.array_type(object)?;
+        let position = self.call.enclosing.len();
+        let known = self.call.enclosing.iter().position(|&known| known == object);
+        self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), aval as u64);
+        self.pin(aval);
+        if known.is_none() {
+            self.call.enclosing.push(object);
+        }
         Ok(())
     }
 
@@ -374,7 +399,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         match traced(self.py, self.jax, part, self.trace) {
             Some(Tracer::Variable(var)) => self.variable(part, var),
             Some(Tracer::Constant | Tracer::Literal) => Err(CAPTURED_CONSTANT),
-            Some(Tracer::Foreign) => Err(FOREIGN_TRACER),
+            Some(Tracer::Foreign | Tracer::Enclosing) => Err(FOREIGN_TRACER),
             None => match stack.parts(self.py, self.jax, part, level) {
                 Some((level, parts)) => self.lifted(stack, part, level, parts),
                 None => Err(CONCRETE_ARRAY),

@@ -31,6 +31,7 @@ pub const OTHER_SCOPE: Reason = "name scope that is not below the caller's";
 pub const NEW_OBJECTS: Reason = "new objects at each call";
 
 pub const STRUCTURED_RESIDUALS: Reason = "structured residuals";
+pub const ORDER_OF_CONSTANTS: Reason = "constant that was used without an equation";
 pub const CAPTURED_TWICE: Reason = "residual that was captured before and is used twice";
 pub const KEPT_ELSEWHERE: Reason = "tangent that is kept elsewhere";
 pub const OVERFLOW: Reason = "literal that overflowed";
@@ -84,6 +85,8 @@ pub struct Part {
 pub enum Captured {
     /// A constant.
     Value(Py<PyAny>),
+    /// The argument that is a value of an enclosing trace.
+    Enclosing(usize),
     /// A residual: the primal of a traced argument.
     Arg(usize),
     /// A residual: an output of the primal values' equations.
@@ -98,7 +101,38 @@ pub enum Captured {
     Literal(Py<PyAny>),
 }
 
+/// Whether the constants of the equations since `mark` were first used in the order of the equations:
+/// jax numbers them by first use, and one may be used without an equation.
+fn in_order_of_use(frame: &Bound<'_, Frame>, mark: Mark, from: usize) -> bool {
+    let borrowed = borrow_mut(frame);
+    let uses = borrowed.constants_used(from);
+    let Some((builder, _)) = borrowed.recorded() else { return false };
+    let mut in_equations: Vec<Var> = Vec::new();
+    for eqn in (mark.eqns..row(builder.num_appended())).map(Eqn::from_u32) {
+        for atom in builder.eqn_invars(eqn) {
+            if let AtomKind::Var(var) = atom.kind()
+                && matches!(builder.var(var).def, Def::Constvar(_))
+                && !in_equations.contains(&var)
+            {
+                in_equations.push(var);
+            }
+        }
+    }
+    let mut noted: Vec<Var> = Vec::new();
+    for var in uses {
+        if in_equations.contains(&var) && !noted.contains(&var) {
+            noted.push(var);
+        }
+    }
+    noted == in_equations
+}
+
 impl Captured {
+    /// A value of an enclosing trace, where it is an argument.
+    fn enclosing(call: &Call, value: &Bound<'_, PyAny>) -> Option<Self> {
+        call.enclosing.iter().position(|&known| known == value.as_ptr()).map(Self::Enclosing)
+    }
+
     /// A value that is no tracer.
     fn constant(jax: &Jax, value: &Bound<'_, PyAny>) -> Result<Self, Reason> {
         if value.is_instance(jax.any_tracer_type.bind(value.py())).unwrap_or(true) {
@@ -112,6 +146,8 @@ impl Captured {
 pub struct Before<'py> {
     pub source: SourceRef<'py>,
     frame: (Bound<'py, Frame>, Mark),
+    /// How many uses of constants were noted, where values of enclosing traces may be some.
+    constants_used: Option<usize>,
     tangents: SmallVec<[BeforeTangents<'py>; 1]>,
 }
 
@@ -129,11 +165,13 @@ impl<'py> Before<'py> {
     ///
     /// # Errors
     /// The stack cannot be read.
-    pub fn now(jax: &Jax, now: &Now<'py>) -> PyResult<Self> {
+    pub fn now(jax: &Jax, now: &Now<'py>, call: &Call) -> PyResult<Self> {
         let py = now.trace.py();
         let source = now.source(jax)?;
         let frame = (now.frame().clone(), borrow_mut(now.frame()).mark());
-        let mut before = Self { source, frame, tangents: SmallVec::new() };
+        let noted = !call.enclosing.is_empty();
+        let constants_used = noted.then(|| borrow_mut(now.frame()).note_constants());
+        let mut before = Self { source, frame, constants_used, tangents: SmallVec::new() };
         for (level, layer) in now.stack().into_iter().flat_map(Stack::linearizations) {
             let frame = layer.tangent_frame.bind(py);
             let residuals = layer.structured_residuals(py);
@@ -152,6 +190,9 @@ impl<'py> Before<'py> {
 
 impl Drop for Before<'_> {
     fn drop(&mut self) {
+        if self.constants_used.is_some() {
+            borrow_mut(&self.frame.0).end_note();
+        }
         for tangents in &self.tangents {
             borrow_mut(&tangents.frame).end_note();
         }
@@ -195,8 +236,15 @@ pub fn record<'py>(
     let base = if stack.is_some_and(Stack::linearizes) { None } else { Some(&before.source) };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let part = {
-        let captured = |_: Var, value: &Bound<'_, PyAny>| Captured::constant(jax, value);
+        let captured = |_: Var, value: &Bound<'_, PyAny>| {
+            Captured::enclosing(call, value).map_or_else(|| Captured::constant(jax, value), Ok)
+        };
         let (frame, mark) = &before.frame;
+        if let Some(from) = before.constants_used
+            && !in_order_of_use(frame, *mark, from)
+        {
+            return Err(ORDER_OF_CONSTANTS);
+        }
         let reading = Reading { jax, call, base, uses: None };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
@@ -286,6 +334,9 @@ fn tangent_part<'py>(
         let known = var.as_u32() < begun.mark.vars;
         if known && uses.iter().filter(|&&other| other == var).count() > 1 {
             return Err(CAPTURED_TWICE);
+        }
+        if let Some(enclosing) = Captured::enclosing(call, value) {
+            return Ok(enclosing);
         }
         if let Some(index) = call.traced.iter().position(|&traced| traced == value.as_ptr()) {
             return Ok(Captured::Arg(index));
@@ -624,6 +675,7 @@ impl Part {
                 (Captured::Arg(a), Captured::Arg(b))
                 | (Captured::Out(a), Captured::Out(b))
                 | (Captured::Lifted(a), Captured::Lifted(b))
+                | (Captured::Enclosing(a), Captured::Enclosing(b))
                 | (Captured::LiteralArg(a), Captured::LiteralArg(b))
                 | (Captured::OwnLiteral(a), Captured::OwnLiteral(b)) => a == b,
                 (Captured::Literal(a), Captured::Literal(b)) => {

@@ -59,9 +59,15 @@ pub fn replay<'py>(
         let mut frame = borrow_mut(now.frame());
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         for (captured, aval) in &part.consts {
-            if let Captured::Value(value) = captured {
-                consts.push(Atom::var(frame.const_var(jax, value.bind(py), aval.bind(py))?));
-            }
+            // SAFETY: an argument of the call under way.
+            let value = match captured {
+                Captured::Value(value) => value.bind(py).clone(),
+                Captured::Enclosing(index) => unsafe {
+                    Bound::from_borrowed_ptr(py, call.enclosing[*index])
+                },
+                _ => continue,
+            };
+            consts.push(Atom::var(frame.const_var(jax, &value, aval.bind(py))?));
         }
         share.append(jax, &mut frame, &call.args, &consts, &mut literals)?
     };
@@ -150,6 +156,7 @@ fn residual<'py>(
         Captured::Value(value) => Some(value.bind(py).clone()),
         Captured::Arg(index) => borrowed(made.call.traced.get(*index)),
         Captured::LiteralArg(index) => borrowed(made.call.literals.get(*index)),
+        Captured::Enclosing(index) => borrowed(made.call.enclosing.get(*index)),
         Captured::Out(index) => Some(Recipe::Out(*index).make(made)?),
         Captured::Lifted(number) => Some(Recipe::Lifted(*number).make(made)?),
         Captured::OwnLiteral(index) => literal((made.literals)(*index)?)?,

@@ -37,6 +37,8 @@ pub enum Recipe {
     Lifted(usize),
     /// The argument that is a tracer of a literal.
     LiteralArg(usize),
+    /// The argument that is a value of an enclosing trace.
+    Enclosing(usize),
     /// A new tracer of a literal of the equations.
     OwnLiteral(usize),
     /// A new tracer of a literal that is equal to this, and its aval.
@@ -160,11 +162,16 @@ impl Recipe {
         if depth == MAX_DEPTH {
             return Err(UNKNOWN_RESULT);
         }
+        if let Some(index) = from.call.enclosing.iter().position(|&arg| arg == result.as_ptr()) {
+            return Ok(Self::Enclosing(index));
+        }
         match traced(py, from.jax, result.as_ptr(), from.trace.as_ptr()) {
             Some(Tracer::Variable(var)) => return Self::of_variable(from, result, var),
             Some(Tracer::Constant) => return Err(super::encode::CAPTURED_CONSTANT),
             Some(Tracer::Literal) => return Self::of_literal(from, result),
-            Some(Tracer::Foreign) => return Err(super::encode::FOREIGN_TRACER),
+            Some(Tracer::Foreign | Tracer::Enclosing) => {
+                return Err(super::encode::FOREIGN_TRACER);
+            }
             None => {}
         }
         if let Some(stack) = from.stack
@@ -393,6 +400,10 @@ impl Recipe {
             Self::LiteralArg(index) => {
                 // SAFETY: as above.
                 Ok(unsafe { Bound::from_borrowed_ptr(py, from.call.literals[*index]) })
+            }
+            Self::Enclosing(index) => {
+                // SAFETY: as above.
+                Ok(unsafe { Bound::from_borrowed_ptr(py, from.call.enclosing[*index]) })
             }
             Self::Out(index) => tracer(from.outs, *index),
             Self::Tangent(level, index) => {

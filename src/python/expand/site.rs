@@ -194,7 +194,7 @@ fn learn<'py>(
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<(Bound<'py, PyAny>, Known)> {
-    let before = Before::now(jax, now)?;
+    let before = Before::now(jax, now, call)?;
     let warnings = warn::count();
     let recording = warn::Recording::begin(py, jax)?;
     let result = proceed();

@@ -235,6 +235,13 @@ impl Stack {
     }
 }
 
+/// Whether an object is a tracer of some transformation.
+pub fn is_lifted(jax: &Jax, object: *mut ffi::PyObject) -> bool {
+    [&jax.linearize_tracer_type, &jax.jvp_tracer_type, &jax.batch_tracer_type]
+        .iter()
+        .any(|class| is_exactly(object, class.as_ptr().cast()))
+}
+
 impl Layer {
     fn parts(&self, py: Python<'_>, jax: &Jax, tracer: *mut ffi::PyObject) -> Option<Parts> {
         let (class, slots) = match &self.kind {
