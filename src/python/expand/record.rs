@@ -20,7 +20,7 @@ use super::encode::{Call, Reason};
 use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
-use super::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe, TangentOuts};
+use super::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe};
 use super::shared::shared;
 use super::stack::Stack;
 use super::store;
@@ -249,26 +249,7 @@ pub fn record<'py>(
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
     let made = RefCell::default();
-    let mut tangent_outs = TangentOuts::new();
-    let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
-    for begun in &before.tangents {
-        let origin = Origin {
-            jax,
-            trace: &now.trace,
-            stack,
-            call,
-            part: &part,
-            outs: &outs,
-            tangent_outs: &tangent_outs,
-            lifted: &made,
-        };
-        let mut own = FxHashMap::default();
-        let part = tangent_part(&origin, base, begun, &mut own)?;
-        tangent_outs.push((begun.level, own));
-        if !part.equations.is_empty() {
-            tangents.push((begun.level, part));
-        }
-    }
+    let tangent_outs = RefCell::default();
     let origin = Origin {
         jax,
         trace: &now.trace,
@@ -279,6 +260,15 @@ pub fn record<'py>(
         tangent_outs: &tangent_outs,
         lifted: &made,
     };
+    let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
+    for begun in &before.tangents {
+        let mut own = FxHashMap::default();
+        let part = tangent_part(&origin, base, begun, &mut own)?;
+        tangent_outs.borrow_mut().push((begun.level, own));
+        if !part.equations.is_empty() {
+            tangents.push((begun.level, part));
+        }
+    }
     let recipe = Recipe::of(&origin, result, 0)?;
     let mut structured_residuals = Vec::new();
     for begun in &before.tangents {

@@ -89,33 +89,7 @@ pub fn replay<'py>(
         .map(|&index| Ok((index, tracer(index)?)))
         .collect::<PyResult<_>>()?;
     let lifted = RefCell::new(vec![None; recorded.lifted.len()]);
-    let mut tangents: SmallVec<[(usize, Tracers<'py>); 1]> = SmallVec::new();
-    for (level, part) in &recorded.tangents {
-        let made = Made {
-            jax,
-            trace,
-            stack,
-            call,
-            outs: &outs,
-            tangents: &tangents,
-            recipes: &recorded.lifted,
-            lifted: &lifted,
-            literals: &own_literal,
-            source: &base,
-        };
-        let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
-            .consts
-            .iter()
-            .map(|(captured, aval)| residual(&made, captured, aval))
-            .collect::<PyResult<_>>()?;
-        let layer = stack.and_then(|stack| stack.linearization(*level));
-        let layer =
-            layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
-        let needed = recorded.needed.of_level(*level);
-        let share = Share::new(jax, recorded.number, part, call, &base, true)?;
-        let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
-        tangents.push((*level, of_level));
-    }
+    let tangents = RefCell::default();
     let made = Made {
         jax,
         trace,
@@ -128,6 +102,20 @@ pub fn replay<'py>(
         literals: &own_literal,
         source: &base,
     };
+    for (level, part) in &recorded.tangents {
+        let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
+            .consts
+            .iter()
+            .map(|(captured, aval)| residual(&made, captured, aval))
+            .collect::<PyResult<_>>()?;
+        let layer = stack.and_then(|stack| stack.linearization(*level));
+        let layer =
+            layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
+        let needed = recorded.needed.of_level(*level);
+        let share = Share::new(jax, recorded.number, part, call, &base, true)?;
+        let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
+        tangents.borrow_mut().push((*level, of_level));
+    }
     for (level, residual) in &recorded.structured_residuals {
         let layer = stack.and_then(|stack| stack.linearization(*level));
         if let Some(list) = layer.and_then(|layer| layer.structured_residuals(py)) {

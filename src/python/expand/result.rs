@@ -71,7 +71,8 @@ pub struct Origin<'a, 'py> {
     pub call: &'a Call,
     pub part: &'a Part,
     pub outs: &'a FxHashMap<Var, usize>,
-    pub tangent_outs: &'a TangentOuts,
+    /// Those of the tangents' programs that were read so far.
+    pub tangent_outs: &'a RefCell<TangentOuts>,
     /// The tracers of transformations so far, each with its address.
     pub lifted: &'a RefCell<Vec<(usize, LiftedRecipe)>>,
 }
@@ -84,8 +85,8 @@ pub struct Made<'a, 'py> {
     pub call: &'a Call,
     /// The tracers of the outputs that are needed.
     pub outs: &'a [(usize, Bound<'py, PyAny>)],
-    /// Those of the tangents' programs, by level.
-    pub tangents: &'a [(usize, Tracers<'py>)],
+    /// Those of the tangents' programs that were appended to so far, by level.
+    pub tangents: &'a RefCell<SmallVec<[(usize, Tracers<'py>); 1]>>,
     /// How the tracers of transformations are made, and those that are.
     pub recipes: &'a [LiftedRecipe],
     pub lifted: &'a RefCell<Vec<Option<Bound<'py, PyAny>>>>,
@@ -271,8 +272,9 @@ impl Recipe {
                     .linearization(level)
                     .and_then(|layer| layer.tangent_variable(py, jax, tangent))
                     .and_then(|var| {
-                        let outs = from.tangent_outs.iter().find(|(known, _)| *known == level)?;
-                        outs.1.get(&var).copied()
+                        let all = from.tangent_outs.borrow();
+                        let (_, outs) = all.iter().find(|(known, _)| *known == level)?;
+                        outs.get(&var).copied()
                     })
                     .map(|index| Self::Tangent(level, index))
                     .ok_or(super::encode::TANGENT)?,
@@ -407,7 +409,8 @@ impl Recipe {
             }
             Self::Out(index) => tracer(from.outs, *index),
             Self::Tangent(level, index) => {
-                let of_level = from.tangents.iter().find(|(known, _)| known == level);
+                let tangents = from.tangents.borrow();
+                let of_level = tangents.iter().find(|(known, _)| known == level);
                 tracer(of_level.map_or(&[], |(_, tracers)| tracers), *index)
             }
             Self::Lifted(number) => from.lifted(*number),
