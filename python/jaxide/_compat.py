@@ -389,7 +389,8 @@ def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
     if thunk_code is None or memoize is None:
         return None
     memoized_code = memoize(lambda: None).__code__
-    wrap, tag_type = _symbol("linear_util:wrap_init"), _symbol("core:TraceTag")
+    wrap, store_type = _symbol("linear_util:wrap_init"), _symbol("linear_util:Store")
+    tag_type = _symbol("core:TraceTag")
 
     class LowTrace:
         """What the thunk asks its trace for, which is over."""
@@ -402,6 +403,9 @@ def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
 
     def fresh(rule: Any) -> Any:
         """A rule that has not run: what wraps it keeps what it learns, and knows traces by tags."""
+        once = any(type(store) is store_type for store in rule.stores)
+        if not once:
+            return rule
         tags: dict[Any, Any] = {}
         new = wrap(rule.f, dict(rule.params), debug_info=rule.debug_info)
         for (transform, args), store in zip(rule.transforms[::-1], rule.stores[::-1], strict=True):

@@ -74,7 +74,11 @@ BYPASSED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
         CONSTANT,
         lambda x: jax.jit(lambda v: v)(x) * jnp.asarray(X),
     ),
-    "outer tracer": ("Array.__mul__", FOREIGN, lambda x: jax.jit(lambda v: v * x)(x)),
+    "outer tracer as a part": (
+        "Array.__mul__",
+        FOREIGN,
+        lambda x: jax.jit(lambda v: jax.vmap(lambda w: w * 2)(x) + v)(x),
+    ),
     "callable": ("Array.at[].apply", CALLABLE, lambda x: x.at[0].apply(lambda v: v * 2)),
     "unhashable object": ("Array.__eq__", UNHASHABLE, lambda x: x == Unhashable()),
     "object": ("Array.__eq__", UNKNOWN, lambda x: x == object()),
