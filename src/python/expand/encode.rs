@@ -117,6 +117,12 @@ impl Call {
         }
     }
 
+    /// The tangents of the differentiation of a level.
+    pub fn tangents_of(&self, level: usize) -> SmallVec<[Atom; 4]> {
+        let of_level = self.tangents.iter().filter(|(known, _)| *known == level);
+        of_level.map(|&(_, atom)| atom).collect()
+    }
+
     /// A call in the same configuration, without arguments.
     pub fn empty(&self) -> Self {
         Self::new(self.signature.configuration())

@@ -354,10 +354,8 @@ fn tangent_part<'py>(
             None => Captured::constant(jax, value),
         }
     };
-    let of_level = call.tangents.iter().filter(|(level, _)| *level == begun.level);
-    let args: SmallVec<[Atom; 4]> = of_level.map(|&(_, atom)| atom).collect();
     let reading = Reading { jax, call, base, uses: Some(&uses) };
-    reading.part(&begun.frame, begun.mark, &args, captured, outs)
+    reading.part(&begun.frame, begun.mark, &call.tangents_of(begun.level), captured, outs)
 }
 
 /// Reads one program.

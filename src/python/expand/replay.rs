@@ -275,8 +275,7 @@ fn append_tangents<'py>(
     residuals: &[Bound<'py, PyAny>],
 ) -> PyResult<Tracers<'py>> {
     let part = share.part;
-    let of_level = share.call.tangents.iter().filter(|(known, _)| *known == level);
-    let args: SmallVec<[Atom; 4]> = of_level.map(|&(_, atom)| atom).collect();
+    let args = share.call.tangents_of(level);
     let (first, source) = {
         let mut frame = borrow_mut(layer.tangent_frame.bind(py));
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();

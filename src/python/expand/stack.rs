@@ -10,7 +10,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 use smallvec::{SmallVec, smallvec};
 
 use crate::expand::{Signature, Tag};
@@ -19,7 +19,7 @@ use crate::ir::{Def, Var};
 use super::super::frame::Frame;
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
-use super::super::native::allocate;
+use super::super::native::{Slot, allocate};
 use super::super::side::is_exactly;
 use super::super::source::SourceRef;
 use super::super::trace::frame_of;
@@ -244,11 +244,7 @@ pub fn is_lifted(jax: &Jax, object: *mut ffi::PyObject) -> bool {
 
 impl Layer {
     fn parts(&self, py: Python<'_>, jax: &Jax, tracer: *mut ffi::PyObject) -> Option<Parts> {
-        let (class, slots) = match &self.kind {
-            Kind::Jvp { .. } => (&jax.jvp_tracer_type, jax.slots.jvp_tracer),
-            Kind::Batch { .. } => (&jax.batch_tracer_type, jax.slots.batch_tracer),
-            Kind::Linearize(_) => (&jax.linearize_tracer_type, jax.slots.linearize_tracer),
-        };
+        let (class, slots) = self.tracer_layout(jax);
         if !is_exactly(tracer, class.as_ptr().cast()) {
             return None;
         }
@@ -263,6 +259,15 @@ impl Layer {
             Kind::Batch { .. } => Parts::Batch { value: first, dim: second },
             Kind::Linearize(_) => Parts::Linearize { primal: first, tangent: second },
         })
+    }
+
+    /// The class of its tracers, and where their parts are.
+    fn tracer_layout<'a>(&self, jax: &'a Jax) -> (&'a Py<PyType>, [Slot; 2]) {
+        match &self.kind {
+            Kind::Jvp { .. } => (&jax.jvp_tracer_type, jax.slots.jvp_tracer),
+            Kind::Batch { .. } => (&jax.batch_tracer_type, jax.slots.batch_tracer),
+            Kind::Linearize(_) => (&jax.linearize_tracer_type, jax.slots.linearize_tracer),
+        }
     }
 
     /// Whether the tracers of a trace are those of this layer's.
@@ -294,11 +299,7 @@ impl Layer {
         let py = aval.py();
         // SAFETY: the trace of a transformation that is current.
         let trace = unsafe { Bound::from_borrowed_ptr(py, self.trace) };
-        let (class, slots) = match &self.kind {
-            Kind::Jvp { .. } => (&jax.jvp_tracer_type, jax.slots.jvp_tracer),
-            Kind::Batch { .. } => (&jax.batch_tracer_type, jax.slots.batch_tracer),
-            Kind::Linearize(_) => (&jax.linearize_tracer_type, jax.slots.linearize_tracer),
-        };
+        let (class, slots) = self.tracer_layout(jax);
         let tracer = allocate(class.bind(py))?;
         let raw = tracer.as_ptr();
         // SAFETY: a fresh instance of jax's class, which has these slots, all empty.
