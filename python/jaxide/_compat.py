@@ -94,6 +94,19 @@ def _optional(path: str) -> Any:
         return None
 
 
+def _immutable_types() -> set[type]:
+    """Classes of jax's whose instances never change, and that params have: equal ones are the same."""
+    paths = """
+        mesh:Mesh mesh:AbstractMesh named_sharding:UnspecifiedValue
+        sharding_impls:SingleDeviceSharding partition_spec:PartitionSpec
+        partition_spec:UnconstrainedSingleton layout:Layout layout:Format layout:AutoLayoutSingleton
+        ad_checkpoint:DotsSaveable ad_checkpoint:SaveOnlyTheseNames
+        ad_checkpoint:SaveAnyNamesButThese
+    """
+    found = (_optional(path) for path in paths.split())
+    return {cls for cls in found if isinstance(cls, type)}
+
+
 def _load() -> types.SimpleNamespace:
     """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
     pe, core = "interpreters.partial_eval", "core"
@@ -246,6 +259,7 @@ def _load() -> types.SimpleNamespace:
         is_literalable=_function(f"{core}:is_literalable", "x for_ad"),
         literalable_scalar_types=_symbol(f"{core}:literalable_scalar_types"),
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
+        immutable_types=_immutable_types(),
         cur_qdd=_optional(f"{core}:cur_qdd"),
         full_lower=_function(f"{core}:full_lower", "val"),
         get_referent=_function(f"{core}:get_referent", "x"),

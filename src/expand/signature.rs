@@ -48,6 +48,12 @@ pub enum Tag {
     Function,
     /// A function that the one that follows is part of, by its position among those.
     Within,
+    /// A program: whether it is closed, and the number of what it says.
+    Program,
+    /// An equation: how many operands it has, its primitive; then the rest of it.
+    Equation,
+    /// A variable of a program, by its place there; where it is defined its type follows.
+    Variable,
 }
 
 /// The words of one call. Writing is injective: tags and lengths come before content.

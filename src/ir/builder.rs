@@ -437,6 +437,11 @@ impl Builder {
         self.program.eqn(eqn)
     }
 
+    /// Gives an equation other params.
+    pub fn set_params(&mut self, eqn: Eqn, params: ParamsId) {
+        self.program.eqns[eqn].params = params;
+    }
+
     /// The operands of an equation; none where it was removed.
     #[inline]
     pub fn eqn_invars(&self, eqn: Eqn) -> &[Atom] {

@@ -11,6 +11,8 @@ use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
 use super::convert::aval_info;
+use super::expand::rule;
+use super::expand::stack::Stack;
 use super::frame::{Frame, Operand};
 use super::hook;
 use super::jax::{Jax, jax};
@@ -36,11 +38,19 @@ pub fn bind<'py>(
     {
         return Ok(result);
     }
-    hook::rests(py)?;
-    let mut all = Vec::with_capacity(args.len() + 1);
-    all.push(primitive.clone());
-    all.extend(args.iter());
-    jax.stock_bind.bind(py).call(PyTuple::new(py, all)?, Some(params))
+    let stock = || {
+        let mut all = Vec::with_capacity(args.len() + 1);
+        all.push(primitive.clone());
+        all.extend(args.iter());
+        jax.stock_bind.bind(py).call(PyTuple::new(py, all)?, Some(params))
+    };
+    if !hook::rests(py)?
+        && Stack::is_one(jax, &trace)
+        && let Some(result) = rule::bind(jax, primitive, args, params, stock)?
+    {
+        return Ok(result);
+    }
+    stock()
 }
 
 fn bind_fast<'py>(

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ir::{AtomKind, EffectsId, Eqn, ParamsId, PrimitiveId, Var};
 
-use super::expand::owned::{OwnedParams, note_without_dead_code, without_dead_code};
+use super::expand::owned::{OwnedParams, is_owned, note_without_dead_code, without_dead_code};
 use super::graph::{Graph, Unread, unfilled};
 use super::jax::{Jax, jax};
 
@@ -174,6 +174,9 @@ fn params_of_jit<'py>(
         return Ok(None);
     }
     let new = new.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?;
+    if !is_owned(&params) {
+        return Ok(Some(Arc::new(OwnedParams::of_program(new))));
+    }
     let new = Arc::new(OwnedParams::new(new));
     note_without_dead_code(&params, &new);
     Ok(Some(new))

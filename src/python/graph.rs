@@ -11,10 +11,11 @@ use cranelift_entity::SecondaryMap;
 use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::exceptions::PyAttributeError;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -27,7 +28,7 @@ use super::convert::{self, build_error, resolve_subprograms};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
-use super::side::Side;
+use super::side::{Side, is_exactly};
 
 /// A finished program and the Python objects behind its ids.
 #[pyclass(module = "jaxide._core")]
@@ -150,23 +151,32 @@ impl Graph {
         lazy_jaxpr(jax, &Bound::new(py, derived)?, &constvars.get_slice(0, constvars.len()))
     }
 
-    /// A jaxpr that is the same, all of whose variables and literals are others.
-    pub fn twin<'py>(slf: &Bound<'py, Self>, jax: &Jax) -> PyResult<Bound<'py, PyAny>> {
+    /// A jaxpr that is the same, all of whose variables and literals are others, but for some params.
+    pub fn twin<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        params: &[(ParamsId, Bound<'py, PyDict>)],
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let twin = {
             let graph = slf.borrow();
+            let mut side = graph.side.twin(py, graph.program.literal_ids());
+            for (id, params) in params {
+                side.set_params(*id, params);
+            }
             Self {
                 program: graph.program.clone(),
-                side: graph.side.twin(py, graph.program.literal_ids()),
+                side,
                 effects: graph.effects.clone_ref(py),
                 debug_info: graph.debug_info.clone_ref(py),
                 is_high: graph.is_high,
-                resolved: graph.resolved,
+                // Nested programs are read where they are others.
+                resolved: graph.resolved && params.is_empty(),
                 lists: [const { None }; 3],
                 derived: None,
             }
         };
-        Ok(new_jaxpr(jax, &Bound::new(py, twin)?)?.0)
+        Ok(new_nested_jaxpr(jax, &Bound::new(py, twin)?)?.0)
     }
 
     /// The program, and where its objects are.
@@ -583,6 +593,11 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
     copied.setattr(intern!(py, "__class__"), lazy_jaxpr_type(py, jax)?)?;
     give_back(&copied);
     Ok(copied)
+}
+
+/// Whether an object is a jaxpr that was traced here and whose equations nobody has read.
+pub fn is_lazy(py: Python<'_>, object: *mut ffi::PyObject) -> bool {
+    LAZY_JAXPR.get(py).is_some_and(|class| is_exactly(object, class.as_ptr().cast()))
 }
 
 /// The graph of a jaxpr that was traced here and whose equations nobody has read.

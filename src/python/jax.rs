@@ -121,6 +121,8 @@ jax_objects! {
     literalable_scalar_types: PySet,
     /// Types of concrete values that are constants and need no further look (`ArrayImpl`, ...).
     plain_const_types: PySet,
+    /// Types of objects that never change, of which equal ones are the same.
+    immutable_types: PySet,
     cur_qdd: PyAny,
     full_lower: PyAny,
     get_referent: PyAny,

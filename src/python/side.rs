@@ -295,6 +295,11 @@ impl Side {
         }
     }
 
+    /// Gives equations other params.
+    pub fn set_params(&mut self, id: ParamsId, params: &Bound<'_, PyDict>) {
+        self.params.insert(id, params.clone().unbind());
+    }
+
     /// A dict of its own for one equation.
     pub fn params_copy<'py>(&self, py: Python<'py>, id: ParamsId) -> PyResult<Bound<'py, PyDict>> {
         self.params_dict(py, id).copy()

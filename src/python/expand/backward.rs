@@ -5,7 +5,7 @@
 //! known yet jax does itself, one equation at a time.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
@@ -27,7 +27,8 @@ use super::super::source::SourceRef;
 use super::encode::{Call, Equation, Operand, encode_transposition};
 use super::now::{Now, Within};
 use super::owned;
-use super::site::{Site, replay_or_learn};
+use super::rule::Sites;
+use super::site::replay_or_learn;
 use super::store;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`.
@@ -547,7 +548,7 @@ impl Pass {
         };
         let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
         let owned = owned::transposition(params, primitive)?;
-        let of_primitive = if owned.is_none() { Some(site_of(primitive)?) } else { None };
+        let of_primitive = if owned.is_none() { Some(SITES.of(primitive)?) } else { None };
         let of_primitive = of_primitive.as_deref();
         let Some(site) = owned.as_ref().map(|owned| &owned.site).or(of_primitive) else {
             return self.step(py, jax, step, &cotangents);
@@ -671,21 +672,5 @@ fn within<'py>(now: &Now<'py>, step: &Step, scopes: &mut Scopes<'py>) -> PyResul
     Ok(Within { source: SourceRef { traceback, name_stack }, words })
 }
 
-/// The sites of transpositions, by primitive. Primitives live as long as the process.
-static SITES: Mutex<Option<FxHashMap<usize, Arc<Site>>>> = Mutex::new(None);
-
-fn site_of(primitive: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
-    let known = |key: usize| {
-        let sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-        sites.as_ref().and_then(|sites| sites.get(&key).cloned())
-    };
-    if let Some(site) = known(address(primitive)) {
-        return Ok(site);
-    }
-    let name = primitive.getattr(intern!(primitive.py(), "name"))?;
-    let site = Arc::new(Site::pure(&format!("transpose of {name}")));
-    // Its address is known from now on, so it must stay its own.
-    std::mem::forget(primitive.clone().unbind());
-    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(sites.get_or_insert_default().entry(address(primitive)).or_insert(site).clone())
-}
+/// The sites of transpositions.
+static SITES: Sites = Sites::new("transpose of ");

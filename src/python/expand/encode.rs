@@ -19,7 +19,8 @@ use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, traced};
 use super::now::Now;
-use super::shared::shared;
+use super::programs::is_jaxpr;
+use super::shared::{shared, shared_traceback};
 use super::site::CAPTURES;
 use super::stack::{Parts, Stack, is_lifted};
 use super::transparent::{CHANGES, Functions};
@@ -37,6 +38,8 @@ pub const UNKNOWN_OBJECT: Reason = "object of an unknown class";
 pub const TANGENT: Reason = "tangent that was captured or is zero";
 pub const TWO_TRACERS: Reason = "two tracers of one value";
 pub const LARGE_VALUE: Reason = "value too large for a key";
+/// A traced value where only what is fixed is expected.
+pub const TRACED_PARAM: Reason = "traced value within a program";
 
 /// Deeper nesting than this is not keyed: bounded recursion.
 const MAX_DEPTH: u32 = 64;
@@ -56,9 +59,13 @@ pub struct Call {
     pub literals: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Values of enclosing traces, which are constants here.
     pub enclosing: SmallVec<[*mut ffi::PyObject; 2]>,
+    /// Programs among the params of a rule.
+    pub programs: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive. None
     /// until they are asked for, which few calls are.
     pub pins: Option<Vec<*mut ffi::PyObject>>,
+    /// Objects that words name though no argument holds them.
+    pub kept: Vec<Py<PyAny>>,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
     pub finite_float: bool,
     /// Code that has to be looked through first.
@@ -86,7 +93,7 @@ pub fn is_stable(object: *mut ffi::PyObject) -> bool {
 /// Writes arguments.
 pub struct Encoder<'a, 'py> {
     pub(super) py: Python<'py>,
-    jax: &'a Jax,
+    pub(super) jax: &'a Jax,
     trace: *mut ffi::PyObject,
     pub(super) stack: Option<&'a Stack>,
     pub(super) call: &'a mut Call,
@@ -99,6 +106,10 @@ pub struct Encoder<'a, 'py> {
     /// There are lists or dicts.
     pub(super) mutable: bool,
     pub(super) functions: Functions,
+    /// Jaxprs are put in words.
+    programs: bool,
+    /// What is written is part of a program: nothing in it is traced.
+    in_program: bool,
 }
 
 impl Call {
@@ -111,7 +122,9 @@ impl Call {
             tangents: SmallVec::new(),
             literals: SmallVec::new(),
             enclosing: SmallVec::new(),
+            programs: SmallVec::new(),
             pins: None,
+            kept: Vec::new(),
             finite_float: false,
             unread_code: None,
         }
@@ -161,6 +174,27 @@ pub fn encode(
     if encoder.changes && encoder.mutable { Err(CHANGES) } else { Ok(()) }
 }
 
+/// Adds what a rule of jax is given under transformations: its operands, and params with programs.
+///
+/// # Errors
+/// Why it is not remembered.
+pub fn encode_rule<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    now: &Now<'py>,
+    args: &[*mut ffi::PyObject],
+    params: *mut ffi::PyObject,
+    call: &mut Call,
+) -> Result<(), Reason> {
+    let base = Encoder::new(py, jax, now, call);
+    let mut encoder = Encoder { programs: true, functions: Functions::Params, ..base };
+    encoder.given_traceback(now)?;
+    for &arg in args {
+        encoder.value(arg, 0)?;
+    }
+    encoder.value(params, 0)
+}
+
 /// An operand of an equation that is transposed.
 pub enum Operand {
     /// What its cotangents are added to: which one it is among others, and the sum so far.
@@ -186,20 +220,23 @@ pub struct Equation {
 ///
 /// # Errors
 /// Why it is not remembered.
-pub fn encode_transposition(
-    py: Python<'_>,
+pub fn encode_transposition<'py>(
+    py: Python<'py>,
     jax: &Jax,
-    now: &Now<'_>,
+    now: &Now<'py>,
     equation: &Equation,
     cotangents: &[*mut ffi::PyObject],
     operands: &[Operand],
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder::new(py, jax, now, call);
+    let mut encoder = Encoder { programs: true, ..Encoder::new(py, jax, now, call) };
     encoder.identity(equation.context);
     encoder.identity(equation.primitive);
     if let Some(params) = equation.params {
         encoder.value(params, 0)?;
+        if !encoder.call.programs.is_empty() {
+            encoder.given_traceback(now)?;
+        }
     }
     encoder.call.signature.tag(Tag::Sequence, cotangents.len());
     for &cotangent in cotangents {
@@ -249,12 +286,51 @@ impl<'a, 'py> Encoder<'a, 'py> {
             changes: false,
             mutable: false,
             functions: Functions::Rules,
+            programs: false,
+            in_program: false,
         }
+    }
+
+    /// Writes what a program consists of.
+    pub(super) fn of_program(py: Python<'py>, jax: &'a Jax, call: &'a mut Call) -> Self {
+        Self {
+            py,
+            jax,
+            trace: std::ptr::null_mut(),
+            stack: None,
+            call,
+            first: FxHashMap::default(),
+            within: SmallVec::new(),
+            changes: false,
+            mutable: false,
+            functions: Functions::Params,
+            programs: true,
+            in_program: true,
+        }
+    }
+
+    /// The traceback that all equations are given, those of nested programs too.
+    fn given_traceback(&mut self, now: &Now<'py>) -> Result<(), Reason> {
+        if let Some(traceback) = now.given_traceback() {
+            self.traceback(&traceback)?;
+        }
+        Ok(())
+    }
+
+    /// A traceback, by the one that stands for all that are equal.
+    pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        let shared = shared_traceback(traceback).map_err(|_| UNKNOWN_OBJECT)?;
+        self.call.signature.pair(Tag::Identity, 1, shared.as_ptr() as u64);
+        self.call.kept.push(shared.unbind());
+        Ok(())
     }
 
     pub(super) fn value(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         // SAFETY: `value` is a live argument; only its type is read.
         let class = unsafe { ffi::Py_TYPE(value) };
+        if self.in_program && self.is_traced(value) {
+            return Err(TRACED_PARAM);
+        }
         match traced(self.py, self.jax, value, self.trace) {
             Some(Tracer::Foreign | Tracer::Enclosing) if !self.within.is_empty() => {
                 return Err(CAPTURES);
@@ -310,9 +386,17 @@ impl<'a, 'py> Encoder<'a, 'py> {
         self.container(value, class, depth)
     }
 
+    fn is_traced(&self, value: *mut ffi::PyObject) -> bool {
+        // SAFETY: types only; no Python runs.
+        unsafe {
+            let tracer = self.jax.any_tracer_type.as_ptr().cast();
+            ffi::PyType_IsSubtype(ffi::Py_TYPE(value), tracer) != 0
+        }
+    }
+
     /// A traced value that a function refers to.
     fn captured(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
-        if matches!(self.functions, Functions::Rules) {
+        if !matches!(self.functions, Functions::Typed { .. }) {
             return Err(CAPTURES);
         }
         let aval = self.array_type(object)?;
@@ -453,7 +537,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         Ok(())
     }
 
-    fn literal_value(
+    pub(super) fn literal_value(
         &mut self,
         value: *mut ffi::PyObject,
         aval: *mut ffi::PyObject,
@@ -620,6 +704,20 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         if is_exactly(value, self.jax.custom_jvp_type.as_ptr().cast()) {
             return self.custom_jvp(value, depth);
+        }
+        if self.programs && is_jaxpr(self.py, self.jax, value) {
+            return self.program(value);
+        }
+        // SAFETY: looking up a type runs no Python code.
+        let immutable = self.programs
+            && unsafe { ffi::PySet_Contains(self.jax.immutable_types.as_ptr(), class.cast()) == 1 };
+        if immutable {
+            // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
+            let object = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+            let shared = shared(&object).map_err(|_| UNKNOWN_OBJECT)?;
+            self.identity(shared.as_ptr());
+            self.call.kept.push(shared.unbind());
+            return Ok(());
         }
         let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {

@@ -5,6 +5,7 @@
 //! encode.rs    the arguments of a call as a signature
 //! now.rs       the trace, the configuration and the source info at the moment of a call
 //! owned.rs     what is known of the params of fragments' equations
+//! programs.rs  programs among the params of a rule, by what they say
 //! renewed.rs   params that jax makes anew at each call
 //! record.rs    what a call appended, as a fragment with its Python objects
 //! result.rs    what a call returned, as a recipe
@@ -17,7 +18,9 @@
 //! caught.rs    the native callables that stand in for functions and methods
 //! operators.rs number slots of the tracer type
 //! switch.rs    functions and jits of jax that are caught while a trace of ours may run
+//! rule.rs      rules of jax under transformations
 //! transparent.rs  functions of the user that are part of a call's arguments
+//! twins.rs     programs that a rule makes of those it is given
 //! ```
 
 pub mod backward;
@@ -26,10 +29,12 @@ pub mod encode;
 pub mod now;
 pub mod operators;
 pub mod owned;
+pub mod programs;
 pub mod record;
 pub mod renewed;
 pub mod replay;
 pub mod result;
+pub mod rule;
 pub mod script;
 pub mod shared;
 pub mod site;
@@ -37,3 +42,4 @@ pub mod stack;
 pub mod store;
 pub mod switch;
 pub mod transparent;
+pub mod twins;

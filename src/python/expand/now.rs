@@ -136,9 +136,17 @@ impl<'py> Now<'py> {
     /// Whether all equations have a traceback that is given, those of nested programs too: jax is
     /// evaluating another program.
     pub fn has_given_traceback(&self) -> bool {
+        self.given_traceback().is_some()
+    }
+
+    /// That traceback.
+    pub fn given_traceback(&self) -> Option<Bound<'py, PyAny>> {
         match &self.within {
-            Some(context) => context.source.traceback.is_some(),
-            None => self.moment.traceback.is_some(),
+            Some(context) => context.source.traceback.clone(),
+            None => {
+                let py = self.trace.py();
+                self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
+            }
         }
     }
 
@@ -165,11 +173,7 @@ impl<'py> Now<'py> {
     /// The stack cannot be read.
     pub fn source(&self, jax: &Jax) -> PyResult<SourceRef<'py>> {
         let py = self.trace.py();
-        let given = match &self.within {
-            Some(context) => context.source.traceback.clone(),
-            None => self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone()),
-        };
-        let traceback = match given {
+        let traceback = match self.given_traceback() {
             Some(traceback) => Some(traceback),
             None => Some(jax.get_traceback.bind(py).call0()?).filter(|t| !t.is_none()),
         };

@@ -16,8 +16,12 @@ use super::super::side::address;
 use super::site::Site;
 use super::store;
 
-/// A dict of params that belongs to a fragment. Nothing changes it.
-pub struct OwnedParams(Py<PyDict>);
+/// A dict of params that belongs to a fragment, or to a program. Nothing changes it.
+pub struct OwnedParams {
+    params: Py<PyDict>,
+    /// What is known of it is kept by its address.
+    is_known: bool,
+}
 
 #[derive(Default)]
 struct Known {
@@ -49,7 +53,12 @@ impl OwnedParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
         known().get_or_insert_default().entry(address(&params)).or_default().owners += 1;
-        Self(params.unbind())
+        Self { params: params.unbind(), is_known: true }
+    }
+
+    /// A dict that goes with a program.
+    pub fn of_program(params: Bound<'_, PyDict>) -> Self {
+        Self { params: params.unbind(), is_known: false }
     }
 }
 
@@ -57,13 +66,16 @@ impl Deref for OwnedParams {
     type Target = Py<PyDict>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.params
     }
 }
 
 impl Drop for OwnedParams {
     fn drop(&mut self) {
-        let address = self.0.as_ptr() as usize;
+        if !self.is_known {
+            return;
+        }
+        let address = self.params.as_ptr() as usize;
         let forgotten = {
             let mut known = known();
             let Some(all) = known.as_mut() else { return };
@@ -101,6 +113,11 @@ pub fn transposition(
     let mut known = known();
     let known = known.as_mut().and_then(|all| all.get_mut(&address));
     Ok(known.map(|known| known.transposition.get_or_insert(new).clone()))
+}
+
+/// Whether a fragment has the params.
+pub fn is_owned(params: &Bound<'_, PyDict>) -> bool {
+    known().as_ref().is_some_and(|all| all.contains_key(&address(params)))
 }
 
 /// What dead-code removal makes of the params of an equation all of whose outputs are used; None

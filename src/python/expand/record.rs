@@ -1,6 +1,7 @@
 //! What a call appended, read back from the frame.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -24,6 +25,7 @@ use super::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe};
 use super::shared::shared;
 use super::stack::Stack;
 use super::store;
+use super::twins::{Comparison, Plan, Programs};
 
 pub const INPUT_EFFECT: Reason = "effect on an input";
 pub const HIGH_TYPE: Reason = "high-level type";
@@ -47,6 +49,15 @@ pub struct EquationObjects {
     pub context: Py<PyAny>,
 }
 
+/// What two recordings of a call may differ in.
+pub struct Renew<'a> {
+    pub jax: &'a Jax,
+    /// Derivative rules of jax's that are traced at each call.
+    pub rules: bool,
+    /// What was made of other programs.
+    pub programs: Option<&'a Comparison<'a>>,
+}
+
 /// What a call appends to each program, and returns.
 pub struct Recorded {
     /// Unique in the process.
@@ -62,6 +73,8 @@ pub struct Recorded {
     pub needed: Needed,
     /// What rules pass by, one each, with the level, from jax 0.11 on.
     pub structured_residuals: Vec<(usize, Recipe)>,
+    /// The programs that the call had.
+    pub programs: Option<Programs>,
 }
 
 /// A fragment with its Python objects.
@@ -77,6 +90,8 @@ pub struct Part {
     pub scopes: Vec<Option<Py<PyAny>>>,
     /// Params that are made anew at each call, by the position of the equation.
     pub renewed: Vec<(usize, Renewed)>,
+    /// Params that are made anew for other programs, by the position of the equation.
+    pub plans: Vec<(usize, Arc<Plan>)>,
     /// Rows of the types of all outputs.
     out_rows: Box<[u32]>,
 }
@@ -185,6 +200,14 @@ impl<'py> Before<'py> {
             });
         }
         Ok(before)
+    }
+}
+
+impl<'py> Before<'py> {
+    /// The programs that record, each with its next equation.
+    pub fn frames(&self) -> impl Iterator<Item = (&Bound<'py, Frame>, u32)> {
+        let tangents = self.tangents.iter().map(|tangents| (&tangents.frame, tangents.mark.eqns));
+        std::iter::once((&self.frame.0, self.frame.1.eqns)).chain(tangents)
     }
 }
 
@@ -306,7 +329,16 @@ pub fn record<'py>(
         }
     }
     let number = store::new_fragment();
-    Ok(Recorded { number, part, tangents, recipe, lifted, needed, structured_residuals })
+    Ok(Recorded {
+        number,
+        part,
+        tangents,
+        recipe,
+        lifted,
+        needed,
+        structured_residuals,
+        programs: None,
+    })
 }
 
 /// What was appended to the tangents' program of a differentiation, and the numbers of its outputs.
@@ -500,8 +532,17 @@ impl<'py> Reading<'_, 'py> {
             Fragment::new(templates, row(num_args), row(literals.len()), row(consts.len()))
                 .map_err(|_| OUTER_VALUE)?;
         let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
-        let renewed = Vec::new();
-        Ok(Part { fragment, equations, types, literals, consts, scopes, renewed, out_rows })
+        Ok(Part {
+            fragment,
+            equations,
+            types,
+            literals,
+            consts,
+            scopes,
+            renewed: Vec::new(),
+            plans: Vec::new(),
+            out_rows,
+        })
     }
 }
 
@@ -591,14 +632,25 @@ impl Recorded {
 
     /// Whether another recording of the same call says the same. Params that are new objects in each
     /// are noted to be made anew, where `renew` says that they may.
-    pub fn agrees(&mut self, py: Python<'_>, jax: &Jax, other: &Self, renew: bool) -> bool {
-        let tangents = self.tangents.iter_mut().map(|(_, part)| part);
-        let mut parts = std::iter::once(&mut self.part).chain(tangents);
+    pub fn agrees(&mut self, py: Python<'_>, other: &Self, renew: &Renew<'_>) -> bool {
+        let mut parts = self.parts_mut();
         let mut agree = true;
         for other in other.parts() {
-            agree &= parts.next().is_some_and(|part| part.agrees(py, jax, other, renew));
+            agree &= parts.next().is_some_and(|part| part.agrees(py, other, renew));
         }
         agree && parts.next().is_none()
+    }
+
+    /// Makes params anew as another recording does, which has the same objects.
+    pub fn take_plans(&mut self, other: &Self) {
+        for (part, other) in self.parts_mut().zip(other.parts()) {
+            part.plans.clone_from(&other.plans);
+        }
+    }
+
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let tangents = self.tangents.iter_mut().map(|(_, part)| part);
+        std::iter::once(&mut self.part).chain(tangents)
     }
 
     /// Whether params are made anew at each call.
@@ -650,9 +702,10 @@ impl Part {
             })
     }
 
-    fn agrees(&mut self, py: Python<'_>, jax: &Jax, other: &Self, renew: bool) -> bool {
+    fn agrees(&mut self, py: Python<'_>, other: &Self, renew: &Renew<'_>) -> bool {
+        let jax = renew.jax;
         let same = |a: &Py<PyAny>, b: &Py<PyAny>| a.is(b);
-        let mut renewed = Vec::new();
+        let (mut renewed, mut plans) = (Vec::new(), Vec::new());
         let agrees = self.fragment == other.fragment
             && self.types.iter().zip(&other.types).all(|(a, b)| same(a, b))
             && self.literals.iter().zip(&other.literals).all(|((a, given_a), (b, given_b))| {
@@ -676,12 +729,19 @@ impl Part {
                     return false;
                 }
                 let (params, others) = (a.params.bind(py), b.params.bind(py));
-                if same_params(jax, params, others) {
+                if same_params(jax, params, others) && renew.programs.is_none() {
+                    return true;
+                }
+                if let Some(plan) = renew.programs.and_then(|both| both.plan(others, params)) {
+                    plans.push((index, plan));
                     return true;
                 }
                 let primitive = a.primitive.bind(py);
-                let found =
-                    if renew { Renewed::of(jax, primitive, others, params) } else { Ok(None) };
+                let found = if renew.rules {
+                    Renewed::of(jax, primitive, others, params)
+                } else {
+                    Ok(None)
+                };
                 match found {
                     Ok(Some(new)) => {
                         renewed.push((index, new));
@@ -691,6 +751,7 @@ impl Part {
                 }
             });
         self.renewed = renewed;
+        self.plans = plans;
         agrees
     }
 
@@ -726,7 +787,7 @@ fn same_params(jax: &Jax, a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool 
 }
 
 /// The same object, or one that no program can tell from it.
-fn same_value(jax: &Jax, a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
+pub fn same_value(jax: &Jax, a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
     if a.is(b) || (typed_hash(a).is_some() && typed_equal(a, b)) {
         return true;
     }

@@ -23,11 +23,13 @@ use super::now::Now;
 use super::record::{Captured, Part, Recorded};
 use super::result::{Made, Recipe};
 use super::stack::{Linearization, Stack};
+use super::twins::Making;
 
 /// Outputs with their tracers.
 pub type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
 
-/// Does again what was recorded; the result of the call.
+/// Does again what was recorded; the result of the call. `making` is there where the programs are
+/// others than those that were recorded.
 ///
 /// # Errors
 /// The program cannot grow.
@@ -36,6 +38,7 @@ pub fn replay<'py>(
     now: &Now<'py>,
     call: &Call,
     recorded: &Recorded,
+    making: Option<&Making<'py>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (trace, part) = (&now.trace, &recorded.part);
     let py = trace.py();
@@ -54,7 +57,7 @@ pub fn replay<'py>(
     let stack = now.stack();
     let whole = stack.is_some_and(Stack::linearizes);
     let mut literals = SmallVec::new();
-    let share = Share::new(jax, recorded.number, part, call, &base, whole)?;
+    let share = Share::new(jax, recorded.number, part, call, &base, whole, making)?;
     let (first, source) = {
         let mut frame = borrow_mut(now.frame());
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
@@ -112,7 +115,7 @@ pub fn replay<'py>(
         let layer =
             layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
         let needed = recorded.needed.of_level(*level);
-        let share = Share::new(jax, recorded.number, part, call, &base, true)?;
+        let share = Share::new(jax, recorded.number, part, call, &base, true, making)?;
         let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
         tangents.borrow_mut().push((*level, of_level));
     }
@@ -179,6 +182,7 @@ impl<'a, 'py> Share<'a, 'py> {
         call: &'a Call,
         base: &'a SourceRef<'py>,
         whole: bool,
+        making: Option<&Making<'py>>,
     ) -> PyResult<Self> {
         let py = base.name_stack.py();
         let mut below = Vec::new();
@@ -191,6 +195,12 @@ impl<'a, 'py> Share<'a, 'py> {
         for (index, renewed) in &part.renewed {
             let recorded = part.equations[*index].params.bind(py);
             params.push((*index, renewed.make(jax, recorded)?));
+        }
+        for (index, plan) in making.into_iter().flat_map(|_| &part.plans) {
+            let recorded = part.equations[*index].params.bind(py);
+            if let Some(making) = making {
+                params.push((*index, making.params(jax, recorded, plan)?));
+            }
         }
         Ok(Self { number, part, call, base, below, params })
     }

@@ -13,17 +13,19 @@ use super::super::native::attached;
 use super::super::warn;
 use super::encode::{Call, Reason, encode};
 use super::now::Now;
-use super::record::{Before, NEW_OBJECTS, Recorded, record};
+use super::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
 use super::replay::replay;
 use super::script;
-use super::store::{self, Hits, Known};
+use super::store::{self, Entry, Hits, Known};
 use super::switch;
 use super::transparent::{self, Functions, look_through};
+use super::twins::{Given, Making, Programs, Settling, Way};
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
 pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
 pub const WARNED: Reason = "function that warned";
+pub const REPEATED: Reason = "program that comes twice, which it did not before";
 
 /// A callable that is caught.
 pub struct Site {
@@ -103,19 +105,35 @@ fn replay_or_run<'py>(
         false => Functions::Rules,
     };
     let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, functions, call);
-    let mut described = configuration.and_then(|_| describe(&mut call));
-    while let Some(code) = call.unread_code.take() {
-        // SAFETY: the code of a function among the arguments.
-        let code = unsafe { Bound::from_borrowed_ptr(py, code) };
-        attached(|| look_through(&code))?;
-        call = call.empty();
-        described = describe(&mut call);
-    }
+    let described = match configuration {
+        Ok(_) => put_in_words(py, &mut call, describe)?,
+        Err(reason) => Err(reason),
+    };
     if let Err(reason) = described {
         store::count_bypass(site.id, reason);
         return proceed();
     }
     replay_or_learn(py, jax, site, &now, &call, describe, proceed, captures)
+}
+
+/// Describes a call, once all code that is part of it was looked through.
+///
+/// # Errors
+/// Code cannot be looked through.
+pub fn put_in_words(
+    py: Python<'_>,
+    call: &mut Call,
+    describe: impl Fn(&mut Call) -> Result<(), Reason>,
+) -> PyResult<Result<(), Reason>> {
+    let mut described = describe(call);
+    while let Some(code) = call.unread_code.take() {
+        // SAFETY: the code of a function among the arguments.
+        let code = unsafe { Bound::from_borrowed_ptr(py, code) };
+        attached(|| look_through(&code))?;
+        *call = call.empty();
+        described = describe(call);
+    }
+    Ok(described)
 }
 
 /// Replays what is known of a call whose arguments are in words, else runs it and learns.
@@ -137,7 +155,22 @@ pub fn replay_or_learn<'py>(
     let generation = if site.forgets { Some(switch::jit_generation(py, jax)?) } else { None };
     let known = store::find(py, site.id, &call.signature);
     let known = known.as_ref().map(Bound::get);
+    let given = Given::of(py, jax, call);
     let candidate = match known {
+        Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
+            match way(py, recorded, given.as_ref()) {
+                Way::Replay => {
+                    site.hits.add_one();
+                    let making = given.map(|given| Making::new(py, given, recorded.number));
+                    return replay(jax, now, call, recorded, making.as_ref());
+                }
+                Way::Learn => Some(recorded),
+                Way::Run => {
+                    store::count_bypass(site.id, REPEATED);
+                    return proceed();
+                }
+            }
+        }
         Some(entry) => match &entry.known {
             Known::Replay(recorded) if recorded.renews() && now.has_given_traceback() => {
                 store::count_bypass(site.id, GIVEN_TRACEBACK);
@@ -145,7 +178,7 @@ pub fn replay_or_learn<'py>(
             }
             Known::Replay(recorded) if entry.is_current(generation) => {
                 site.hits.add_one();
-                return replay(jax, now, call, recorded);
+                return replay(jax, now, call, recorded, None);
             }
             Known::Bypass(reason) => {
                 store::count_bypass(site.id, reason);
@@ -166,6 +199,53 @@ pub fn replay_or_learn<'py>(
     })
 }
 
+/// How a call with programs is replayed.
+fn way(py: Python<'_>, recorded: &Recorded, given: Option<&Given>) -> Way {
+    match (&recorded.programs, given) {
+        (Some(programs), Some(given)) => programs.way(py, given, recorded.number),
+        _ => Way::Run,
+    }
+}
+
+/// What is known of a call with programs once it has run.
+fn known_of(
+    py: Python<'_>,
+    jax: &Jax,
+    learnt: Result<Recorded, Reason>,
+    candidate: Option<&Recorded>,
+    given: Given,
+) -> Known {
+    let mut recorded = match learnt {
+        Ok(recorded) => recorded,
+        Err(reason) => return Known::Bypass(reason),
+    };
+    let Some((candidate, before)) =
+        candidate.and_then(|candidate| Some((candidate, candidate.programs.as_ref()?)))
+    else {
+        recorded.programs = Some(Programs::new(given));
+        return Known::Candidate(recorded);
+    };
+    if before.is_of(&given) {
+        let both = before.beside(jax, &given);
+        if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
+            return Known::Bypass(NEW_OBJECTS);
+        }
+        drop(both);
+        if before.is_confirmed() {
+            recorded.take_plans(candidate);
+        }
+        recorded.programs = Some(before.again(given));
+        return Known::Replay(recorded);
+    }
+    let both = before.beside(jax, &given);
+    if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
+        return Known::Bypass(NEW_OBJECTS);
+    }
+    let unlabelled = both.unlabelled();
+    recorded.programs = Some(before.confirmed(given, unlabelled));
+    Known::Replay(recorded)
+}
+
 /// What the signature of a call refers to by identity, to be kept alive; None where the arguments
 /// are no longer the same.
 fn pins(
@@ -178,7 +258,8 @@ fn pins(
     let same = again.signature.words() == call.signature.words();
     // SAFETY: alive, as parts of the arguments.
     let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind();
-    again.pins.filter(|_| same).map(|pins| pins.into_iter().map(pin).collect())
+    let pins = again.pins.filter(|_| same)?;
+    Some(pins.into_iter().map(pin).chain(again.kept).collect())
 }
 
 /// Runs a call; its result, and what is known of it now.
@@ -200,6 +281,11 @@ fn learn<'py>(
     let result = proceed();
     drop(recording);
     let result = result?;
+    let given = Given::of(py, jax, call);
+    if let Some(given) = &given {
+        let settling = Settling::new(jax, given, (site.id, call.signature.words()));
+        before.frames().try_for_each(|(frame, first)| settling.settle(frame, first))?;
+    }
     let learnt = if warn::count() == warnings {
         record(jax, now, &before, call, &result)
     } else {
@@ -209,10 +295,14 @@ fn learn<'py>(
         Ok(_) if captures()? => Err(CAPTURES),
         learnt => learnt,
     };
+    if let Some(given) = given {
+        return Ok((result, known_of(py, jax, learnt, candidate, given)));
+    }
+    let renew = Renew { jax, rules: !site.forgets, programs: None };
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(mut recorded), Some(candidate)) => {
-            if recorded.agrees(py, jax, candidate, !site.forgets) {
+            if recorded.agrees(py, candidate, &renew) {
                 // The programs within should have the sources of an ordinary call.
                 let ordinary = !recorded.renews() || !now.has_given_traceback();
                 if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }

@@ -55,6 +55,8 @@ struct Code {
 pub enum Functions {
     /// Those with a derivative rule, which a module has.
     Rules,
+    /// Any, by what they do and by what they are: params of an equation.
+    Params,
     /// Any, since only the types of what they return are asked for. They may refer to traced values.
     Typed {
         /// Nobody but the call holds it; null where somebody does.
@@ -109,6 +111,7 @@ impl Functions {
     fn by_code(self, function: *mut ffi::PyObject, named: bool) -> Option<bool> {
         match self {
             Self::Typed { temporary } if temporary == function => Some(true),
+            Self::Params => Some(false),
             Self::Typed { .. } if named => Some(false),
             _ => None,
         }

@@ -1,0 +1,549 @@
+//! Programs among the params of a rule: jaxprs, which jax makes anew at each trace.
+//!
+//! Two of them say the same where they have the same number. What is counted is everything that a
+//! rule of jax may read, sources and names included: all but which variables and lists they are made
+//! of. Programs with constants, effects or types that are no arrays have no number.
+
+use std::sync::{Mutex, PoisonError};
+
+use hashlink::LruCache;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use crate::expand::Tag;
+use crate::ir::{AtomKind, EffectsId, Var};
+
+use super::super::graph::{self, Graph, unfilled};
+use super::super::jax::Jax;
+use super::super::side::{address, is_exactly};
+use super::super::source::SourceRef;
+use super::encode::{Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::shared::shared;
+use super::site::put_in_words;
+
+pub const CONSTANTS: Reason = "program with constants or effects";
+
+/// The number of what a program says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(u64);
+
+/// What is known of a program for as long as it lives.
+struct Known {
+    program: Py<PyWeakrefReference>,
+    number: Number,
+    /// Tells it from all other programs that ever were.
+    serial: u64,
+    /// The programs within it, however deep, in order; as they are, closed or not.
+    nested: Vec<(Number, Py<PyAny>)>,
+    /// Fragments that were replayed for it.
+    replayed: SmallVec<[u64; 2]>,
+    /// What was made of it, by what else it was made of and by what it says.
+    made: FxHashMap<(Others, Label), Made>,
+    /// The programs that it can have been made of: those that all calls had that made it.
+    made_of: Option<Vec<(u64, Number)>>,
+}
+
+/// What tells a program from others that are made of the same ones: what it says, and where several
+/// say the same, which call has made it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Label {
+    pub number: Number,
+    pub maker: u64,
+}
+
+/// A program that was made of others: the open one, and the closed one where there is one. jax knows
+/// either by identity.
+#[derive(Default)]
+struct Made {
+    open: Option<(Py<PyAny>, Maker)>,
+    closed: Option<(Py<PyAny>, Maker)>,
+}
+
+/// Who has made a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// A rule of jax.
+    Rule,
+    /// A replay, as a twin of one.
+    Replay,
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    Open,
+    Closed,
+}
+
+/// The addresses of the programs that a call has besides the first one.
+pub type Others = SmallVec<[usize; 1]>;
+
+/// What is known of programs by what they say.
+#[derive(Default)]
+struct Lore {
+    /// What those of a number are made of, where that is less than all programs that a call has.
+    made_of: FxHashMap<Number, Vec<Number>>,
+    /// jax makes more than one of them of the same programs.
+    several: FxHashSet<(Number, Form)>,
+    serial: u64,
+}
+
+static LORE: Mutex<Option<Lore>> = Mutex::new(None);
+
+fn with_lore<R>(body: impl FnOnce(&mut Lore) -> R) -> R {
+    body(LORE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// By address.
+static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
+/// Programs to look at before those that are gone are forgotten.
+const MIN_KNOWN: usize = 1024;
+
+/// What programs say, with the objects that the words name.
+type Numbers = LruCache<Box<[u64]>, (Number, Vec<Py<PyAny>>)>;
+static NUMBERS: Mutex<Option<(u64, Numbers)>> = Mutex::new(None);
+const MAX_NUMBERS: usize = 1 << 13;
+
+/// Nothing is dropped, and no Python runs, within `body`.
+fn with_known<R>(body: impl FnOnce(&mut FxHashMap<usize, Known>) -> R) -> R {
+    body(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// As `with_known`, for one program.
+fn with<R>(program: &Bound<'_, PyAny>, body: impl FnOnce(&mut Known) -> R) -> Option<R> {
+    let py = program.py();
+    with_known(|all| {
+        let known = all.get_mut(&address(program))?;
+        let alive = known.program.bind(py).upgrade();
+        alive.is_some_and(|alive| alive.is(program)).then(|| body(known))
+    })
+}
+
+/// Whether an object is a jaxpr, closed or not.
+pub fn is_jaxpr(py: Python<'_>, jax: &Jax, object: *mut ffi::PyObject) -> bool {
+    is_exactly(object, jax.closed_jaxpr_type.as_ptr().cast())
+        || is_exactly(object, jax.jaxpr_type.as_ptr().cast())
+        || graph::is_lazy(py, object)
+}
+
+/// The open jaxpr of any jaxpr, and which of the two that was.
+///
+/// # Errors
+/// It has constants.
+pub fn open<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+) -> Result<(Bound<'py, PyAny>, Form), Reason> {
+    let py = jaxpr.py();
+    let closed = is_exactly(jaxpr.as_ptr(), jax.closed_jaxpr_type.as_ptr().cast());
+    let consts = jaxpr.getattr_opt(intern!(py, "consts")).map_err(|_| UNKNOWN_OBJECT)?;
+    if let Some(consts) = consts
+        && consts.len().map_err(|_| UNKNOWN_OBJECT)? > 0
+    {
+        return Err(CONSTANTS);
+    }
+    if closed && !jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
+        let open = jaxpr.getattr(intern!(py, "jaxpr")).map_err(|_| UNKNOWN_OBJECT)?;
+        return Ok((open, Form::Closed));
+    }
+    Ok((jaxpr.clone(), Form::Open))
+}
+
+/// The number of what an open jaxpr says.
+///
+/// # Errors
+/// Why it has none.
+pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason> {
+    let py = program.py();
+    if let Some(number) = with(program, |known| known.number) {
+        return Ok(number);
+    }
+    let mut call = Call::new(0);
+    let describe = |call: &mut Call| {
+        call.pins = Some(Vec::new());
+        Encoder::of_program(py, jax, call).words_of(program)
+    };
+    put_in_words(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
+    let mut nested: Vec<(Number, Py<PyAny>)> = Vec::new();
+    for &inner in &call.programs {
+        // SAFETY: a part of the program.
+        let inner = unsafe { Bound::from_borrowed_ptr(py, inner) };
+        let (open, _) = open(jax, &inner)?;
+        let number = number_of(jax, &open)?;
+        let of_inner = nested_of(&open);
+        nested.push((number, inner.unbind()));
+        nested.extend(of_inner);
+    }
+    // SAFETY: alive, as parts of the program.
+    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind();
+    let mut pins: Vec<_> = call.pins.take().into_iter().flatten().map(pin).collect();
+    pins.append(&mut call.kept);
+    let (number, old) = number_of_words(call.signature.words().into(), pins);
+    drop(old);
+    note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
+    Ok(number)
+}
+
+/// What is replaced by this is to be dropped by the caller.
+fn number_of_words(words: Box<[u64]>, pins: Vec<Py<PyAny>>) -> (Number, impl Sized) {
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (next, numbers) = numbers.get_or_insert_with(|| (0, LruCache::new(usize::MAX)));
+    if let Some((number, _)) = numbers.get(&words) {
+        return (*number, (Some(pins), None));
+    }
+    *next += 1;
+    let number = Number(*next);
+    numbers.insert(words, (number, pins));
+    (number, (None, if numbers.len() > MAX_NUMBERS { numbers.remove_lru() } else { None }))
+}
+
+/// Notes what a program says.
+///
+/// # Errors
+/// There is no weak reference to it.
+pub fn note(
+    program: &Bound<'_, PyAny>,
+    number: Number,
+    nested: Vec<(Number, Py<PyAny>)>,
+) -> PyResult<()> {
+    let py = program.py();
+    let known = Known {
+        program: PyWeakrefReference::new(program)?.unbind(),
+        number,
+        serial: with_lore(|lore| {
+            lore.serial += 1;
+            lore.serial
+        }),
+        nested,
+        replayed: SmallVec::new(),
+        made: FxHashMap::default(),
+        made_of: None,
+    };
+    let old = with_known(|all| {
+        let mut old: Vec<Known> = all.insert(address(program), known).into_iter().collect();
+        if all.len() >= MIN_KNOWN && all.len() == all.capacity() {
+            let is_gone = |known: &mut Known| known.program.bind(py).upgrade().is_none();
+            old.extend(all.extract_if(|_, known| is_gone(known)).map(|(_, known)| known));
+        }
+        old
+    });
+    drop(old);
+    Ok(())
+}
+
+/// The programs within one that has a number.
+pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(Number, Py<PyAny>)> {
+    let py = program.py();
+    let copy = |known: &mut Known| {
+        known.nested.iter().map(|(number, inner)| (*number, inner.clone_ref(py))).collect()
+    };
+    with(program, copy).unwrap_or_default()
+}
+
+/// Whether a fragment was replayed for a program.
+pub fn was_replayed(program: &Bound<'_, PyAny>, fragment: u64) -> bool {
+    with(program, |known| known.replayed.contains(&fragment)).unwrap_or(false)
+}
+
+/// Notes that a fragment is replayed for a program.
+pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64) {
+    with(program, |known| {
+        if !known.replayed.contains(&fragment) {
+            known.replayed.push(fragment);
+        }
+    });
+}
+
+/// Notes that a program came of a call with some programs.
+pub fn note_made_of(program: &Bound<'_, PyAny>, given: &[Py<PyAny>]) {
+    let py = program.py();
+    let one = |open: &Py<PyAny>| with(open.bind(py), |known| (known.serial, known.number));
+    let given: Vec<_> = given.iter().filter_map(one).collect();
+    let fewer = with(program, |known| {
+        let Some(so_far) = &mut known.made_of else {
+            known.made_of = Some(given.clone());
+            return None;
+        };
+        let before = so_far.len();
+        so_far.retain(|program| given.contains(program));
+        let fewer = so_far.len() < before || so_far.len() < given.len();
+        fewer.then(|| (known.number, so_far.iter().map(|&(_, number)| number).collect()))
+    });
+    if let Some((number, of)) = fewer.flatten() {
+        with_lore(|lore| lore.made_of.insert(number, of));
+    }
+}
+
+/// Which of the programs of a call those of a number are made of.
+pub fn made_of(number: Number, of: impl Iterator<Item = Number>) -> SmallVec<[bool; 4]> {
+    with_lore(|lore| match lore.made_of.get(&number) {
+        Some(known) if !known.is_empty() => of.map(|of| known.contains(&of)).collect(),
+        _ => of.map(|_| true).collect(),
+    })
+}
+
+/// Notes that jax makes several programs of a number of the same programs.
+pub fn note_several(number: Number, form: Form) {
+    with_lore(|lore| lore.several.insert((number, form)));
+}
+
+/// Whether jax was seen to do so.
+pub fn are_several(number: Number, form: Form) -> bool {
+    with_lore(|lore| lore.several.contains(&(number, form)))
+}
+
+/// What tells a program from others that were made of the same ones, where it is known.
+pub fn label_of(
+    first: &Bound<'_, PyAny>,
+    others: &Others,
+    number: Number,
+    open: &Bound<'_, PyAny>,
+) -> Option<Label> {
+    let find = |known: &mut Known| {
+        let is = |made: &Made| made.open.as_ref().is_some_and(|(made, _)| made.is(open));
+        let mut all = known.made.iter();
+        let of = |(key, made): &(&(Others, Label), &Made)| {
+            key.1.number == number && key.0 == *others && is(made)
+        };
+        all.find(of).map(|(key, _)| key.1)
+    };
+    with(first, find)?
+}
+
+/// What was made of programs and has a label.
+pub fn made<'py>(
+    first: &Bound<'py, PyAny>,
+    others: &Others,
+    label: Label,
+    form: Form,
+) -> Option<(Bound<'py, PyAny>, Maker)> {
+    let py = first.py();
+    let find = |known: &mut Known| {
+        let made = known.made.get(&(others.clone(), label))?;
+        let made = if form == Form::Open { &made.open } else { &made.closed };
+        made.as_ref().map(|(made, maker)| (made.bind(py).clone(), *maker))
+    };
+    with(first, find)?
+}
+
+/// Notes what was made of programs, which does not have any of them in it.
+pub fn note_made(
+    first: &Bound<'_, PyAny>,
+    others: &Others,
+    label: Label,
+    form: Form,
+    made: &Bound<'_, PyAny>,
+    maker: Maker,
+) {
+    let new = (made.clone().unbind(), maker);
+    let old = with(first, |known| {
+        let made = known.made.entry((others.clone(), label)).or_default();
+        if form == Form::Open { made.open.replace(new) } else { made.closed.replace(new) }
+    });
+    drop(old);
+}
+
+impl<'py> Encoder<'_, 'py> {
+    /// A jaxpr, by its number.
+    pub(super) fn program(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live argument.
+        let value = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+        let (open, form) = open(self.jax, &value)?;
+        let number = number_of(self.jax, &open)?;
+        self.call.signature.pair(Tag::Program, form as usize, number.0);
+        self.call.programs.push(value.as_ptr());
+        Ok(())
+    }
+
+    /// What an open jaxpr consists of.
+    fn words_of(&mut self, program: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        let py = self.py;
+        let get = |name| program.getattr(name).map_err(|_| UNKNOWN_OBJECT);
+        let is_true = |value: Bound<'py, PyAny>| value.is_truthy().map_err(|_| UNKNOWN_OBJECT);
+        if is_true(get(intern!(py, "effects"))?)? {
+            return Err(CONSTANTS);
+        }
+        if is_true(get(intern!(py, "is_high"))?)? {
+            return Err(REF);
+        }
+        let names = get(intern!(py, "debug_info"))?;
+        for name in ["traced_for", "func_src_info", "arg_names", "result_paths"] {
+            let text = names.getattr(name).map_err(|_| UNKNOWN_OBJECT)?;
+            self.names(&text)?;
+        }
+        match unfilled(self.jax, program) {
+            Some(graph) if !graph.borrow().is_derived() => self.words_of_graph(&graph),
+            _ => self.words_of_lists(program),
+        }
+    }
+
+    /// A text, or some, or None.
+    fn names(&mut self, names: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        if let Ok(names) = names.cast_exact::<PyTuple>() {
+            self.call.signature.tag(Tag::Sequence, names.len());
+            return names.iter().try_for_each(|name| self.names(&name));
+        }
+        if names.is_none() || names.is_exact_instance_of::<pyo3::types::PyString>() {
+            return self.value(names.as_ptr(), 0);
+        }
+        Err(UNKNOWN_OBJECT)
+    }
+
+    fn words_of_graph(&mut self, graph: &Bound<'py, Graph>) -> Result<(), Reason> {
+        let (py, jax) = (self.py, self.jax);
+        let program = Graph::unread(graph).program;
+        if !program.constvars().is_empty() {
+            return Err(CONSTANTS);
+        }
+        let graph = graph.try_borrow().map_err(|_| UNKNOWN_OBJECT)?;
+        let side = graph.side();
+        // Variables that were removed have numbers too.
+        let mut places: Vec<u32> = vec![u32::MAX; program.num_vars()];
+        let mut next = 0;
+        let mut define = |encoder: &mut Self, places: &mut Vec<u32>, var: Var| {
+            places[var.as_u32() as usize] = next;
+            encoder.defined(next, &side.aval(py, program.var_type(var)))?;
+            next += 1;
+            Ok(())
+        };
+        self.call.signature.tag(Tag::Sequence, program.invars().len());
+        for &var in program.invars() {
+            define(self, &mut places, var)?;
+        }
+        let atom = |encoder: &mut Self, places: &[u32], atom: AtomKind| match atom {
+            AtomKind::Var(var) => {
+                encoder.call.signature.tag(Tag::Variable, places[var.as_u32() as usize] as usize);
+                Ok(())
+            }
+            AtomKind::Literal(literal) => {
+                encoder.program_literal(&side.object(py, program.literal(literal).object))
+            }
+        };
+        for id in program.eqns() {
+            let data = program.eqn(id);
+            if data.effects != EffectsId::NONE {
+                return Err(CONSTANTS);
+            }
+            let operands = program.eqn_invars(id);
+            let primitive = side.object(py, program.primitive(data.primitive).object);
+            self.equation(
+                operands.len(),
+                &primitive,
+                &side.object(py, program.context(data.context)),
+            );
+            let source = program.source(data.source);
+            let stack = match source.name_stack {
+                Some(id) => side.source_object(py, id),
+                None => jax.empty_name_stack.bind(py).clone(),
+            };
+            let traceback = source.traceback.map(|id| side.source_object(py, id));
+            self.source(&SourceRef { traceback, name_stack: stack })?;
+            self.value(side.params_dict(py, data.params).as_ptr(), 1)?;
+            for operand in operands {
+                atom(self, &places, operand.kind())?;
+            }
+            for var in program.eqn_outvars(id) {
+                define(self, &mut places, var)?;
+            }
+        }
+        self.call.signature.tag(Tag::Sequence, program.outvars().len());
+        program.outvars().iter().try_for_each(|out| atom(self, &places, out.kind()))
+    }
+
+    fn words_of_lists(&mut self, program: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        let (py, jax) = (self.py, self.jax);
+        let unknown = |_| UNKNOWN_OBJECT;
+        let list = |object: &Bound<'py, PyAny>, name: &str| {
+            object.getattr(name).map_err(unknown)?.cast_into::<PyList>().map_err(|_| UNKNOWN_OBJECT)
+        };
+        if !list(program, "constvars")?.is_empty() {
+            return Err(CONSTANTS);
+        }
+        let mut places: FxHashMap<usize, usize> = FxHashMap::default();
+        let define = |encoder: &mut Self, places: &mut FxHashMap<_, _>, var: &Bound<'py, PyAny>| {
+            let place = places.len();
+            places.insert(address(var), place);
+            let aval = var.getattr(intern!(py, "aval")).map_err(unknown)?;
+            encoder.defined(u32::try_from(place).unwrap_or(u32::MAX), &aval)
+        };
+        let atom = |encoder: &mut Self, places: &FxHashMap<usize, usize>, atom: &Bound<'py, _>| {
+            if is_exactly(atom.as_ptr(), jax.literal_type.as_ptr().cast()) {
+                return encoder.program_literal(atom);
+            }
+            let place = places.get(&address(atom)).ok_or(UNKNOWN_OBJECT)?;
+            encoder.call.signature.tag(Tag::Variable, *place);
+            Ok(())
+        };
+        let invars = list(program, "invars")?;
+        self.call.signature.tag(Tag::Sequence, invars.len());
+        for var in invars.iter() {
+            define(self, &mut places, &var)?;
+        }
+        for eqn in list(program, "eqns")?.iter() {
+            let get = |name: &str| eqn.getattr(name).map_err(unknown);
+            if get("effects")?.is_truthy().map_err(unknown)? {
+                return Err(CONSTANTS);
+            }
+            let operands = list(&eqn, "invars")?;
+            self.equation(operands.len(), &get("primitive")?, &get("ctx")?);
+            self.source(&SourceRef::of(jax, &get("source_info")?).map_err(unknown)?)?;
+            self.value(get("params")?.as_ptr(), 1)?;
+            for operand in operands.iter() {
+                atom(self, &places, &operand)?;
+            }
+            for var in list(&eqn, "outvars")?.iter() {
+                define(self, &mut places, &var)?;
+            }
+        }
+        let outvars = list(program, "outvars")?;
+        self.call.signature.tag(Tag::Sequence, outvars.len());
+        outvars.iter().try_for_each(|out| atom(self, &places, &out))
+    }
+
+    /// An equation but for its source, params, operands and outputs.
+    fn equation(
+        &mut self,
+        operands: usize,
+        primitive: &Bound<'py, PyAny>,
+        context: &Bound<'py, PyAny>,
+    ) {
+        self.call.signature.pair(Tag::Equation, operands, primitive.as_ptr() as u64);
+        self.pin(primitive.as_ptr());
+        self.identity(context.as_ptr());
+    }
+
+    fn source(&mut self, source: &SourceRef<'py>) -> Result<(), Reason> {
+        match &source.traceback {
+            Some(traceback) => self.traceback(traceback)?,
+            // SAFETY: a constant of the interpreter.
+            None => self.identity(unsafe { ffi::Py_None() }),
+        }
+        let stack = shared(&source.name_stack).map_err(|_| UNKNOWN_OBJECT)?;
+        self.call.signature.pair(Tag::Identity, 2, stack.as_ptr() as u64);
+        self.call.kept.push(stack.unbind());
+        Ok(())
+    }
+
+    /// A variable where it is defined.
+    fn defined(&mut self, place: u32, aval: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        if !is_exactly(aval.as_ptr(), self.jax.shaped_array_type.as_ptr().cast()) {
+            return Err(REF);
+        }
+        self.call.signature.pair(Tag::Variable, place as usize, aval.as_ptr() as u64);
+        self.pin(aval.as_ptr());
+        Ok(())
+    }
+
+    fn program_literal(&mut self, literal: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        let slots = &self.jax.slots;
+        let literal = literal.as_ptr();
+        // SAFETY: a live jax `Literal`.
+        let (value, aval) =
+            unsafe { (slots.literal_val.peek(literal), slots.literal_aval.peek(literal)) };
+        self.literal_value(value, aval)
+    }
+}

@@ -1,0 +1,96 @@
+//! Rules of jax that run under transformations: what a primitive with programs among its params
+//! (`scan`, `cond`, `jit` ...) comes to there.
+//!
+//! jax makes new programs of those that it is given, which is most of what differentiating or batching
+//! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
+//! each time: here it is known by what it says.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::super::jax::Jax;
+use super::super::side::address;
+use super::encode::{Call, encode_rule};
+use super::now::Now;
+use super::programs::is_jaxpr;
+use super::site::{Site, put_in_words, replay_or_learn};
+use super::store;
+
+/// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
+/// None where there is nothing to know.
+///
+/// # Errors
+/// Those of the rules.
+pub fn bind<'py>(
+    jax: &Jax,
+    primitive: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    params: &Bound<'py, PyDict>,
+    proceed: impl Fn() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = primitive.py();
+    if !params.values().iter().any(|value| has_program(jax, &value)) {
+        return Ok(None);
+    }
+    let Some(now) = Now::read(py, jax)? else { return Ok(None) };
+    if now.stack().is_none() {
+        return Ok(None);
+    }
+    let Ok(configuration) = now.configuration() else { return Ok(None) };
+    let site = SITES.of(primitive)?;
+    let args: SmallVec<[*mut ffi::PyObject; 8]> =
+        args.iter_borrowed().map(|arg| arg.as_ptr()).collect();
+    let mut call = Call::new(configuration.number);
+    let in_words = |call: &mut Call| encode_rule(py, jax, &now, &args, params.as_ptr(), call);
+    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+        store::count_bypass(site.id, reason);
+        return Ok(None);
+    }
+    replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
+}
+
+fn has_program(jax: &Jax, value: &Bound<'_, PyAny>) -> bool {
+    is_jaxpr(value.py(), jax, value.as_ptr())
+        || value
+            .cast::<PyTuple>()
+            .is_ok_and(|tuple| tuple.iter().any(|item| has_program(jax, &item)))
+}
+
+/// The sites of a kind of rule, by primitive. Primitives live as long as the process.
+pub struct Sites {
+    /// What comes before the primitive's name.
+    kind: &'static str,
+    known: Mutex<Option<FxHashMap<usize, Arc<Site>>>>,
+}
+
+static SITES: Sites = Sites::new("rule of ");
+
+impl Sites {
+    /// Those of a kind.
+    pub const fn new(kind: &'static str) -> Self {
+        Self { kind, known: Mutex::new(None) }
+    }
+
+    /// That of a primitive.
+    ///
+    /// # Errors
+    /// It has no name.
+    pub fn of(&self, primitive: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = address(primitive);
+        if let Some(site) = known().as_ref().and_then(|sites| sites.get(&place).cloned()) {
+            return Ok(site);
+        }
+        let name = primitive.getattr(intern!(primitive.py(), "name"))?;
+        let site = Arc::new(Site::pure(&format!("{}{name}", self.kind)));
+        // Its address is known from now on, so it must stay its own.
+        std::mem::forget(primitive.clone().unbind());
+        Ok(known().get_or_insert_default().entry(place).or_insert(site).clone())
+    }
+}

@@ -1,0 +1,663 @@
+//! Programs that a rule of jax makes of the programs it is given.
+//!
+//! jax makes each once for a program, which it knows by identity, and prints one that occurs twice as
+//! such. So what was made of one program is no answer for another that says the same: a replay for
+//! that one has a twin in its place, the same one each time. Two recordings, for programs that say the
+//! same, show which those are: what is the same object in both does not depend on the program.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::ir::{Eqn, ParamsId};
+
+use super::super::convert::graph_of;
+use super::super::frame::Frame;
+use super::super::graph::{Graph, borrow_mut};
+use super::super::jax::Jax;
+use super::super::side::address;
+use super::encode::Call;
+use super::programs::{
+    Form, Label, Maker, Number, Others, are_several, is_jaxpr, label_of, made, made_of, nested_of,
+    note, note_made, note_made_of, note_replayed, note_several, number_of, open, was_replayed,
+};
+use super::record::same_value;
+
+/// The programs that a call has, as they are: closed or not.
+pub struct Given {
+    programs: Vec<Py<PyAny>>,
+    /// Those that are not closed.
+    open: Vec<Py<PyAny>>,
+    /// Those within them.
+    nested: Vec<Py<PyAny>>,
+}
+
+/// Where a program is known that was made of others.
+struct Place<'py> {
+    first: Bound<'py, PyAny>,
+    others: Others,
+    label: Label,
+}
+
+impl<'py> Place<'py> {
+    fn made(&self, form: Form) -> Option<(Bound<'py, PyAny>, Maker)> {
+        made(&self.first, &self.others, self.label, form)
+    }
+
+    fn note(&self, form: Form, program: &Bound<'py, PyAny>, maker: Maker) {
+        note_made(&self.first, &self.others, self.label, form, program, maker);
+    }
+
+    /// The same place, for the label that a program has there.
+    fn labelled(mut self, open: &Bound<'py, PyAny>) -> Option<Self> {
+        self.label = label_of(&self.first, &self.others, self.label.number, open)?;
+        Some(self)
+    }
+
+    /// The closed one of an open one that a replay has made.
+    fn close(&self, jax: &Jax, open: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if are_several(self.label.number, Form::Closed) {
+            return close(jax, &open);
+        }
+        if let Some((known, _)) = self.made(Form::Closed) {
+            return Ok(known);
+        }
+        let closed = close(jax, &open)?;
+        self.note(Form::Closed, &closed, Maker::Replay);
+        Ok(closed)
+    }
+}
+
+fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = open.py();
+    jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
+}
+
+/// What is known of the programs of a fragment.
+pub struct Programs {
+    given: Given,
+    /// Other programs were seen to give the same but for twins. Which of the programs, and of those
+    /// within, were the same objects then.
+    anew: Option<Fixed>,
+    /// The same programs were seen to give the same objects.
+    repeated: bool,
+    /// Programs made that are known by what they say alone.
+    unlabelled: Vec<Number>,
+}
+
+struct Fixed {
+    programs: Vec<bool>,
+    nested: Vec<bool>,
+}
+
+/// How a call is replayed.
+pub enum Way {
+    /// With programs of its own.
+    Replay,
+    /// That has to be seen first.
+    Learn,
+    /// It has to run.
+    Run,
+}
+
+impl Given {
+    /// Those of a call; None where it has none.
+    pub fn of(py: Python<'_>, jax: &Jax, call: &Call) -> Option<Self> {
+        if call.programs.is_empty() {
+            return None;
+        }
+        let mut given = Self { programs: Vec::new(), open: Vec::new(), nested: Vec::new() };
+        for &program in &call.programs {
+            // SAFETY: an argument of the call.
+            let program = unsafe { Bound::from_borrowed_ptr(py, program) };
+            let (open, _) = open(jax, &program).ok()?;
+            given.nested.extend(nested_of(&open).into_iter().map(|(_, inner)| inner));
+            given.open.push(open.unbind());
+            given.programs.push(program.unbind());
+        }
+        Some(given)
+    }
+
+    fn first<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
+        self.open[0].bind(py)
+    }
+
+    /// Where what was made of them and has a label is known.
+    fn place_of<'py>(&self, jax: &Jax, py: Python<'py>, label: Label) -> Place<'py> {
+        let numbers = self.open.iter().map(|open| number_of(jax, open.bind(py)).ok());
+        let of = made_of(label.number, numbers.flatten());
+        let mut open = self.open.iter().zip(of).filter(|(_, of)| *of).map(|(open, _)| open);
+        let first = open.next().unwrap_or(&self.open[0]).bind(py).clone();
+        Place { first, others: open.map(|program| program.as_ptr() as usize).collect(), label }
+    }
+
+    /// Whether a program is one of them, or within one.
+    fn has(&self, program: &Bound<'_, PyAny>) -> bool {
+        self.open.iter().chain(&self.programs).chain(&self.nested).any(|own| own.is(program))
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.programs.len() == other.programs.len()
+            && same_objects(&self.programs, &other.programs).all(|same| same)
+    }
+}
+
+fn same_objects<'a>(
+    one: &'a [Py<PyAny>],
+    another: &'a [Py<PyAny>],
+) -> impl Iterator<Item = bool> + 'a {
+    one.iter().zip(another).map(|(one, another)| one.is(another))
+}
+
+impl Programs {
+    /// What is known once a call has run.
+    pub fn new(given: Given) -> Self {
+        Self { given, anew: None, repeated: false, unlabelled: Vec::new() }
+    }
+
+    /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
+    /// fragment.
+    pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64) -> Way {
+        if self.unlabelled.iter().any(|&number| are_several(number, Form::Open)) {
+            return Way::Learn;
+        }
+        if self.given.is(given) {
+            return if self.repeated { Way::Replay } else { Way::Learn };
+        }
+        let Some(fixed) = &self.anew else { return Way::Learn };
+        let same = |own: &[Py<PyAny>], others: &[Py<PyAny>], fixed: &[bool]| {
+            own.len() == others.len()
+                && same_objects(own, others).zip(fixed).all(|(same, &fixed)| same || !fixed)
+        };
+        if !same(&self.given.programs, &given.programs, &fixed.programs)
+            || !same(&self.given.nested, &given.nested, &fixed.nested)
+        {
+            return Way::Learn;
+        }
+        if !self.repeated && was_replayed(given.first(py), fragment) {
+            return Way::Run;
+        }
+        Way::Replay
+    }
+
+    /// Whether programs of a recording are those of this one.
+    pub fn is_of(&self, given: &Given) -> bool {
+        self.given.is(given)
+    }
+
+    /// Whether other programs were seen to give the same but for twins.
+    pub fn is_confirmed(&self) -> bool {
+        self.anew.is_some()
+    }
+
+    /// The programs of this recording beside those of another, whose objects may differ.
+    pub fn beside<'a>(&'a self, jax: &'a Jax, now: &'a Given) -> Comparison<'a> {
+        Comparison { jax, before: &self.given, now, derived: RefCell::default() }
+    }
+
+    /// What is known once a recording for other programs has agreed with this one.
+    pub fn confirmed(&self, given: Given, unlabelled: Vec<Number>) -> Self {
+        let fixed = Fixed {
+            programs: same_objects(&self.given.programs, &given.programs).collect(),
+            nested: same_objects(&self.given.nested, &given.nested).collect(),
+        };
+        Self { given, anew: Some(fixed), repeated: self.repeated, unlabelled }
+    }
+
+    /// As this, for the same programs, which gave the same objects again.
+    pub fn again(&self, given: Given) -> Self {
+        let fixed = self
+            .anew
+            .as_ref()
+            .map(|fixed| Fixed { programs: fixed.programs.clone(), nested: fixed.nested.clone() });
+        Self { given, anew: fixed, repeated: true, unlabelled: self.unlabelled.clone() }
+    }
+}
+
+/// How a value is made for other programs.
+enum Node {
+    /// It is what it was.
+    Same,
+    /// One of the programs given.
+    Given(usize),
+    /// One within them.
+    Nested(usize),
+    Derived(Derived),
+    /// What it was, closed anew each time.
+    Closed,
+    Tuple(Vec<Node>),
+}
+
+/// A program that was made of those given.
+struct Derived {
+    label: Label,
+    form: Form,
+    graph: Py<Graph>,
+    /// The recorded program, open.
+    recorded: Py<PyAny>,
+    /// Params of its equations that have such programs.
+    params: Vec<(ParamsId, Changes)>,
+}
+
+/// Values of a dict of params that are made anew.
+type Changes = Vec<(Py<PyAny>, Node)>;
+
+/// Params that are made anew.
+pub struct Plan(Changes);
+
+/// Two recordings of a call, for programs that say the same.
+pub struct Comparison<'a> {
+    jax: &'a Jax,
+    before: &'a Given,
+    now: &'a Given,
+    /// Programs that were made of those, in both recordings.
+    derived: RefCell<Vec<Label>>,
+}
+
+impl Comparison<'_> {
+    /// How the params of an equation are made for other programs; None where the two differ in more.
+    pub fn plan(&self, before: &Bound<'_, PyDict>, now: &Bound<'_, PyDict>) -> Option<Arc<Plan>> {
+        self.changes(before, now).map(|changes| Arc::new(Plan(changes)))
+    }
+
+    fn changes(&self, before: &Bound<'_, PyDict>, now: &Bound<'_, PyDict>) -> Option<Changes> {
+        if before.len() != now.len() {
+            return None;
+        }
+        let mut changes = Vec::new();
+        for ((name, value), (other_name, other)) in before.iter().zip(now.iter()) {
+            if !name.eq(&other_name).unwrap_or(false) {
+                return None;
+            }
+            match self.node(&value, &other)? {
+                Node::Same => {}
+                node => changes.push((other_name.unbind(), node)),
+            }
+        }
+        Some(changes)
+    }
+
+    fn node(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
+        let (py, jax) = (now.py(), self.jax);
+        if is_jaxpr(py, jax, before.as_ptr()) && is_jaxpr(py, jax, now.as_ptr()) {
+            return self.program(before, now);
+        }
+        if let (Ok(before), Ok(now)) = (before.cast_exact::<PyTuple>(), now.cast_exact::<PyTuple>())
+            && before.len() == now.len()
+        {
+            let pairs = before.iter().zip(now.iter());
+            let nodes: Vec<_> = pairs.map(|(a, b)| self.node(&a, &b)).collect::<Option<_>>()?;
+            let same = nodes.iter().all(|node| matches!(node, Node::Same));
+            return Some(if same { Node::Same } else { Node::Tuple(nodes) });
+        }
+        same_value(jax, before, now).then_some(Node::Same)
+    }
+
+    fn program(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
+        let jax = self.jax;
+        let place = |own: &[Py<PyAny>], others: &[Py<PyAny>]| {
+            own.iter().zip(others).position(|(a, b)| a.is(now) && b.is(before))
+        };
+        if let Some(index) = place(&self.now.programs, &self.before.programs) {
+            return Some(Node::Given(index));
+        }
+        if let Some(index) = place(&self.now.nested, &self.before.nested) {
+            return Some(Node::Nested(index));
+        }
+        if now.is(before) {
+            return Some(Node::Same);
+        }
+        let (own, form) = open(jax, now).ok()?;
+        let (other, other_form) = open(jax, before).ok()?;
+        let number = number_of(jax, &own).ok()?;
+        if form != other_form || number_of(jax, &other).ok()? != number {
+            return None;
+        }
+        if own.is(&other) {
+            note_several(number, Form::Closed);
+            return Some(Node::Closed);
+        }
+        if self.is_given(&own) || self.now.is(self.before) {
+            return None;
+        }
+        // What is remembered of a program must not keep it alive.
+        let within = nested_of(&own).into_iter().chain(nested_of(&other));
+        for (_, inner) in within {
+            if self.is_given(&open(jax, inner.bind(now.py())).ok()?.0) {
+                return None;
+            }
+        }
+        let graph = graph_of(jax, now).ok()?;
+        let params = self.params_within(&graph, &graph_of(jax, before).ok()?)?;
+        let place = self.now.place_of(jax, now.py(), Label { number, maker: 0 });
+        let label = place.labelled(&own).map_or(Label { number, maker: 0 }, |place| place.label);
+        self.derived.borrow_mut().push(label);
+        let graph = graph.unbind();
+        Some(Node::Derived(Derived { label, form, graph, recorded: own.unbind(), params }))
+    }
+
+    /// Whether an open program is one of those given.
+    fn is_given(&self, program: &Bound<'_, PyAny>) -> bool {
+        self.now.open.iter().chain(&self.before.open).any(|given| given.is(program))
+    }
+
+    /// The params of a program's equations that have programs made anew.
+    fn params_within(
+        &self,
+        now: &Bound<'_, Graph>,
+        before: &Bound<'_, Graph>,
+    ) -> Option<Vec<(ParamsId, Changes)>> {
+        let py = now.py();
+        let pairs: Vec<_> = {
+            let (now, before) = (now.try_borrow().ok()?, before.try_borrow().ok()?);
+            let (own, other) = (now.program(), before.program());
+            if own.num_eqns() != other.num_eqns() {
+                return None;
+            }
+            let of = |(own_eqn, other_eqn)| {
+                let (id, other_id) = (own.eqn(own_eqn).params, other.eqn(other_eqn).params);
+                (id, now.side().params_dict(py, id), before.side().params_dict(py, other_id))
+            };
+            own.eqns().zip(other.eqns()).map(of).collect()
+        };
+        let mut changed: Vec<(ParamsId, Changes)> = Vec::new();
+        for (id, now, before) in pairs {
+            let changes = self.changes(&before, &now)?;
+            if !changes.is_empty() && !changed.iter().any(|(known, _)| *known == id) {
+                changed.push((id, changes));
+            }
+        }
+        Some(changed)
+    }
+
+    /// What was made is known by what it says alone.
+    pub fn unlabelled(self) -> Vec<Number> {
+        let labels = self.derived.into_inner().into_iter();
+        labels.filter(|label| label.maker == 0).map(|label| label.number).collect()
+    }
+}
+
+/// Makes params for the programs of a call.
+pub struct Making<'py> {
+    given: Given,
+    /// What stands for programs within those recorded, by their address.
+    within: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
+}
+
+impl<'py> Making<'py> {
+    /// A replay of a fragment for the programs.
+    pub fn new(py: Python<'py>, given: Given, fragment: u64) -> Self {
+        note_replayed(given.first(py), fragment);
+        Self { given, within: RefCell::default() }
+    }
+
+    /// The params of an equation.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn params(
+        &self,
+        jax: &Jax,
+        recorded: &Bound<'py, PyDict>,
+        plan: &Plan,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.changed(jax, recorded, &plan.0)
+    }
+
+    fn changed(
+        &self,
+        jax: &Jax,
+        recorded: &Bound<'py, PyDict>,
+        changes: &Changes,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let made = recorded.copy()?;
+        for (name, node) in changes {
+            if let Some(value) = recorded.get_item(name)? {
+                made.set_item(name, self.value(jax, &value, node)?)?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn value(
+        &self,
+        jax: &Jax,
+        recorded: &Bound<'py, PyAny>,
+        node: &Node,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = recorded.py();
+        let made = match node {
+            Node::Same => return Ok(recorded.clone()),
+            Node::Tuple(nodes) => {
+                let items = recorded.cast::<PyTuple>()?;
+                let made: Vec<_> = items
+                    .iter()
+                    .zip(nodes)
+                    .map(|(item, node)| self.value(jax, &item, node))
+                    .collect::<PyResult<_>>()?;
+                return Ok(PyTuple::new(py, made)?.into_any());
+            }
+            Node::Closed => {
+                let (open, _) = open(jax, recorded).map_err(PyRuntimeError::new_err)?;
+                close(jax, &open)?
+            }
+            Node::Given(index) => self.given.programs[*index].bind(py).clone(),
+            Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
+            Node::Derived(derived) => {
+                let place = self.given.place_of(jax, py, derived.label);
+                let open = self.derived(py, jax, derived, &place)?;
+                if derived.form == Form::Closed { place.close(jax, open)? } else { open }
+            }
+        };
+        self.within.borrow_mut().insert(address(recorded), made.clone());
+        Ok(made)
+    }
+
+    fn derived(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        derived: &Derived,
+        place: &Place<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let within = nested_of(derived.recorded.bind(py));
+        if let Some((known, _)) = place.made(Form::Open) {
+            let of_known = nested_of(&known);
+            let mut stand_ins = self.within.borrow_mut();
+            for ((_, recorded), (_, known)) in within.iter().zip(&of_known) {
+                stand_ins.insert(recorded.as_ptr() as usize, known.bind(py).clone());
+            }
+            return Ok(known);
+        }
+        let mut params = Vec::new();
+        for (id, changes) in &derived.params {
+            let recorded = derived.graph.bind(py).borrow().side().params_dict(py, *id);
+            params.push((*id, self.changed(jax, &recorded, changes)?));
+        }
+        twin(jax, derived.graph.bind(py), &params, place, within, &self.within.borrow())
+    }
+}
+
+/// A twin of a program with other params, where `stand_ins` are in the place of programs within.
+fn twin<'py>(
+    jax: &Jax,
+    graph: &Bound<'py, Graph>,
+    params: &[(ParamsId, Bound<'py, PyDict>)],
+    place: &Place<'py>,
+    within: Vec<(Number, Py<PyAny>)>,
+    stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let twin = Graph::twin(graph, jax, params)?;
+    let own = |(number, recorded): (Number, Py<PyAny>)| {
+        let stand_in = stand_ins.get(&(recorded.as_ptr() as usize));
+        (number, stand_in.map_or(recorded, |own| own.clone().unbind()))
+    };
+    note(&twin, place.label.number, within.into_iter().map(own).collect())?;
+    place.note(Form::Open, &twin, Maker::Replay);
+    Ok(twin)
+}
+
+/// Puts the programs that a rule of jax has made in relation to those that replays have made: of the
+/// same programs there is one of each.
+pub struct Settling<'a, 'py> {
+    jax: &'a Jax,
+    given: &'a Given,
+    /// Names the call, and how many programs were looked at.
+    maker: u64,
+    seen: Cell<u64>,
+    /// What stands for programs within others, by their address.
+    stand_ins: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
+}
+
+impl<'a, 'py> Settling<'a, 'py> {
+    /// For the programs that a call has; `name` is the same for calls that are.
+    pub fn new(jax: &'a Jax, given: &'a Given, name: impl Hash) -> Self {
+        let mut hasher = FxHasher::default();
+        name.hash(&mut hasher);
+        let maker = hasher.finish();
+        Self { jax, given, maker, seen: Cell::new(0), stand_ins: RefCell::default() }
+    }
+
+    /// Looks at the equations that a call has appended to a program since `first`.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn settle(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
+        let py = frame.py();
+        let appended: Vec<_> = {
+            let frame = borrow_mut(frame);
+            let Some((builder, side)) = frame.recorded() else { return Ok(()) };
+            let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
+            let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
+            live.map(|eqn| (eqn, side.params_dict(py, builder.eqn_data(eqn).params))).collect()
+        };
+        for (eqn, params) in appended {
+            if let Some(settled) = self.params(&params)? {
+                let mut frame = borrow_mut(frame);
+                let (builder, side) = frame.recording()?;
+                let settled = side.deferred_params_id(builder, &settled);
+                builder.set_params(eqn, settled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Params with programs that others stand for; None where there are none.
+    fn params(&self, params: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut settled: Option<Bound<'py, PyDict>> = None;
+        for (name, value) in params {
+            if let Some(own) = self.value(&value)? {
+                let settled = match &settled {
+                    Some(settled) => settled,
+                    None => settled.insert(params.copy()?),
+                };
+                settled.set_item(name, own)?;
+            }
+        }
+        Ok(settled)
+    }
+
+    fn value(&self, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = value.py();
+        if is_jaxpr(py, self.jax, value.as_ptr()) {
+            let own = self.program(value)?;
+            if let Some(own) = &own {
+                self.stand_ins.borrow_mut().insert(address(value), own.clone());
+            }
+            return Ok(own);
+        }
+        let Ok(items) = value.cast_exact::<PyTuple>() else { return Ok(None) };
+        let settled: Vec<_> =
+            items.iter().map(|item| self.value(&item)).collect::<PyResult<_>>()?;
+        if settled.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let both = settled.into_iter().zip(items.iter());
+        let all =
+            PyTuple::new(py, both.map(|(own, item)| own.unwrap_or(item)).collect::<Vec<_>>())?;
+        Ok(Some(all.into_any()))
+    }
+
+    /// Where a program is known that a rule has made.
+    fn place_of(&self, open: &Bound<'py, PyAny>, number: Number) -> Place<'py> {
+        let (py, jax) = (open.py(), self.jax);
+        let plain = self.given.place_of(jax, py, Label { number, maker: 0 });
+        if !are_several(number, Form::Open) {
+            return plain;
+        }
+        let other = |maker| self.given.place_of(jax, py, Label { number, maker });
+        plain.labelled(open).unwrap_or_else(|| {
+            let mut hasher = FxHasher::default();
+            (self.maker, self.seen.get()).hash(&mut hasher);
+            other(hasher.finish().max(1))
+        })
+    }
+
+    fn program(&self, program: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, jax) = (program.py(), self.jax);
+        let Ok((open, form)) = open(jax, program) else { return Ok(None) };
+        if self.given.has(program) || self.given.has(&open) {
+            return Ok(None);
+        }
+        let Ok(number) = number_of(jax, &open) else { return Ok(None) };
+        self.seen.set(self.seen.get() + 1);
+        note_made_of(&open, &self.given.open);
+        let place = self.place_of(&open, number);
+        match place.made(Form::Open) {
+            Some((known, Maker::Replay)) if !known.is(&open) => {
+                let own = if form == Form::Closed { place.close(jax, known)? } else { known };
+                return Ok(Some(own));
+            }
+            Some((known, Maker::Rule)) if !known.is(&open) => {
+                note_several(number, Form::Open);
+                let place = self.place_of(&open, number);
+                place.note(Form::Open, &open, Maker::Rule);
+                place.note(form, program, Maker::Rule);
+                return Ok(None);
+            }
+            Some(_) => {
+                match place.made(form) {
+                    Some((known, _)) if known.is(program) => {}
+                    Some(_) => note_several(number, form),
+                    None => place.note(form, program, Maker::Rule),
+                }
+                return Ok(None);
+            }
+            None => {}
+        }
+        let within = nested_of(&open);
+        if within.is_empty() {
+            place.note(Form::Open, &open, Maker::Rule);
+            place.note(form, program, Maker::Rule);
+            return Ok(None);
+        }
+        let graph = graph_of(jax, program)?;
+        let dicts: Vec<_> = {
+            let graph = graph.borrow();
+            let ids = graph.program().eqns().map(|eqn| graph.program().eqn(eqn).params);
+            ids.map(|id| (id, graph.side().params_dict(py, id))).collect()
+        };
+        let mut params = Vec::new();
+        for (id, dict) in dicts {
+            if let Some(settled) = self.params(&dict)? {
+                params.push((id, settled));
+            }
+        }
+        if params.is_empty() {
+            let holds = |inner: &Py<PyAny>| self.given.has(inner.bind(py));
+            // What is remembered of a program must not keep it alive.
+            if !within.iter().any(|(_, inner)| holds(inner)) {
+                place.note(Form::Open, &open, Maker::Rule);
+                place.note(form, program, Maker::Rule);
+            }
+            return Ok(None);
+        }
+        let own = twin(jax, &graph, &params, &place, within, &self.stand_ins.borrow())?;
+        if form == Form::Closed { place.close(jax, own).map(Some) } else { Ok(Some(own)) }
+    }
+}
