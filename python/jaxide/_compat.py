@@ -292,7 +292,7 @@ def _load() -> types.SimpleNamespace:
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(_symbol(f"{core}:Primitive.bind")),
         dce_rules=_symbol(f"{pe}:dce_rules"),
-        jit_dce_rule=_jit_dce_rule(),
+        plain_dce_rules=_has_plain_dce_rules(),
         stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
         custom_jvp_type=_symbol("custom_derivatives:custom_jvp"),
         named_sharding_type=jax.sharding.NamedSharding,
@@ -562,12 +562,13 @@ def _vjp_hook() -> Callable[..., Any] | None:
     return hook
 
 
-def _jit_dce_rule() -> Any:
-    """jax's rule for dead code in a jit; None where it asks for more than it did before 0.11."""
+def _has_plain_dce_rules() -> bool:
+    """Whether rules for dead code are given nothing but an equation and which outputs are used."""
     try:
-        return _function("pjit:dce_jaxpr_pjit_rule", "used_outputs eqn")
+        _function("pjit:dce_jaxpr_pjit_rule", "used_outputs eqn")
     except Mismatch:
-        return None
+        return False
+    return True
 
 
 def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:

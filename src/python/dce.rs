@@ -9,14 +9,17 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use cranelift_entity::EntitySet;
+use pyo3::exceptions::PyKeyError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList};
+use pyo3::types::{PyBool, PyDict, PyList, PyString};
 use rustc_hash::FxHashMap;
 
 use crate::ir::{AtomKind, EffectsId, Eqn, ParamsId, PrimitiveId, Var};
 
 use super::expand::owned::{OwnedParams, is_owned, note_without_dead_code, without_dead_code};
+use super::expand::rule::Sites;
+use super::expand::site::derive_params;
 use super::graph::{Graph, Unread, unfilled};
 use super::jax::{Jax, jax};
 
@@ -99,15 +102,15 @@ fn nothing_dead<'py>(
         rules.insert(data.primitive, rule);
         match rule {
             Rule::Default => {}
-            Rule::Jit if used == program.eqn_outvars(id).len() => {
+            Rule::Own if used == program.eqn_outvars(id).len() => {
                 if let Entry::Vacant(unknown) = changed.entry(data.params) {
-                    let Some(new) = params_of_jit(jax, graph, id, data.params)? else {
+                    let Some(new) = params_by_rule(jax, graph, id, data.params)? else {
                         return Ok(None);
                     };
                     unknown.insert(new);
                 }
             }
-            Rule::Jit | Rule::Other => return Ok(None),
+            Rule::Own | Rule::Other => return Ok(None),
         }
         for atom in program.eqn_invars(id) {
             if let AtomKind::Var(var) = atom.kind() {
@@ -130,7 +133,9 @@ fn all_true(list: &Bound<'_, PyAny>) -> bool {
 enum Rule {
     /// All or nothing.
     Default,
-    Jit,
+    /// By a rule of the primitive, which looks through the programs within.
+    Own,
+    /// By one that asks for more than the equation.
     Other,
 }
 
@@ -138,46 +143,70 @@ impl Rule {
     fn of(jax: &Jax, graph: &Bound<'_, Graph>, primitive: crate::ir::ForeignId) -> PyResult<Self> {
         let py = graph.py();
         let primitive = graph.borrow().side().object(py, primitive);
-        Ok(match jax.dce_rules.bind(py).get_item(primitive)? {
-            None => Self::Default,
-            Some(rule) if rule.is(&jax.jit_dce_rule) => Self::Jit,
-            Some(_) => Self::Other,
+        Ok(match jax.dce_rules.bind(py).contains(primitive)? {
+            false => Self::Default,
+            true if jax.plain_dce_rules.is_truthy(py)? => Self::Own,
+            true => Self::Other,
         })
     }
 }
 
-/// What the rule makes of the params of a jit all of whose outputs are used; None where it drops an
-/// input.
-fn params_of_jit<'py>(
+/// The sites of such rules.
+static SITES: Sites = Sites::new("dead code of ");
+
+/// What a rule makes of the params of an equation all of whose outputs are used; None where it changes
+/// more.
+fn params_by_rule<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
     id: Eqn,
     params: ParamsId,
 ) -> PyResult<Option<Arc<OwnedParams>>> {
     let py = graph.py();
-    let params = graph.borrow().side().params_dict(py, params);
+    let (primitive, params) = {
+        let graph = graph.borrow();
+        let primitive = graph.program().primitive(graph.program().eqn(id).primitive).object;
+        (graph.side().object(py, primitive), graph.side().params_dict(py, params))
+    };
     if let Some(known) = without_dead_code(&params) {
         return Ok(Some(known));
     }
-    let eqn = Graph::eqn_object(graph, jax, id)?;
-    let outvars = eqn.getattr(intern!(py, "outvars"))?;
-    let used = PyList::new(py, std::iter::repeat_n(true, outvars.len()?))?;
-    let (used_inputs, new) = jax
-        .jit_dce_rule
-        .bind(py)
-        .call1((used, &eqn))?
-        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    if new.is_none()
-        || !all_true(&used_inputs)
-        || new.getattr(intern!(py, "effects"))?.is_truthy()?
-    {
-        return Ok(None);
-    }
-    let new = new.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?;
+    let run = || {
+        let eqn = Graph::eqn_object(graph, jax, id)?;
+        let rule = jax.dce_rules.bind(py).get_item(&primitive)?;
+        let rule = rule.ok_or_else(|| PyKeyError::new_err(primitive.clone().unbind()))?;
+        let outvars = eqn.getattr(intern!(py, "outvars"))?;
+        let used = PyList::new(py, std::iter::repeat_n(true, outvars.len()?))?;
+        let (used_inputs, new) =
+            rule.call1((used, &eqn))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        if new.is_none()
+            || !all_true(&used_inputs)
+            || new.getattr(intern!(py, "effects"))?.is_truthy()?
+            || !same_items(&new, &eqn, intern!(py, "invars"))?
+            || !same_items(&new, &eqn, intern!(py, "outvars"))?
+            || !new.getattr(intern!(py, "primitive"))?.is(&primitive)
+        {
+            return Ok(None);
+        }
+        Ok(Some(new.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?))
+    };
+    let new = derive_params(jax, &*SITES.of(&primitive)?, &primitive, &params, run)?;
+    let Some(new) = new else { return Ok(None) };
     if !is_owned(&params) {
         return Ok(Some(Arc::new(OwnedParams::of_program(new))));
     }
     let new = Arc::new(OwnedParams::new(new));
     note_without_dead_code(&params, &new);
     Ok(Some(new))
+}
+
+/// Whether two equations have the same variables.
+fn same_items<'py>(
+    one: &Bound<'py, PyAny>,
+    another: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<bool> {
+    let (one, another) = (one.getattr(name)?, another.getattr(name)?);
+    let (one, another) = (one.cast_into::<PyList>()?, another.cast_into::<PyList>()?);
+    Ok(one.len() == another.len() && one.iter().zip(another.iter()).all(|(a, b)| a.is(&b)))
 }

@@ -149,7 +149,8 @@ jax_objects! {
     stock_bind: PyAny,
     /// Rules by primitive, and the one for jits.
     dce_rules: PyDict,
-    jit_dce_rule: PyAny,
+    /// Whether those are given nothing but which outputs are used, and the equation.
+    plain_dce_rules: PyAny,
     stock_dce: PyAny,
     /// `custom_jvp`, the class.
     custom_jvp_type: PyType,

@@ -66,6 +66,8 @@ pub struct Call {
     pub pins: Option<Vec<*mut ffi::PyObject>>,
     /// Objects that words name though no argument holds them.
     pub kept: Vec<Py<PyAny>>,
+    /// As `kept`, the tracebacks of a program's equations.
+    pub tracebacks: Vec<Py<PyAny>>,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
     pub finite_float: bool,
     /// Code that has to be looked through first.
@@ -125,6 +127,7 @@ impl Call {
             programs: SmallVec::new(),
             pins: None,
             kept: Vec::new(),
+            tracebacks: Vec::new(),
             finite_float: false,
             unread_code: None,
         }
@@ -193,6 +196,19 @@ pub fn encode_rule<'py>(
         encoder.value(arg, 0)?;
     }
     encoder.value(params, 0)
+}
+
+/// Adds params with programs.
+///
+/// # Errors
+/// Why they are not remembered.
+pub fn encode_params(
+    py: Python<'_>,
+    jax: &Jax,
+    params: *mut ffi::PyObject,
+    call: &mut Call,
+) -> Result<(), Reason> {
+    Encoder::of_program(py, jax, call).value(params, 0)
 }
 
 /// An operand of an equation that is transposed.
@@ -321,7 +337,11 @@ impl<'a, 'py> Encoder<'a, 'py> {
     pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<(), Reason> {
         let shared = shared_traceback(traceback).map_err(|_| UNKNOWN_OBJECT)?;
         self.call.signature.pair(Tag::Identity, 1, shared.as_ptr() as u64);
-        self.call.kept.push(shared.unbind());
+        if self.in_program {
+            self.call.tracebacks.push(shared.unbind());
+        } else {
+            self.call.kept.push(shared.unbind());
+        }
         Ok(())
     }
 

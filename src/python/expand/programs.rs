@@ -4,7 +4,7 @@
 //! rule of jax may read, sources and names included: all but which variables and lists they are made
 //! of. Programs with constants, effects or types that are no arrays have no number.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashlink::LruCache;
 use pyo3::ffi;
@@ -39,19 +39,27 @@ struct Known {
     serial: u64,
     /// The programs within it, however deep, in order; as they are, closed or not.
     nested: Vec<(Number, Py<PyAny>)>,
-    /// Fragments that were replayed for it.
-    replayed: SmallVec<[u64; 2]>,
+    /// Fragments that were replayed for it, each with the closed one that was given.
+    replayed: SmallVec<[(u64, usize); 2]>,
     /// What was made of it, by what else it was made of and by what it says.
     made: FxHashMap<(Others, Label), Made>,
     /// The programs that it can have been made of: those that all calls had that made it.
     made_of: Option<Vec<(u64, Number)>>,
 }
 
+/// Programs that say the same and were made of programs that say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    pub number: Number,
+    /// Names what those say that it was made of.
+    pub of: u64,
+}
+
 /// What tells a program from others that are made of the same ones: what it says, and where several
 /// say the same, which call has made it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    pub number: Number,
+    pub kind: Kind,
     pub maker: u64,
 }
 
@@ -88,7 +96,7 @@ struct Lore {
     /// What those of a number are made of, where that is less than all programs that a call has.
     made_of: FxHashMap<Number, Vec<Number>>,
     /// jax makes more than one of them of the same programs.
-    several: FxHashSet<(Number, Form)>,
+    several: FxHashSet<(Kind, Form)>,
     serial: u64,
 }
 
@@ -103,9 +111,16 @@ static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
 /// Programs to look at before those that are gone are forgotten.
 const MIN_KNOWN: usize = 1024;
 
-/// What programs say, with the objects that the words name.
-type Numbers = LruCache<Box<[u64]>, (Number, Vec<Py<PyAny>>)>;
-static NUMBERS: Mutex<Option<(u64, Numbers)>> = Mutex::new(None);
+/// What programs say.
+struct Numbers {
+    /// With the objects that the words name.
+    by_words: LruCache<Box<[u64]>, (Number, Vec<Py<PyAny>>)>,
+    /// The tracebacks of their equations, each one that stands for all that are equal.
+    tracebacks: FxHashMap<Number, Arc<Vec<Py<PyAny>>>>,
+    last: u64,
+}
+
+static NUMBERS: Mutex<Option<Numbers>> = Mutex::new(None);
 const MAX_NUMBERS: usize = 1 << 13;
 
 /// Nothing is dropped, and no Python runs, within `body`.
@@ -182,23 +197,43 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
     let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind();
     let mut pins: Vec<_> = call.pins.take().into_iter().flatten().map(pin).collect();
     pins.append(&mut call.kept);
-    let (number, old) = number_of_words(call.signature.words().into(), pins);
+    let (number, old) =
+        number_of_words(call.signature.words().into(), pins, std::mem::take(&mut call.tracebacks));
     drop(old);
     note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
     Ok(number)
 }
 
 /// What is replaced by this is to be dropped by the caller.
-fn number_of_words(words: Box<[u64]>, pins: Vec<Py<PyAny>>) -> (Number, impl Sized) {
+fn number_of_words(
+    words: Box<[u64]>,
+    pins: Vec<Py<PyAny>>,
+    tracebacks: Vec<Py<PyAny>>,
+) -> (Number, impl Sized) {
     let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (next, numbers) = numbers.get_or_insert_with(|| (0, LruCache::new(usize::MAX)));
-    if let Some((number, _)) = numbers.get(&words) {
-        return (*number, (Some(pins), None));
+    let numbers = numbers.get_or_insert_with(|| Numbers {
+        by_words: LruCache::new(usize::MAX),
+        tracebacks: FxHashMap::default(),
+        last: 0,
+    });
+    if let Some((number, _)) = numbers.by_words.get(&words) {
+        return (*number, (Some((pins, tracebacks)), None, None));
     }
-    *next += 1;
-    let number = Number(*next);
-    numbers.insert(words, (number, pins));
-    (number, (None, if numbers.len() > MAX_NUMBERS { numbers.remove_lru() } else { None }))
+    numbers.last += 1;
+    let number = Number(numbers.last);
+    numbers.by_words.insert(words, (number, pins));
+    numbers.tracebacks.insert(number, Arc::new(tracebacks));
+    let many = numbers.by_words.len() > MAX_NUMBERS;
+    let last = if many { numbers.by_words.remove_lru() } else { None };
+    let of_last = last.as_ref().and_then(|(_, (number, _))| numbers.tracebacks.remove(number));
+    (number, (None, last, of_last))
+}
+
+/// The tracebacks of the equations of programs that say what a number stands for; None where that is
+/// forgotten.
+pub fn tracebacks_of(number: Number) -> Option<Arc<Vec<Py<PyAny>>>> {
+    let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    numbers.as_ref()?.tracebacks.get(&number).cloned()
 }
 
 /// Notes what a program says.
@@ -244,17 +279,20 @@ pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(Number, Py<PyAny>)> {
     with(program, copy).unwrap_or_default()
 }
 
-/// Whether a fragment was replayed for a program.
-pub fn was_replayed(program: &Bound<'_, PyAny>, fragment: u64) -> bool {
-    with(program, |known| known.replayed.contains(&fragment)).unwrap_or(false)
+/// What was given when a fragment was replayed for a program: its address, closed or not.
+pub fn was_replayed(program: &Bound<'_, PyAny>, fragment: u64) -> Option<usize> {
+    let find = |known: &mut Known| {
+        let all = known.replayed.iter();
+        all.rev().find(|(other, _)| *other == fragment).map(|&(_, given)| given)
+    };
+    with(program, find)?
 }
 
 /// Notes that a fragment is replayed for a program.
-pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64) {
+pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64, given: usize) {
     with(program, |known| {
-        if !known.replayed.contains(&fragment) {
-            known.replayed.push(fragment);
-        }
+        known.replayed.retain(|(other, _)| *other != fragment);
+        known.replayed.push((fragment, given));
     });
 }
 
@@ -286,28 +324,28 @@ pub fn made_of(number: Number, of: impl Iterator<Item = Number>) -> SmallVec<[bo
     })
 }
 
-/// Notes that jax makes several programs of a number of the same programs.
-pub fn note_several(number: Number, form: Form) {
-    with_lore(|lore| lore.several.insert((number, form)));
+/// Notes that jax makes several programs of a kind of the same programs.
+pub fn note_several(kind: Kind, form: Form) {
+    with_lore(|lore| lore.several.insert((kind, form)));
 }
 
 /// Whether jax was seen to do so.
-pub fn are_several(number: Number, form: Form) -> bool {
-    with_lore(|lore| lore.several.contains(&(number, form)))
+pub fn are_several(kind: Kind, form: Form) -> bool {
+    with_lore(|lore| lore.several.contains(&(kind, form)))
 }
 
 /// What tells a program from others that were made of the same ones, where it is known.
 pub fn label_of(
     first: &Bound<'_, PyAny>,
     others: &Others,
-    number: Number,
+    kind: Kind,
     open: &Bound<'_, PyAny>,
 ) -> Option<Label> {
     let find = |known: &mut Known| {
         let is = |made: &Made| made.open.as_ref().is_some_and(|(made, _)| made.is(open));
         let mut all = known.made.iter();
         let of = |(key, made): &(&(Others, Label), &Made)| {
-            key.1.number == number && key.0 == *others && is(made)
+            key.1.kind == kind && key.0 == *others && is(made)
         };
         all.find(of).map(|(key, _)| key.1)
     };

@@ -9,12 +9,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
-use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, LiteralId, Var};
+use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, ForeignId, LiteralId, Var};
 
 use super::super::frame::{Frame, Mark};
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::params::{typed_equal, typed_hash};
+use super::super::side::address;
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced};
 use super::encode::{Call, Reason};
@@ -22,10 +23,10 @@ use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
 use super::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe};
-use super::shared::shared;
+use super::shared::{shared, shared_traceback};
 use super::stack::Stack;
 use super::store;
-use super::twins::{Comparison, Plan, Programs};
+use super::twins::{Comparison, Given, Making, Plan, Programs};
 
 pub const INPUT_EFFECT: Reason = "effect on an input";
 pub const HIGH_TYPE: Reason = "high-level type";
@@ -36,6 +37,7 @@ pub const STRUCTURED_RESIDUALS: Reason = "structured residuals";
 pub const ORDER_OF_CONSTANTS: Reason = "constant that was used without an equation";
 pub const CAPTURED_TWICE: Reason = "residual that was captured before and is used twice";
 pub const KEPT_ELSEWHERE: Reason = "tangent that is kept elsewhere";
+pub const FORGOTTEN: Reason = "program that was forgotten";
 pub const OVERFLOW: Reason = "literal that overflowed";
 
 /// The Python objects of one equation.
@@ -86,14 +88,29 @@ pub struct Part {
     pub literals: Vec<(Py<PyAny>, Option<usize>)>,
     /// Captured values, with their avals, in the order of their first use.
     pub consts: Vec<(Captured, Py<PyAny>)>,
-    /// Name stacks below the caller's; None for the caller's own. Under differentiation whole ones.
-    pub scopes: Vec<Option<Py<PyAny>>>,
+    pub scopes: Vec<Scope>,
     /// Params that are made anew at each call, by the position of the equation.
     pub renewed: Vec<(usize, Renewed)>,
     /// Params that are made anew for other programs, by the position of the equation.
     pub plans: Vec<(usize, Arc<Plan>)>,
     /// Rows of the types of all outputs.
     out_rows: Box<[u32]>,
+}
+
+/// Where equations come from.
+pub struct Scope {
+    /// Name stack below the caller's; None for the caller's own. Under differentiation a whole one.
+    pub name_stack: Option<Py<PyAny>>,
+    /// None for the caller's. A rule may evaluate a program that it is given, whose equations have
+    /// their own.
+    pub traceback: Option<Py<PyAny>>,
+}
+
+impl Scope {
+    /// Whether it is the caller's own.
+    pub fn is_callers(&self) -> bool {
+        self.name_stack.is_none() && self.traceback.is_none()
+    }
 }
 
 /// A value that a program captures.
@@ -230,8 +247,8 @@ struct Tables<'py> {
     literal_rows: FxHashMap<LiteralId, u32>,
     consts: Vec<(Captured, Py<PyAny>)>,
     const_rows: FxHashMap<Var, u32>,
-    scopes: Vec<Option<Py<PyAny>>>,
-    scope_rows: FxHashMap<usize, u32>,
+    scopes: Vec<Scope>,
+    scope_rows: FxHashMap<(usize, usize), u32>,
 }
 
 fn is_infinite(literal: &Bound<'_, PyAny>) -> bool {
@@ -256,6 +273,10 @@ pub fn record<'py>(
 ) -> Result<Recorded, Reason> {
     let py = now.trace.py();
     let stack = now.stack();
+    let tracebacks = match Given::of(py, jax, call) {
+        Some(given) => given.tracebacks(py, jax).ok_or(FORGOTTEN)?,
+        None => FxHashSet::default(),
+    };
     let base = if stack.is_some_and(Stack::linearizes) { None } else { Some(&before.source) };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let part = {
@@ -268,7 +289,7 @@ pub fn record<'py>(
         {
             return Err(ORDER_OF_CONSTANTS);
         }
-        let reading = Reading { jax, call, base, uses: None };
+        let reading = Reading { jax, call, base, uses: None, tracebacks: &tracebacks };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
     let made = RefCell::default();
@@ -286,7 +307,7 @@ pub fn record<'py>(
     let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
     for begun in &before.tangents {
         let mut own = FxHashMap::default();
-        let part = tangent_part(&origin, base, begun, &mut own)?;
+        let part = tangent_part(&origin, base, begun, &tracebacks, &mut own)?;
         tangent_outs.borrow_mut().push((begun.level, own));
         if !part.equations.is_empty() {
             tangents.push((begun.level, part));
@@ -346,6 +367,7 @@ fn tangent_part<'py>(
     origin: &Origin<'_, 'py>,
     base: Option<&SourceRef<'py>>,
     begun: &BeforeTangents<'py>,
+    tracebacks: &FxHashSet<usize>,
     outs: &mut FxHashMap<Var, usize>,
 ) -> Result<Part, Reason> {
     let (jax, call, py) = (origin.jax, origin.call, origin.trace.py());
@@ -386,7 +408,7 @@ fn tangent_part<'py>(
             None => Captured::constant(jax, value),
         }
     };
-    let reading = Reading { jax, call, base, uses: Some(&uses) };
+    let reading = Reading { jax, call, base, uses: Some(&uses), tracebacks };
     reading.part(&begun.frame, begun.mark, &call.tangents_of(begun.level), captured, outs)
 }
 
@@ -399,6 +421,8 @@ struct Reading<'a, 'py> {
     /// The constants in the order of their use, where that is not the order of the equations: some
     /// equations were removed.
     uses: Option<&'a [Var]>,
+    /// Those of the programs that the call has.
+    tracebacks: &'a FxHashSet<usize>,
 }
 
 impl<'py> Reading<'_, 'py> {
@@ -511,20 +535,26 @@ impl<'py> Reading<'_, 'py> {
                 no_effects: side.stands_for_no_effects(data.primitive).map(|o| o.clone_ref(py)),
                 context: side.object(py, builder.context_object(data.context)).unbind(),
             });
-            scoped.push((operands, out_types, builder.source_data(data.source).name_stack));
+            scoped.push((operands, out_types, builder.source_data(data.source)));
         }
         // Name stacks are Python objects with Python arithmetic: read once the frame is free again.
-        let stacks: Vec<_> =
-            scoped.iter().map(|(_, _, stack)| stack.map(|id| side.source_object(py, id))).collect();
+        let object = |id: Option<ForeignId>| id.map(|id| side.source_object(py, id));
+        let sources: Vec<_> = scoped
+            .iter()
+            .map(|(_, _, source)| {
+                let given = if self.tracebacks.is_empty() { None } else { source.traceback };
+                (object(source.name_stack), object(given))
+            })
+            .collect();
         drop(borrowed);
         let places = tables.order_consts(self.uses);
-        for ((mut operands, out_types, _), stack) in scoped.into_iter().zip(stacks) {
+        for ((mut operands, out_types, _), (stack, traceback)) in scoped.into_iter().zip(sources) {
             for operand in &mut operands {
                 if let Operand::Const(index) = operand {
                     *index = places[*index as usize];
                 }
             }
-            let scope = tables.scope(jax, self.base, stack)?;
+            let scope = tables.scope(self, stack, traceback)?;
             templates.push(Template::new(operands.into(), out_types.into(), scope));
         }
         let Tables { types, literals, consts, scopes, .. } = tables;
@@ -578,19 +608,26 @@ impl<'py> Tables<'py> {
         places
     }
 
-    /// The row of what a name stack adds to the caller's; of the whole stack where there is none.
+    /// The row of what a name stack adds to the caller's, of the whole stack where there is none; and of
+    /// a traceback that is not the caller's.
     fn scope(
         &mut self,
-        jax: &Jax,
-        base: Option<&SourceRef<'py>>,
+        reading: &Reading<'_, 'py>,
         stack: Option<Bound<'py, PyAny>>,
+        traceback: Option<Bound<'py, PyAny>>,
     ) -> Result<u32, Reason> {
-        let py = self.py;
+        let (py, jax) = (self.py, reading.jax);
         let stack = stack.unwrap_or_else(|| jax.empty_name_stack.bind(py).clone());
-        if let Some(&known) = self.scope_rows.get(&(stack.as_ptr() as usize)) {
+        let own = match &traceback {
+            Some(traceback) => Some(shared_traceback(traceback).map_err(|_| OTHER_SCOPE)?),
+            None => None,
+        };
+        let own = own.filter(|own| reading.tracebacks.contains(&address(own)));
+        let key = (address(&stack), own.as_ref().map_or(0, address));
+        if let Some(&known) = self.scope_rows.get(&key) {
             return Ok(known);
         }
-        let scope = if let Some(base) = base {
+        let name_stack = if let Some(base) = reading.base {
             let below = below(&base.name_stack, &stack).map_err(|_| OTHER_SCOPE)?;
             let below = below.ok_or(OTHER_SCOPE)?;
             let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
@@ -599,8 +636,8 @@ impl<'py> Tables<'py> {
             Some(shared(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
         };
         let index = row(self.scopes.len());
-        self.scopes.push(scope);
-        self.scope_rows.insert(stack.as_ptr() as usize, index);
+        self.scopes.push(Scope { name_stack, traceback: own.map(Bound::unbind) });
+        self.scope_rows.insert(key, index);
         Ok(index)
     }
 }
@@ -625,6 +662,63 @@ fn below<'py>(
 }
 
 impl Recorded {
+    /// Params that were made of others, as those of an equation that is not there.
+    ///
+    /// # Errors
+    /// None: a fragment without equations is well-formed.
+    pub fn of_params<'py>(
+        primitive: &Bound<'py, PyAny>,
+        params: Bound<'py, PyDict>,
+    ) -> Result<Self, Reason> {
+        let none = primitive.py().None();
+        let equation = EquationObjects {
+            primitive: primitive.clone().unbind(),
+            params: OwnedParams::new(params),
+            effects: None,
+            no_effects: None,
+            context: none.clone_ref(primitive.py()),
+        };
+        let part = Part {
+            fragment: Fragment::new(Vec::new(), 0, 0, 0).map_err(|_| OUTER_VALUE)?,
+            equations: vec![equation],
+            types: Vec::new(),
+            literals: Vec::new(),
+            consts: Vec::new(),
+            scopes: Vec::new(),
+            renewed: Vec::new(),
+            plans: Vec::new(),
+            out_rows: Box::default(),
+        };
+        Ok(Self {
+            number: store::new_fragment(),
+            part,
+            tangents: SmallVec::new(),
+            recipe: Recipe::Object(none),
+            lifted: Vec::new(),
+            needed: Needed::default(),
+            structured_residuals: Vec::new(),
+            programs: None,
+        })
+    }
+
+    /// Such params for other programs.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn made_params<'py>(
+        &self,
+        jax: &Jax,
+        making: &Making<'py>,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(equation) = self.part.equations.first() else { return Ok(None) };
+        let recorded = equation.params.bind(py);
+        match self.part.plans.first() {
+            Some((_, plan)) => making.params(jax, recorded, plan).map(Some),
+            None => Ok(Some(recorded.clone())),
+        }
+    }
+
     /// Whether a second recording has to show that its objects are the same at every call.
     pub fn needs_confirmation(&self, py: Python<'_>) -> bool {
         self.parts().any(|part| part.needs_confirmation(py))

@@ -186,10 +186,15 @@ impl<'a, 'py> Share<'a, 'py> {
     ) -> PyResult<Self> {
         let py = base.name_stack.py();
         let mut below = Vec::new();
-        for scope in part.scopes.iter().flatten() {
-            let scope = scope.bind(py);
-            let name_stack = if whole { scope.clone() } else { base.name_stack.add(scope)? };
-            below.push(SourceRef { traceback: base.traceback.clone(), name_stack });
+        for scope in part.scopes.iter().filter(|scope| !scope.is_callers()) {
+            let name_stack = match &scope.name_stack {
+                Some(stack) if whole => stack.bind(py).clone(),
+                Some(stack) => base.name_stack.add(stack)?,
+                None => base.name_stack.clone(),
+            };
+            let own = scope.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
+            let traceback = own.or_else(|| base.traceback.clone());
+            below.push(SourceRef { traceback, name_stack });
         }
         let mut params = Vec::new();
         for (index, renewed) in &part.renewed {
@@ -224,7 +229,7 @@ impl<'a, 'py> Share<'a, 'py> {
         let mut below = self.below.iter();
         let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
         for scope in &part.scopes {
-            let below = if scope.is_some() { below.next() } else { None };
+            let below = if scope.is_callers() { None } else { below.next() };
             sources.push(match below {
                 Some(below) => side.source(builder, below)?,
                 None => side.source_again(builder, self.base, &mut rows.source)?,

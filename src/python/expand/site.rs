@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::expand::CallableId;
 
@@ -11,7 +12,7 @@ use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::warn;
-use super::encode::{Call, Reason, encode};
+use super::encode::{Call, Reason, encode, encode_params};
 use super::now::Now;
 use super::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
 use super::replay::replay;
@@ -25,7 +26,6 @@ pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
 pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
 pub const WARNED: Reason = "function that warned";
-pub const REPEATED: Reason = "program that comes twice, which it did not before";
 
 /// A callable that is caught.
 pub struct Site {
@@ -165,10 +165,6 @@ pub fn replay_or_learn<'py>(
                     return replay(jax, now, call, recorded, making.as_ref());
                 }
                 Way::Learn => Some(recorded),
-                Way::Run => {
-                    store::count_bypass(site.id, REPEATED);
-                    return proceed();
-                }
             }
         }
         Some(entry) => match &entry.known {
@@ -199,11 +195,62 @@ pub fn replay_or_learn<'py>(
     })
 }
 
+/// Params that are made of others with programs in them: as `replay_or_learn`, of nothing but that.
+/// `run` makes them; None where there is more to it than params.
+///
+/// # Errors
+/// Whatever `run` raises.
+pub fn derive_params<'py>(
+    jax: &Jax,
+    site: &Site,
+    primitive: &Bound<'py, PyAny>,
+    params: &Bound<'py, PyDict>,
+    run: impl FnOnce() -> PyResult<Option<Bound<'py, PyDict>>>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let py = params.py();
+    let mut call = Call::new(0);
+    let describe = |call: &mut Call| encode_params(py, jax, params.as_ptr(), call);
+    let given = match put_in_words(py, &mut call, describe)? {
+        Ok(()) => Given::of(py, jax, &call),
+        Err(reason) => {
+            store::count_bypass(site.id, reason);
+            None
+        }
+    };
+    let Some(given) = given else { return run() };
+    let known = store::find(py, site.id, &call.signature);
+    let candidate = match known.as_ref().map(|entry| &entry.get().known) {
+        Some(Known::Replay(recorded)) => match way(py, recorded, Some(&given)) {
+            Way::Replay => {
+                site.hits.add_one();
+                let making = Making::new(py, given, recorded.number);
+                return recorded.made_params(jax, &making, py);
+            }
+            Way::Learn => Some(recorded),
+        },
+        Some(Known::Candidate(recorded)) => Some(recorded),
+        Some(Known::Bypass(reason)) => {
+            store::count_bypass(site.id, reason);
+            return run();
+        }
+        None => None,
+    };
+    let Some(made) = run()? else { return Ok(None) };
+    let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
+    let made = settling.params(&made)?.unwrap_or(made);
+    if let Some(pins) = pins(py, &call, describe) {
+        let learnt = Recorded::of_params(primitive, made.clone());
+        let known = known_of(py, jax, learnt, candidate, given);
+        store::insert(py, site.id, &call.signature, known, pins, None)?;
+    }
+    Ok(Some(made))
+}
+
 /// How a call with programs is replayed.
 fn way(py: Python<'_>, recorded: &Recorded, given: Option<&Given>) -> Way {
     match (&recorded.programs, given) {
         (Some(programs), Some(given)) => programs.way(py, given, recorded.number),
-        _ => Way::Run,
+        _ => Way::Learn,
     }
 }
 
@@ -225,7 +272,7 @@ fn known_of(
         recorded.programs = Some(Programs::new(given));
         return Known::Candidate(recorded);
     };
-    if before.is_of(&given) {
+    if let Some(repeat) = before.repeats(&given) {
         let both = before.beside(jax, &given);
         if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
             return Known::Bypass(NEW_OBJECTS);
@@ -234,7 +281,7 @@ fn known_of(
         if before.is_confirmed() {
             recorded.take_plans(candidate);
         }
-        recorded.programs = Some(before.again(given));
+        recorded.programs = Some(before.again(given, repeat));
         return Known::Replay(recorded);
     }
     let both = before.beside(jax, &given);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use smallvec::SmallVec;
 
 use crate::ir::{Eqn, ParamsId};
 
@@ -23,8 +24,9 @@ use super::super::jax::Jax;
 use super::super::side::address;
 use super::encode::Call;
 use super::programs::{
-    Form, Label, Maker, Number, Others, are_several, is_jaxpr, label_of, made, made_of, nested_of,
-    note, note_made, note_made_of, note_replayed, note_several, number_of, open, was_replayed,
+    Form, Kind, Label, Maker, Number, Others, are_several, is_jaxpr, label_of, made, made_of,
+    nested_of, note, note_made, note_made_of, note_replayed, note_several, number_of, open,
+    tracebacks_of, was_replayed,
 };
 use super::record::same_value;
 
@@ -55,13 +57,13 @@ impl<'py> Place<'py> {
 
     /// The same place, for the label that a program has there.
     fn labelled(mut self, open: &Bound<'py, PyAny>) -> Option<Self> {
-        self.label = label_of(&self.first, &self.others, self.label.number, open)?;
+        self.label = label_of(&self.first, &self.others, self.label.kind, open)?;
         Some(self)
     }
 
     /// The closed one of an open one that a replay has made.
     fn close(&self, jax: &Jax, open: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        if are_several(self.label.number, Form::Closed) {
+        if are_several(self.label.kind, Form::Closed) {
             return close(jax, &open);
         }
         if let Some((known, _)) = self.made(Form::Closed) {
@@ -78,16 +80,24 @@ fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>
     jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
 }
 
+/// How a call has the programs of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    Same,
+    /// They are the same, but were closed anew.
+    Closed,
+}
+
 /// What is known of the programs of a fragment.
 pub struct Programs {
     given: Given,
     /// Other programs were seen to give the same but for twins. Which of the programs, and of those
     /// within, were the same objects then.
     anew: Option<Fixed>,
-    /// The same programs were seen to give the same objects.
-    repeated: bool,
+    /// How the same programs were seen to give the same.
+    repeated: SmallVec<[Repeat; 2]>,
     /// Programs made that are known by what they say alone.
-    unlabelled: Vec<Number>,
+    unlabelled: Vec<Kind>,
 }
 
 struct Fixed {
@@ -101,8 +111,6 @@ pub enum Way {
     Replay,
     /// That has to be seen first.
     Learn,
-    /// It has to run.
-    Run,
 }
 
 impl Given {
@@ -127,13 +135,36 @@ impl Given {
         self.open[0].bind(py)
     }
 
-    /// Where what was made of them and has a label is known.
-    fn place_of<'py>(&self, jax: &Jax, py: Python<'py>, label: Label) -> Place<'py> {
+    /// Where what was made of them and says what a number stands for is known; `maker` tells it from
+    /// others that do.
+    fn place_of<'py>(&self, jax: &Jax, py: Python<'py>, number: Number, maker: u64) -> Place<'py> {
         let numbers = self.open.iter().map(|open| number_of(jax, open.bind(py)).ok());
-        let of = made_of(label.number, numbers.flatten());
-        let mut open = self.open.iter().zip(of).filter(|(_, of)| *of).map(|(open, _)| open);
-        let first = open.next().unwrap_or(&self.open[0]).bind(py).clone();
-        Place { first, others: open.map(|program| program.as_ptr() as usize).collect(), label }
+        let numbers: SmallVec<[Option<Number>; 4]> = numbers.collect();
+        let of = made_of(number, numbers.iter().copied().flatten());
+        let mut hasher = FxHasher::default();
+        let mut open = Vec::new();
+        for ((own, number), of) in self.open.iter().zip(&numbers).zip(of) {
+            if of {
+                number.hash(&mut hasher);
+                open.push(own);
+            }
+        }
+        let first = open.first().copied().unwrap_or(&self.open[0]).bind(py).clone();
+        let others = open.iter().skip(1).map(|program| program.as_ptr() as usize).collect();
+        let label = Label { kind: Kind { number, of: hasher.finish() }, maker };
+        Place { first, others, label }
+    }
+
+    /// The tracebacks of their equations, by the address of what stands for equal ones. None where
+    /// they are forgotten.
+    pub fn tracebacks(&self, py: Python<'_>, jax: &Jax) -> Option<FxHashSet<usize>> {
+        let mut tracebacks = FxHashSet::default();
+        for program in self.open.iter().chain(&self.nested) {
+            let (open, _) = open(jax, program.bind(py)).ok()?;
+            let all = tracebacks_of(number_of(jax, &open).ok()?)?;
+            tracebacks.extend(all.iter().map(|traceback| traceback.as_ptr() as usize));
+        }
+        Some(tracebacks)
     }
 
     /// Whether a program is one of them, or within one.
@@ -141,9 +172,14 @@ impl Given {
         self.open.iter().chain(&self.programs).chain(&self.nested).any(|own| own.is(program))
     }
 
-    fn is(&self, other: &Self) -> bool {
-        self.programs.len() == other.programs.len()
-            && same_objects(&self.programs, &other.programs).all(|same| same)
+    /// Whether they are the same programs, and if so whether closed anew.
+    fn repeats(&self, other: &Self) -> Option<Repeat> {
+        let same = |own: &[Py<PyAny>], others: &[Py<PyAny>]| {
+            own.len() == others.len() && same_objects(own, others).all(|same| same)
+        };
+        same(&self.open, &other.open).then(|| {
+            if same(&self.programs, &other.programs) { Repeat::Same } else { Repeat::Closed }
+        })
     }
 }
 
@@ -157,17 +193,17 @@ fn same_objects<'a>(
 impl Programs {
     /// What is known once a call has run.
     pub fn new(given: Given) -> Self {
-        Self { given, anew: None, repeated: false, unlabelled: Vec::new() }
+        Self { given, anew: None, repeated: SmallVec::new(), unlabelled: Vec::new() }
     }
 
     /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
     /// fragment.
     pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64) -> Way {
-        if self.unlabelled.iter().any(|&number| are_several(number, Form::Open)) {
+        if self.unlabelled.iter().any(|&kind| are_several(kind, Form::Open)) {
             return Way::Learn;
         }
-        if self.given.is(given) {
-            return if self.repeated { Way::Replay } else { Way::Learn };
+        if let Some(repeat) = self.given.repeats(given) {
+            return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
         }
         let Some(fixed) = &self.anew else { return Way::Learn };
         let same = |own: &[Py<PyAny>], others: &[Py<PyAny>], fixed: &[bool]| {
@@ -179,15 +215,19 @@ impl Programs {
         {
             return Way::Learn;
         }
-        if !self.repeated && was_replayed(given.first(py), fragment) {
-            return Way::Run;
+        if let Some(before) = was_replayed(given.first(py), fragment) {
+            let same = before == given.programs[0].as_ptr() as usize;
+            let repeat = if same { Repeat::Same } else { Repeat::Closed };
+            if !self.repeated.contains(&repeat) {
+                return Way::Learn;
+            }
         }
         Way::Replay
     }
 
-    /// Whether programs of a recording are those of this one.
-    pub fn is_of(&self, given: &Given) -> bool {
-        self.given.is(given)
+    /// Whether the programs of a recording are those of this one.
+    pub fn repeats(&self, given: &Given) -> Option<Repeat> {
+        self.given.repeats(given)
     }
 
     /// Whether other programs were seen to give the same but for twins.
@@ -201,21 +241,25 @@ impl Programs {
     }
 
     /// What is known once a recording for other programs has agreed with this one.
-    pub fn confirmed(&self, given: Given, unlabelled: Vec<Number>) -> Self {
+    pub fn confirmed(&self, given: Given, unlabelled: Vec<Kind>) -> Self {
         let fixed = Fixed {
             programs: same_objects(&self.given.programs, &given.programs).collect(),
             nested: same_objects(&self.given.nested, &given.nested).collect(),
         };
-        Self { given, anew: Some(fixed), repeated: self.repeated, unlabelled }
+        Self { given, anew: Some(fixed), repeated: self.repeated.clone(), unlabelled }
     }
 
-    /// As this, for the same programs, which gave the same objects again.
-    pub fn again(&self, given: Given) -> Self {
+    /// As this, for the same programs, which gave the same again.
+    pub fn again(&self, given: Given, repeat: Repeat) -> Self {
         let fixed = self
             .anew
             .as_ref()
             .map(|fixed| Fixed { programs: fixed.programs.clone(), nested: fixed.nested.clone() });
-        Self { given, anew: fixed, repeated: true, unlabelled: self.unlabelled.clone() }
+        let mut repeated = self.repeated.clone();
+        if !repeated.contains(&repeat) {
+            repeated.push(repeat);
+        }
+        Self { given, anew: fixed, repeated, unlabelled: self.unlabelled.clone() }
     }
 }
 
@@ -319,10 +363,9 @@ impl Comparison<'_> {
             return None;
         }
         if own.is(&other) {
-            note_several(number, Form::Closed);
             return Some(Node::Closed);
         }
-        if self.is_given(&own) || self.now.is(self.before) {
+        if self.is_given(&own) || self.now.repeats(self.before).is_some() {
             return None;
         }
         // What is remembered of a program must not keep it alive.
@@ -334,8 +377,9 @@ impl Comparison<'_> {
         }
         let graph = graph_of(jax, now).ok()?;
         let params = self.params_within(&graph, &graph_of(jax, before).ok()?)?;
-        let place = self.now.place_of(jax, now.py(), Label { number, maker: 0 });
-        let label = place.labelled(&own).map_or(Label { number, maker: 0 }, |place| place.label);
+        let place = self.now.place_of(jax, now.py(), number, 0);
+        let plain = place.label;
+        let label = place.labelled(&own).map_or(plain, |place| place.label);
         self.derived.borrow_mut().push(label);
         let graph = graph.unbind();
         Some(Node::Derived(Derived { label, form, graph, recorded: own.unbind(), params }))
@@ -376,9 +420,9 @@ impl Comparison<'_> {
     }
 
     /// What was made is known by what it says alone.
-    pub fn unlabelled(self) -> Vec<Number> {
+    pub fn unlabelled(self) -> Vec<Kind> {
         let labels = self.derived.into_inner().into_iter();
-        labels.filter(|label| label.maker == 0).map(|label| label.number).collect()
+        labels.filter(|label| label.maker == 0).map(|label| label.kind).collect()
     }
 }
 
@@ -392,7 +436,7 @@ pub struct Making<'py> {
 impl<'py> Making<'py> {
     /// A replay of a fragment for the programs.
     pub fn new(py: Python<'py>, given: Given, fragment: u64) -> Self {
-        note_replayed(given.first(py), fragment);
+        note_replayed(given.first(py), fragment, given.programs[0].as_ptr() as usize);
         Self { given, within: RefCell::default() }
     }
 
@@ -449,7 +493,8 @@ impl<'py> Making<'py> {
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
-                let place = self.given.place_of(jax, py, derived.label);
+                let place =
+                    self.given.place_of(jax, py, derived.label.kind.number, derived.label.maker);
                 let open = self.derived(py, jax, derived, &place)?;
                 if derived.form == Form::Closed { place.close(jax, open)? } else { open }
             }
@@ -497,7 +542,7 @@ fn twin<'py>(
         let stand_in = stand_ins.get(&(recorded.as_ptr() as usize));
         (number, stand_in.map_or(recorded, |own| own.clone().unbind()))
     };
-    note(&twin, place.label.number, within.into_iter().map(own).collect())?;
+    note(&twin, place.label.kind.number, within.into_iter().map(own).collect())?;
     place.note(Form::Open, &twin, Maker::Replay);
     Ok(twin)
 }
@@ -548,7 +593,10 @@ impl<'a, 'py> Settling<'a, 'py> {
     }
 
     /// Params with programs that others stand for; None where there are none.
-    fn params(&self, params: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn params(&self, params: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut settled: Option<Bound<'py, PyDict>> = None;
         for (name, value) in params {
             if let Some(own) = self.value(&value)? {
@@ -586,11 +634,11 @@ impl<'a, 'py> Settling<'a, 'py> {
     /// Where a program is known that a rule has made.
     fn place_of(&self, open: &Bound<'py, PyAny>, number: Number) -> Place<'py> {
         let (py, jax) = (open.py(), self.jax);
-        let plain = self.given.place_of(jax, py, Label { number, maker: 0 });
-        if !are_several(number, Form::Open) {
+        let plain = self.given.place_of(jax, py, number, 0);
+        if !are_several(plain.label.kind, Form::Open) {
             return plain;
         }
-        let other = |maker| self.given.place_of(jax, py, Label { number, maker });
+        let other = |maker| self.given.place_of(jax, py, number, maker);
         plain.labelled(open).unwrap_or_else(|| {
             let mut hasher = FxHasher::default();
             (self.maker, self.seen.get()).hash(&mut hasher);
@@ -614,7 +662,7 @@ impl<'a, 'py> Settling<'a, 'py> {
                 return Ok(Some(own));
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
-                note_several(number, Form::Open);
+                note_several(place.label.kind, Form::Open);
                 let place = self.place_of(&open, number);
                 place.note(Form::Open, &open, Maker::Rule);
                 place.note(form, program, Maker::Rule);
@@ -623,7 +671,7 @@ impl<'a, 'py> Settling<'a, 'py> {
             Some(_) => {
                 match place.made(form) {
                     Some((known, _)) if known.is(program) => {}
-                    Some(_) => note_several(number, form),
+                    Some(_) => note_several(place.label.kind, form),
                     None => place.note(form, program, Maker::Rule),
                 }
                 return Ok(None);
