@@ -107,6 +107,28 @@ def _immutable_types() -> set[type]:
     return {cls for cls in found if isinstance(cls, type)}
 
 
+def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
+    """The frames of a traceback that jax shows: the address of the code, and where it was."""
+    is_users = _symbol("source_info_util:is_user_filename")
+
+    def user_frames(traceback: Any) -> tuple[Any, ...]:
+        codes, places = traceback.raw_frames()
+        frames = zip(codes, places, strict=True)
+        return tuple((id(code), at) for code, at in frames if is_users(code.co_filename))
+
+    return user_frames
+
+
+def _control_primitives() -> set[Any]:
+    """Primitives with programs among their params, whose rules look at no value of an operand."""
+    paths = """
+        lax.control_flow.loops:scan_p lax.control_flow.loops:while_p
+        lax.control_flow.conditionals:cond_p lax.control_flow.solves:linear_solve_p
+        pjit:jit_p ad_checkpoint:remat_p
+    """
+    return {found for found in map(_optional, paths.split()) if found is not None}
+
+
 def _load() -> types.SimpleNamespace:
     """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
     pe, core = "interpreters.partial_eval", "core"
@@ -260,6 +282,8 @@ def _load() -> types.SimpleNamespace:
         literalable_scalar_types=_symbol(f"{core}:literalable_scalar_types"),
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
         immutable_types=_immutable_types(),
+        user_frames=_user_frames(),
+        control_primitives=_control_primitives(),
         cur_qdd=_optional(f"{core}:cur_qdd"),
         full_lower=_function(f"{core}:full_lower", "val"),
         get_referent=_function(f"{core}:get_referent", "x"),

@@ -151,11 +151,13 @@ impl Graph {
         lazy_jaxpr(jax, &Bound::new(py, derived)?, &constvars.get_slice(0, constvars.len()))
     }
 
-    /// A jaxpr that is the same, all of whose variables and literals are others, but for some params.
+    /// A jaxpr that is the same but for some params, all of whose variables and literals are others,
+    /// some of them given.
     pub fn twin<'py>(
         slf: &Bound<'py, Self>,
         jax: &Jax,
         params: &[(ParamsId, Bound<'py, PyDict>)],
+        vars: &[(Var, Bound<'py, PyAny>)],
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let twin = {
@@ -163,6 +165,9 @@ impl Graph {
             let mut side = graph.side.twin(py, graph.program.literal_ids());
             for (id, params) in params {
                 side.set_params(*id, params);
+            }
+            for (var, object) in vars {
+                side.set_var_object(*var, object);
             }
             Self {
                 program: graph.program.clone(),

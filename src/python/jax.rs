@@ -94,6 +94,8 @@ jax_objects! {
     /// `source_info_util._source_info_context`, a thread-local.
     source_info_context: PyAny,
     get_traceback: PyAny,
+    /// The frames of a traceback that are of the user's code: addresses of codes, and places.
+    user_frames: PyAny,
     empty_name_stack: PyAny,
     /// `config.trace_context`.
     trace_context: PyAny,
@@ -121,6 +123,8 @@ jax_objects! {
     literalable_scalar_types: PySet,
     /// Types of concrete values that are constants and need no further look (`ArrayImpl`, ...).
     plain_const_types: PySet,
+    /// Primitives of jax's with programs among their params, whose rules look into no array.
+    control_primitives: PySet,
     /// Types of objects that never change, of which equal ones are the same.
     immutable_types: PySet,
     cur_qdd: PyAny,

@@ -556,6 +556,18 @@ impl Side {
         Ok(object)
     }
 
+    /// The `Var` objects that Python has seen.
+    pub fn seen_vars<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> impl Iterator<Item = (Var, Bound<'py, PyAny>)> {
+        let seen = move |(index, object): (usize, &Option<Object>)| {
+            let object = object.as_ref()?.bind(py).clone();
+            Some((Var::from_u32(u32::try_from(index).ok()?), object))
+        };
+        self.vars.iter().enumerate().filter_map(seen)
+    }
+
     /// Makes `object` stand for `var` from now on.
     pub fn set_var_object(&mut self, var: Var, object: &Bound<'_, PyAny>) {
         self.new_vars.push(var);

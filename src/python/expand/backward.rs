@@ -27,7 +27,7 @@ use super::super::source::SourceRef;
 use super::encode::{Call, Equation, Operand, encode_transposition};
 use super::now::{Now, Within};
 use super::owned;
-use super::rule::Sites;
+use super::rule::{Sites, has_programs};
 use super::site::replay_or_learn;
 use super::store;
 
@@ -547,7 +547,9 @@ impl Pass {
             return self.step(py, jax, step, &cotangents);
         };
         let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
-        let owned = owned::transposition(params, primitive)?;
+        // What is known of programs by what they say outlives them.
+        let by_words = owned::is_new(params) && has_programs(jax, params);
+        let owned = if by_words { None } else { owned::transposition(params, primitive)? };
         let of_primitive = if owned.is_none() { Some(SITES.of(primitive)?) } else { None };
         let of_primitive = of_primitive.as_deref();
         let Some(site) = owned.as_ref().map(|owned| &owned.site).or(of_primitive) else {

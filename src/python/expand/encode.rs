@@ -112,6 +112,8 @@ pub struct Encoder<'a, 'py> {
     programs: bool,
     /// What is written is part of a program: nothing in it is traced.
     in_program: bool,
+    /// Concrete arrays are known by their types: they are passed on, and nothing looks into them.
+    passes_arrays: bool,
 }
 
 impl Call {
@@ -185,6 +187,7 @@ pub fn encode_rule<'py>(
     py: Python<'py>,
     jax: &Jax,
     now: &Now<'py>,
+    primitive: &Bound<'py, PyAny>,
     args: &[*mut ffi::PyObject],
     params: *mut ffi::PyObject,
     call: &mut Call,
@@ -192,9 +195,11 @@ pub fn encode_rule<'py>(
     let base = Encoder::new(py, jax, now, call);
     let mut encoder = Encoder { programs: true, functions: Functions::Params, ..base };
     encoder.given_traceback(now)?;
+    encoder.passes_arrays = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
     for &arg in args {
         encoder.value(arg, 0)?;
     }
+    encoder.passes_arrays = false;
     encoder.value(params, 0)
 }
 
@@ -248,6 +253,9 @@ pub fn encode_transposition<'py>(
     let mut encoder = Encoder { programs: true, ..Encoder::new(py, jax, now, call) };
     encoder.identity(equation.context);
     encoder.identity(equation.primitive);
+    // SAFETY: live while the equation is transposed.
+    let primitive = unsafe { Bound::from_borrowed_ptr(py, equation.primitive) };
+    let passes = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
     if let Some(params) = equation.params {
         encoder.value(params, 0)?;
         if !encoder.call.programs.is_empty() {
@@ -260,7 +268,11 @@ pub fn encode_transposition<'py>(
     }
     for (position, operand) in operands.iter().enumerate() {
         match *operand {
-            Operand::Value(value) => encoder.value(value, 0)?,
+            Operand::Value(value) => {
+                encoder.passes_arrays = passes;
+                encoder.value(value, 0)?;
+                encoder.passes_arrays = false;
+            }
             Operand::Literal(literal) => {
                 // SAFETY: a live jax `Literal`.
                 let (value, aval) = unsafe {
@@ -304,6 +316,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             functions: Functions::Rules,
             programs: false,
             in_program: false,
+            passes_arrays: false,
         }
     }
 
@@ -322,6 +335,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             functions: Functions::Params,
             programs: true,
             in_program: true,
+            passes_arrays: false,
         }
     }
 
@@ -335,7 +349,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// A traceback, by the one that stands for all that are equal.
     pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<(), Reason> {
-        let shared = shared_traceback(traceback).map_err(|_| UNKNOWN_OBJECT)?;
+        let shared = shared_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
         self.call.signature.pair(Tag::Identity, 1, shared.as_ptr() as u64);
         if self.in_program {
             self.call.tracebacks.push(shared.unbind());
@@ -406,7 +420,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         self.container(value, class, depth)
     }
 
-    fn is_traced(&self, value: *mut ffi::PyObject) -> bool {
+    pub(super) fn is_traced(&self, value: *mut ffi::PyObject) -> bool {
         // SAFETY: types only; no Python runs.
         unsafe {
             let tracer = self.jax.any_tracer_type.as_ptr().cast();
@@ -431,6 +445,11 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Err(CAPTURES);
         }
         let aval = self.array_type(object)?;
+        self.passed(object, aval);
+        Ok(())
+    }
+
+    fn passed(&mut self, object: *mut ffi::PyObject, aval: *mut ffi::PyObject) {
         let position = self.call.enclosing.len();
         let known = self.call.enclosing.iter().position(|&known| known == object);
         self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), aval as u64);
@@ -438,7 +457,31 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if known.is_none() {
             self.call.enclosing.push(object);
         }
-        Ok(())
+    }
+
+    /// A concrete array, which is a constant of the program that records. One without dimensions may
+    /// become a literal.
+    fn concrete(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+    ) -> Result<bool, Reason> {
+        // SAFETY: looking up a type runs no Python code.
+        if unsafe { ffi::PySet_Contains(self.jax.plain_const_types.as_ptr(), class.cast()) } != 1 {
+            return Ok(false);
+        }
+        // SAFETY: a live argument, of a class of jax's.
+        let array = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+        let aval = self.jax.typeof_fn.bind(self.py).call1((&array,)).map_err(|_| UNKNOWN_OBJECT)?;
+        let dims = aval.getattr(pyo3::intern!(self.py, "ndim")).and_then(|dims| dims.extract());
+        if dims.is_ok_and(|dims: usize| dims > 0)
+            && is_exactly(aval.as_ptr(), self.jax.shaped_array_type.as_ptr().cast())
+        {
+            self.passed(value, aval.as_ptr());
+            self.call.kept.push(aval.unbind());
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     fn array_type(&self, tracer: *mut ffi::PyObject) -> Result<*mut ffi::PyObject, Reason> {
@@ -727,6 +770,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         if self.programs && is_jaxpr(self.py, self.jax, value) {
             return self.program(value);
+        }
+        if self.passes_arrays && depth == 0 && self.concrete(value, class)? {
+            return Ok(());
         }
         // SAFETY: looking up a type runs no Python code.
         let immutable = self.programs

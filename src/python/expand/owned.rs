@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
 
+use super::super::hook;
 use super::super::side::address;
 use super::site::Site;
 use super::store;
@@ -27,6 +28,8 @@ pub struct OwnedParams {
 struct Known {
     /// How many fragments have the dict.
     owners: usize,
+    /// In which outermost trace the first of them was recorded.
+    since: u64,
     transposition: Option<Arc<Transposition>>,
     without_dead_code: Option<Arc<OwnedParams>>,
 }
@@ -52,7 +55,8 @@ fn known() -> MutexGuard<'static, Option<FxHashMap<usize, Known>>> {
 impl OwnedParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
-        known().get_or_insert_default().entry(address(&params)).or_default().owners += 1;
+        let new = || Known { since: hook::epoch(), ..Known::default() };
+        known().get_or_insert_default().entry(address(&params)).or_insert_with(new).owners += 1;
         Self { params: params.unbind(), is_known: true }
     }
 
@@ -113,6 +117,13 @@ pub fn transposition(
     let mut known = known();
     let known = known.as_mut().and_then(|all| all.get_mut(&address));
     Ok(known.map(|known| known.transposition.get_or_insert(new).clone()))
+}
+
+/// Whether the params may go with the trace that is under way: no fragment had them before it.
+pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
+    let known = known();
+    let known = known.as_ref().and_then(|all| all.get(&address(params)));
+    known.is_none_or(|known| known.since == hook::epoch())
 }
 
 /// Whether a fragment has the params.

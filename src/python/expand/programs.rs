@@ -21,11 +21,11 @@ use super::super::graph::{self, Graph, unfilled};
 use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::encode::{Call, Encoder, REF, Reason, TRACED_PARAM, UNKNOWN_OBJECT};
 use super::shared::shared;
 use super::site::put_in_words;
 
-pub const CONSTANTS: Reason = "program with constants or effects";
+pub const CONSTANTS: Reason = "program with effects, or open with constants";
 
 /// The number of what a program says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +45,8 @@ struct Known {
     made: FxHashMap<(Others, Label), Made>,
     /// The programs that it can have been made of: those that all calls had that made it.
     made_of: Option<Vec<(u64, Number)>>,
+    /// Variables of what was made of it, by the address of the recorded ones.
+    vars: FxHashMap<usize, [Py<PyAny>; 2]>,
 }
 
 /// Programs that say the same and were made of programs that say the same.
@@ -148,24 +150,32 @@ pub fn is_jaxpr(py: Python<'_>, jax: &Jax, object: *mut ffi::PyObject) -> bool {
 /// The open jaxpr of any jaxpr, and which of the two that was.
 ///
 /// # Errors
-/// It has constants.
+/// It has constants, though it is not closed.
 pub fn open<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
 ) -> Result<(Bound<'py, PyAny>, Form), Reason> {
     let py = jaxpr.py();
     let closed = is_exactly(jaxpr.as_ptr(), jax.closed_jaxpr_type.as_ptr().cast());
-    let consts = jaxpr.getattr_opt(intern!(py, "consts")).map_err(|_| UNKNOWN_OBJECT)?;
-    if let Some(consts) = consts
-        && consts.len().map_err(|_| UNKNOWN_OBJECT)? > 0
-    {
-        return Err(CONSTANTS);
-    }
     if closed && !jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
         let open = jaxpr.getattr(intern!(py, "jaxpr")).map_err(|_| UNKNOWN_OBJECT)?;
         return Ok((open, Form::Closed));
     }
+    if !consts(jaxpr).map_err(|_| UNKNOWN_OBJECT)?.is_empty() {
+        return Err(CONSTANTS);
+    }
     Ok((jaxpr.clone(), Form::Open))
+}
+
+/// The constants of a jaxpr.
+///
+/// # Errors
+/// They are no list.
+pub fn consts<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    match jaxpr.getattr_opt(intern!(jaxpr.py(), "consts"))? {
+        Some(consts) => consts.try_iter()?.collect(),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// The number of what an open jaxpr says.
@@ -257,6 +267,7 @@ pub fn note(
         replayed: SmallVec::new(),
         made: FxHashMap::default(),
         made_of: None,
+        vars: FxHashMap::default(),
     };
     let old = with_known(|all| {
         let mut old: Vec<Known> = all.insert(address(program), known).into_iter().collect();
@@ -316,6 +327,48 @@ pub fn note_made_of(program: &Bound<'_, PyAny>, given: &[Py<PyAny>]) {
     }
 }
 
+/// All variables of a program, in order.
+///
+/// # Errors
+/// It is no jaxpr.
+pub fn all_vars<'py>(program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = program.py();
+    let eqns = program.getattr(intern!(py, "eqns"))?.cast_into::<PyList>()?;
+    let constvars = program.getattr(intern!(py, "constvars"))?;
+    let mut vars: Vec<_> = constvars.try_iter()?.collect::<PyResult<_>>()?;
+    let invars: Vec<_> =
+        program.getattr(intern!(py, "invars"))?.try_iter()?.collect::<PyResult<_>>()?;
+    vars.extend(invars);
+    for eqn in eqns.iter() {
+        for var in eqn.getattr(intern!(py, "outvars"))?.try_iter()? {
+            vars.push(var?);
+        }
+    }
+    Ok(vars)
+}
+
+/// What stands for a recorded variable in what is made of a program.
+///
+/// # Errors
+/// Out of memory.
+pub fn own_var<'py>(
+    jax: &Jax,
+    first: &Bound<'py, PyAny>,
+    recorded: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = first.py();
+    let find =
+        |known: &mut Known| known.vars.get(&address(recorded)).map(|[_, own]| own.bind(py).clone());
+    if let Some(own) = with(first, find).flatten() {
+        return Ok(own);
+    }
+    let own = jax.new_var(recorded.getattr(intern!(py, "aval"))?)?;
+    let both = [recorded.clone().unbind(), own.clone().unbind()];
+    let old = with(first, |known| known.vars.insert(address(recorded), both));
+    drop(old);
+    Ok(own)
+}
+
 /// Which of the programs of a call those of a number are made of.
 pub fn made_of(number: Number, of: impl Iterator<Item = Number>) -> SmallVec<[bool; 4]> {
     with_lore(|lore| match lore.made_of.get(&number) {
@@ -350,6 +403,17 @@ pub fn label_of(
         all.find(of).map(|(key, _)| key.1)
     };
     with(first, find)?
+}
+
+/// Forgets what is known of programs.
+pub fn forget() {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(known);
+    let lore = with_lore(|lore| {
+        let serial = lore.serial;
+        std::mem::replace(lore, Lore { serial, ..Lore::default() })
+    });
+    drop(lore);
 }
 
 /// What was made of programs and has a label.
@@ -394,6 +458,15 @@ impl<'py> Encoder<'_, 'py> {
         let number = number_of(self.jax, &open)?;
         self.call.signature.pair(Tag::Program, form as usize, number.0);
         self.call.programs.push(value.as_ptr());
+        let consts = consts(&value).map_err(|_| UNKNOWN_OBJECT)?;
+        self.call.signature.tag(Tag::Sequence, consts.len());
+        for value in consts {
+            if self.is_traced(value.as_ptr()) {
+                return Err(TRACED_PARAM);
+            }
+            // What the program has it keeps alive.
+            self.identity(value.as_ptr());
+        }
         Ok(())
     }
 
@@ -434,9 +507,6 @@ impl<'py> Encoder<'_, 'py> {
     fn words_of_graph(&mut self, graph: &Bound<'py, Graph>) -> Result<(), Reason> {
         let (py, jax) = (self.py, self.jax);
         let program = Graph::unread(graph).program;
-        if !program.constvars().is_empty() {
-            return Err(CONSTANTS);
-        }
         let graph = graph.try_borrow().map_err(|_| UNKNOWN_OBJECT)?;
         let side = graph.side();
         // Variables that were removed have numbers too.
@@ -448,9 +518,13 @@ impl<'py> Encoder<'_, 'py> {
             next += 1;
             Ok(())
         };
-        self.call.signature.tag(Tag::Sequence, program.invars().len());
-        for &var in program.invars() {
-            define(self, &mut places, var)?;
+        let constvars: SmallVec<[Var; 4]> =
+            program.constvars().iter().map(|&(var, _)| var).collect();
+        for vars in [&constvars[..], program.invars()] {
+            self.call.signature.tag(Tag::Sequence, vars.len());
+            for &var in vars {
+                define(self, &mut places, var)?;
+            }
         }
         let atom = |encoder: &mut Self, places: &[u32], atom: AtomKind| match atom {
             AtomKind::Var(var) => {
@@ -498,9 +572,6 @@ impl<'py> Encoder<'_, 'py> {
         let list = |object: &Bound<'py, PyAny>, name: &str| {
             object.getattr(name).map_err(unknown)?.cast_into::<PyList>().map_err(|_| UNKNOWN_OBJECT)
         };
-        if !list(program, "constvars")?.is_empty() {
-            return Err(CONSTANTS);
-        }
         let mut places: FxHashMap<usize, usize> = FxHashMap::default();
         let define = |encoder: &mut Self, places: &mut FxHashMap<_, _>, var: &Bound<'py, PyAny>| {
             let place = places.len();
@@ -516,10 +587,12 @@ impl<'py> Encoder<'_, 'py> {
             encoder.call.signature.tag(Tag::Variable, *place);
             Ok(())
         };
-        let invars = list(program, "invars")?;
-        self.call.signature.tag(Tag::Sequence, invars.len());
-        for var in invars.iter() {
-            define(self, &mut places, &var)?;
+        for name in ["constvars", "invars"] {
+            let vars = list(program, name)?;
+            self.call.signature.tag(Tag::Sequence, vars.len());
+            for var in vars.iter() {
+                define(self, &mut places, &var)?;
+            }
         }
         for eqn in list(program, "eqns")?.iter() {
             let get = |name: &str| eqn.getattr(name).map_err(unknown);

@@ -37,6 +37,7 @@ pub const STRUCTURED_RESIDUALS: Reason = "structured residuals";
 pub const ORDER_OF_CONSTANTS: Reason = "constant that was used without an equation";
 pub const CAPTURED_TWICE: Reason = "residual that was captured before and is used twice";
 pub const KEPT_ELSEWHERE: Reason = "tangent that is kept elsewhere";
+pub const OTHER_SOURCE: Reason = "equation with a source of its own";
 pub const FORGOTTEN: Reason = "program that was forgotten";
 pub const OVERFLOW: Reason = "literal that overflowed";
 
@@ -289,7 +290,14 @@ pub fn record<'py>(
         {
             return Err(ORDER_OF_CONSTANTS);
         }
-        let reading = Reading { jax, call, base, uses: None, tracebacks: &tracebacks };
+        let reading = Reading {
+            jax,
+            call,
+            base,
+            uses: None,
+            tracebacks: &tracebacks,
+            caller: &before.source,
+        };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
     let made = RefCell::default();
@@ -307,7 +315,7 @@ pub fn record<'py>(
     let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
     for begun in &before.tangents {
         let mut own = FxHashMap::default();
-        let part = tangent_part(&origin, base, begun, &tracebacks, &mut own)?;
+        let part = tangent_part(&origin, base, &before.source, begun, &tracebacks, &mut own)?;
         tangent_outs.borrow_mut().push((begun.level, own));
         if !part.equations.is_empty() {
             tangents.push((begun.level, part));
@@ -366,6 +374,7 @@ pub fn record<'py>(
 fn tangent_part<'py>(
     origin: &Origin<'_, 'py>,
     base: Option<&SourceRef<'py>>,
+    caller: &SourceRef<'py>,
     begun: &BeforeTangents<'py>,
     tracebacks: &FxHashSet<usize>,
     outs: &mut FxHashMap<Var, usize>,
@@ -408,7 +417,7 @@ fn tangent_part<'py>(
             None => Captured::constant(jax, value),
         }
     };
-    let reading = Reading { jax, call, base, uses: Some(&uses), tracebacks };
+    let reading = Reading { jax, call, base, uses: Some(&uses), tracebacks, caller };
     reading.part(&begun.frame, begun.mark, &call.tangents_of(begun.level), captured, outs)
 }
 
@@ -423,9 +432,31 @@ struct Reading<'a, 'py> {
     uses: Option<&'a [Var]>,
     /// Those of the programs that the call has.
     tracebacks: &'a FxHashSet<usize>,
+    /// Where the call is.
+    caller: &'a SourceRef<'py>,
 }
 
 impl<'py> Reading<'_, 'py> {
+    /// The traceback of an equation that a rule has appended; None where it is the caller's.
+    fn own_traceback(
+        &self,
+        traceback: &Bound<'py, PyAny>,
+    ) -> Result<Option<Bound<'py, PyAny>>, Reason> {
+        let source = self.caller;
+        let Some(callers) = &source.traceback else { return Err(OTHER_SOURCE) };
+        let is_callers = traceback.eq(callers).map_err(|_| OTHER_SOURCE)?;
+        if is_callers || is_within(traceback, callers).map_err(|_| OTHER_SOURCE)? {
+            return Ok(None);
+        }
+        let shared = shared_traceback(self.jax, traceback).map_err(|_| OTHER_SOURCE)?;
+        if self.tracebacks.contains(&address(&shared)) {
+            return Ok(Some(shared));
+        }
+        // One that begins within the rule is the same for all callers.
+        let apart = begins_apart(traceback, callers).map_err(|_| OTHER_SOURCE)?;
+        if apart { Ok(Some(shared)) } else { Err(OTHER_SOURCE) }
+    }
+
     /// Which argument is a tracer of a literal.
     fn given_literal(&self, literal: &Bound<'_, PyAny>) -> Option<usize> {
         self.call.literals.iter().position(|&tracer| {
@@ -542,7 +573,7 @@ impl<'py> Reading<'_, 'py> {
         let sources: Vec<_> = scoped
             .iter()
             .map(|(_, _, source)| {
-                let given = if self.tracebacks.is_empty() { None } else { source.traceback };
+                let given = if self.call.programs.is_empty() { None } else { source.traceback };
                 (object(source.name_stack), object(given))
             })
             .collect();
@@ -619,10 +650,9 @@ impl<'py> Tables<'py> {
         let (py, jax) = (self.py, reading.jax);
         let stack = stack.unwrap_or_else(|| jax.empty_name_stack.bind(py).clone());
         let own = match &traceback {
-            Some(traceback) => Some(shared_traceback(traceback).map_err(|_| OTHER_SCOPE)?),
+            Some(traceback) => reading.own_traceback(traceback)?,
             None => None,
         };
-        let own = own.filter(|own| reading.tracebacks.contains(&address(own)));
         let key = (address(&stack), own.as_ref().map_or(0, address));
         if let Some(&known) = self.scope_rows.get(&key) {
             return Ok(known);
@@ -640,6 +670,32 @@ impl<'py> Tables<'py> {
         self.scope_rows.insert(key, index);
         Ok(index)
     }
+}
+
+/// The code objects of a traceback's frames, innermost first, and where each was.
+fn frames<'py>(traceback: &Bound<'py, PyAny>) -> PyResult<Vec<(Bound<'py, PyAny>, i64)>> {
+    let (codes, places): (Vec<Bound<'py, PyAny>>, Vec<i64>) =
+        traceback.call_method0("raw_frames")?.extract()?;
+    Ok(codes.into_iter().zip(places).collect())
+}
+
+fn same_frame(one: &(Bound<'_, PyAny>, i64), another: &(Bound<'_, PyAny>, i64)) -> bool {
+    one.0.is(&another.0) && one.1 == another.1
+}
+
+/// Whether a traceback leads to the frame that another ends in.
+fn is_within(traceback: &Bound<'_, PyAny>, outer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let (inner, outer) = (frames(traceback)?, frames(outer)?);
+    // The innermost frame has gone on.
+    let outer = outer.get(1..).unwrap_or_default();
+    Ok(inner.len() >= outer.len()
+        && inner[inner.len() - outer.len()..].iter().zip(outer).all(|(a, b)| same_frame(a, b)))
+}
+
+/// Whether the outermost frames of two tracebacks differ.
+fn begins_apart(traceback: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let (own, other) = (frames(traceback)?, frames(other)?);
+    Ok(own.last().zip(other.last()).is_none_or(|(own, other)| !same_frame(own, other)))
 }
 
 /// What `stack` has after the scopes of `base`; None where it does not start with them.
@@ -890,6 +946,9 @@ pub fn same_value(jax: &Jax, a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool
     }
     if let (Ok(a), Ok(b)) = (a.cast::<PyTuple>(), b.cast::<PyTuple>()) {
         return a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same_value(jax, &a, &b));
+    }
+    if jax.immutable_types.bind(a.py()).contains(a.get_type()).unwrap_or(false) {
+        return a.eq(b).unwrap_or(false);
     }
     // A jaxpr's identity counts, and a function may have anything in its closure.
     let py = a.py();

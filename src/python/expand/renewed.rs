@@ -80,7 +80,7 @@ impl Renewed {
         params: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = params.py();
-        let program = Graph::twin(self.program.bind(py), jax, &[])?;
+        let program = Graph::twin(self.program.bind(py), jax, &[], &[])?;
         let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
         let made = params.copy()?;
         made.set_item(intern!(py, "call_jaxpr"), closed)?;

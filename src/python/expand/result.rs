@@ -77,6 +77,24 @@ pub struct Origin<'a, 'py> {
     pub lifted: &'a RefCell<Vec<(usize, LiftedRecipe)>>,
 }
 
+/// A named tuple.
+///
+/// # Errors
+/// Out of memory.
+pub fn new_named<'py>(
+    class: &Bound<'py, PyType>,
+    items: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let args = PyTuple::new(py, [items])?;
+    // SAFETY: a subclass of tuple; `tuple.__new__` makes an instance of any of them.
+    unsafe {
+        let new = ffi::PyTuple_Type.tp_new;
+        let made = new.map(|new| new(class.as_ptr().cast(), args.as_ptr(), std::ptr::null_mut()));
+        Bound::from_owned_ptr_or_err(py, made.unwrap_or(std::ptr::null_mut()))
+    }
+}
+
 /// What the results of a call are made of.
 pub struct Made<'a, 'py> {
     pub jax: &'a Jax,
@@ -437,21 +455,7 @@ impl Recipe {
                 }
                 Ok(dict.into_any())
             }
-            Self::Named(class, items) => {
-                let items = PyTuple::new(py, all(items)?)?;
-                let args = PyTuple::new(py, [items])?;
-                // SAFETY: a subclass of tuple; `tuple.__new__` makes an instance of any of them.
-                unsafe {
-                    let made = pyo3::ffi::PyTuple_Type.tp_new.map(|new| {
-                        new(
-                            class.as_ptr().cast(),
-                            args.as_ptr(),
-                            std::ptr::null_mut::<ffi::PyObject>(),
-                        )
-                    });
-                    Bound::from_owned_ptr_or_err(py, made.unwrap_or(std::ptr::null_mut()))
-                }
-            }
+            Self::Named(class, items) => new_named(class.bind(py), &PyTuple::new(py, all(items)?)?),
         }
     }
 }

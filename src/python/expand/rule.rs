@@ -35,7 +35,7 @@ pub fn bind<'py>(
     proceed: impl Fn() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = primitive.py();
-    if !params.values().iter().any(|value| has_program(jax, &value)) {
+    if !has_programs(jax, params) {
         return Ok(None);
     }
     let Some(now) = Now::read(py, jax)? else { return Ok(None) };
@@ -47,12 +47,18 @@ pub fn bind<'py>(
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(|arg| arg.as_ptr()).collect();
     let mut call = Call::new(configuration.number);
-    let in_words = |call: &mut Call| encode_rule(py, jax, &now, &args, params.as_ptr(), call);
+    let in_words =
+        |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);
     if let Err(reason) = put_in_words(py, &mut call, in_words)? {
         store::count_bypass(site.id, reason);
         return Ok(None);
     }
     replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
+}
+
+/// Whether there are programs among params.
+pub fn has_programs(jax: &Jax, params: &Bound<'_, PyDict>) -> bool {
+    params.iter().any(|(_, value)| has_program(jax, &value))
 }
 
 fn has_program(jax: &Jax, value: &Bound<'_, PyAny>) -> bool {

@@ -9,6 +9,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use smallvec::SmallVec;
 
+use super::super::jax::Jax;
+
 /// Objects by themselves.
 static SHARED: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 const MAX_SHARED: usize = 8192;
@@ -30,35 +32,60 @@ pub fn shared<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(object.clone())
 }
 
-/// Tracebacks by their hash. There is one for each line that was ever traced.
-type Tracebacks = LruCache<isize, SmallVec<[Py<PyAny>; 1]>>;
+/// Tracebacks by their hash, each with the one that stands for it.
+type Tracebacks = LruCache<isize, SmallVec<[[Py<PyAny>; 2]; 1]>>;
 static TRACEBACKS: Mutex<Option<Tracebacks>> = Mutex::new(None);
 const MAX_TRACEBACKS: usize = 1 << 16;
 
-/// The traceback that stands for those that are equal to `traceback`; it need not do so for ever.
+/// By the frames of the user's code: they are what is shown of a traceback.
+static BY_USER_FRAMES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+
+/// The traceback that stands for those that have the same frames of the user's code; it need not do so
+/// for ever.
 ///
 /// # Errors
-/// It has no hash.
-pub fn shared_traceback<'py>(traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// It is no traceback.
+pub fn shared_traceback<'py>(
+    jax: &Jax,
+    traceback: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = traceback.py();
     let hash = traceback.hash()?;
-    let known: SmallVec<[Py<PyAny>; 1]> = {
+    let known: SmallVec<[[Py<PyAny>; 2]; 1]> = {
         let mut all = TRACEBACKS.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.get_or_insert_with(|| LruCache::new(usize::MAX));
-        all.get(&hash).into_iter().flatten().map(|known| known.clone_ref(py)).collect()
+        let copy = |[known, shared]: &[Py<PyAny>; 2]| [known.clone_ref(py), shared.clone_ref(py)];
+        all.get(&hash).into_iter().flatten().map(copy).collect()
     };
-    for known in &known {
+    for [known, shared] in &known {
         let known = known.bind(py);
         if known.is(traceback) || known.eq(traceback)? {
-            return Ok(known.clone());
+            return Ok(shared.bind(py).clone());
         }
     }
+    let shared = by_user_frames(jax, traceback)?;
     let forgotten = {
         let mut all = TRACEBACKS.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.get_or_insert_with(|| LruCache::new(usize::MAX));
-        all.entry(hash).or_insert_with(SmallVec::new).push(traceback.clone().unbind());
+        let both = [traceback.clone().unbind(), shared.clone().unbind()];
+        all.entry(hash).or_insert_with(SmallVec::new).push(both);
         if all.len() > MAX_TRACEBACKS { all.remove_lru() } else { None }
     };
     drop(forgotten);
+    Ok(shared)
+}
+
+fn by_user_frames<'py>(jax: &Jax, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = traceback.py();
+    let frames = jax.user_frames.bind(py).call1((traceback,))?;
+    let known = BY_USER_FRAMES.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(same) = known.get_item(&frames)? {
+        return Ok(same);
+    }
+    if known.len() >= MAX_TRACEBACKS {
+        known.clear();
+    }
+    // The codes that the key names by address live as long as the traceback.
+    known.set_item(frames, traceback)?;
     Ok(traceback.clone())
 }

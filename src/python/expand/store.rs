@@ -195,6 +195,7 @@ pub fn insert(
 /// Forgets all fragments and starts counting anew.
 #[pyfunction]
 pub fn clear_fragments() {
+    super::programs::forget();
     let removed = with(|store| {
         for callable in store.callables.values_mut() {
             callable.counts = Counts::default();

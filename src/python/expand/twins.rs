@@ -15,20 +15,21 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
-use crate::ir::{Eqn, ParamsId};
+use crate::ir::{Eqn, ParamsId, Var};
 
 use super::super::convert::graph_of;
 use super::super::frame::Frame;
-use super::super::graph::{Graph, borrow_mut};
+use super::super::graph::{Graph, borrow_mut, is_lazy};
 use super::super::jax::Jax;
 use super::super::side::address;
-use super::encode::Call;
+use super::encode::{Call, is_plain_namedtuple};
 use super::programs::{
-    Form, Kind, Label, Maker, Number, Others, are_several, is_jaxpr, label_of, made, made_of,
-    nested_of, note, note_made, note_made_of, note_replayed, note_several, number_of, open,
-    tracebacks_of, was_replayed,
+    Form, Kind, Label, Maker, Number, Others, all_vars, are_several, consts, is_jaxpr, label_of,
+    made, made_of, nested_of, note, note_made, note_made_of, note_replayed, note_several,
+    number_of, open, own_var, tracebacks_of, was_replayed,
 };
 use super::record::same_value;
+use super::result::new_named;
 
 /// The programs that a call has, as they are: closed or not.
 pub struct Given {
@@ -62,22 +63,33 @@ impl<'py> Place<'py> {
     }
 
     /// The closed one of an open one that a replay has made.
-    fn close(&self, jax: &Jax, open: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn close(
+        &self,
+        jax: &Jax,
+        open: Bound<'py, PyAny>,
+        recorded: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if are_several(self.label.kind, Form::Closed) {
-            return close(jax, &open);
+            return close(jax, &open, recorded);
         }
         if let Some((known, _)) = self.made(Form::Closed) {
             return Ok(known);
         }
-        let closed = close(jax, &open)?;
+        let closed = close(jax, &open, recorded)?;
         self.note(Form::Closed, &closed, Maker::Replay);
         Ok(closed)
     }
 }
 
-fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// A closed program with the constants of another.
+fn close<'py>(
+    jax: &Jax,
+    open: &Bound<'py, PyAny>,
+    recorded: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = open.py();
-    jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
+    let consts = PyList::new(py, consts(recorded)?)?;
+    jax.closed_jaxpr_type.bind(py).call1((open, consts))
 }
 
 /// How a call has the programs of another.
@@ -259,7 +271,8 @@ impl Programs {
         if !repeated.contains(&repeat) {
             repeated.push(repeat);
         }
-        Self { given, anew: fixed, repeated, unlabelled: self.unlabelled.clone() }
+        let unlabelled = self.unlabelled.clone();
+        Self { given, anew: fixed, repeated, unlabelled }
     }
 }
 
@@ -286,6 +299,17 @@ struct Derived {
     recorded: Py<PyAny>,
     /// Params of its equations that have such programs.
     params: Vec<(ParamsId, Changes)>,
+    /// Variables that other programs may have as well.
+    vars: Vec<(Var, Py<PyAny>, VarOrigin)>,
+}
+
+/// Where a variable comes from.
+#[derive(Clone, Copy)]
+enum VarOrigin {
+    /// A variable of one of the programs given, by their places.
+    Given(usize, usize),
+    /// One of what was made of them.
+    Own,
 }
 
 /// Values of a dict of params that are made anew.
@@ -331,8 +355,10 @@ impl Comparison<'_> {
         if is_jaxpr(py, jax, before.as_ptr()) && is_jaxpr(py, jax, now.as_ptr()) {
             return self.program(before, now);
         }
-        if let (Ok(before), Ok(now)) = (before.cast_exact::<PyTuple>(), now.cast_exact::<PyTuple>())
+        if let (Ok(before), Ok(now)) = (before.cast::<PyTuple>(), now.cast::<PyTuple>())
             && before.len() == now.len()
+            && before.get_type().is(now.get_type())
+            && is_plain(now)
         {
             let pairs = before.iter().zip(now.iter());
             let nodes: Vec<_> = pairs.map(|(a, b)| self.node(&a, &b)).collect::<Option<_>>()?;
@@ -362,6 +388,11 @@ impl Comparison<'_> {
         if form != other_form || number_of(jax, &other).ok()? != number {
             return None;
         }
+        let (own_consts, other_consts) = (consts(now).ok()?, consts(before).ok()?);
+        let same = own_consts.iter().zip(&other_consts).all(|(a, b)| a.is(b));
+        if !same || own_consts.len() != other_consts.len() {
+            return None;
+        }
         if own.is(&other) {
             return Some(Node::Closed);
         }
@@ -381,8 +412,30 @@ impl Comparison<'_> {
         let plain = place.label;
         let label = place.labelled(&own).map_or(plain, |place| place.label);
         self.derived.borrow_mut().push(label);
+        let vars = self.vars_of(&graph)?;
         let graph = graph.unbind();
-        Some(Node::Derived(Derived { label, form, graph, recorded: own.unbind(), params }))
+        Some(Node::Derived(Derived { label, form, graph, recorded: own.unbind(), params, vars }))
+    }
+
+    /// The variables of a program that Python has seen.
+    fn vars_of(&self, graph: &Bound<'_, Graph>) -> Option<Vec<(Var, Py<PyAny>, VarOrigin)>> {
+        let py = graph.py();
+        let mut given: FxHashMap<usize, VarOrigin> = FxHashMap::default();
+        for (index, program) in self.now.open.iter().enumerate() {
+            if is_lazy(py, program.as_ptr()) {
+                continue;
+            }
+            for (place, var) in all_vars(program.bind(py)).ok()?.iter().enumerate() {
+                given.insert(address(var), VarOrigin::Given(index, place));
+            }
+        }
+        let seen: Vec<_> = graph.try_borrow().ok()?.side().seen_vars(py).collect();
+        let origin = |var: &Bound<'_, PyAny>| given.get(&address(var)).copied();
+        let of = |(id, var): (Var, Bound<'_, PyAny>)| {
+            let origin = origin(&var).unwrap_or(VarOrigin::Own);
+            (id, var.unbind(), origin)
+        };
+        Some(seen.into_iter().map(of).collect())
     }
 
     /// Whether an open program is one of those given.
@@ -484,11 +537,11 @@ impl<'py> Making<'py> {
                     .zip(nodes)
                     .map(|(item, node)| self.value(jax, &item, node))
                     .collect::<PyResult<_>>()?;
-                return Ok(PyTuple::new(py, made)?.into_any());
+                return like(items, made);
             }
             Node::Closed => {
                 let (open, _) = open(jax, recorded).map_err(PyRuntimeError::new_err)?;
-                close(jax, &open)?
+                close(jax, &open, recorded)?
             }
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
@@ -496,11 +549,32 @@ impl<'py> Making<'py> {
                 let place =
                     self.given.place_of(jax, py, derived.label.kind.number, derived.label.maker);
                 let open = self.derived(py, jax, derived, &place)?;
-                if derived.form == Form::Closed { place.close(jax, open)? } else { open }
+                if derived.form == Form::Closed { place.close(jax, open, recorded)? } else { open }
             }
         };
         self.within.borrow_mut().insert(address(recorded), made.clone());
         Ok(made)
+    }
+
+    /// What stands for a variable.
+    fn var(
+        &self,
+        py: Python<'py>,
+        jax: &Jax,
+        (id, recorded, origin): &(Var, Py<PyAny>, VarOrigin),
+    ) -> PyResult<(Var, Bound<'py, PyAny>)> {
+        let own = match *origin {
+            VarOrigin::Given(index, place) => {
+                let vars = all_vars(self.given.open[index].bind(py))?;
+                vars.get(place).cloned()
+            }
+            VarOrigin::Own => None,
+        };
+        let own = match own {
+            Some(own) => own,
+            None => own_var(jax, self.given.first(py), recorded.bind(py))?,
+        };
+        Ok((*id, own))
     }
 
     fn derived(
@@ -524,20 +598,41 @@ impl<'py> Making<'py> {
             let recorded = derived.graph.bind(py).borrow().side().params_dict(py, *id);
             params.push((*id, self.changed(jax, &recorded, changes)?));
         }
-        twin(jax, derived.graph.bind(py), &params, place, within, &self.within.borrow())
+        let vars: Vec<_> =
+            derived.vars.iter().map(|var| self.var(py, jax, var)).collect::<PyResult<_>>()?;
+        let changes = (&params[..], &vars[..]);
+        twin(jax, derived.graph.bind(py), changes, place, within, &self.within.borrow())
     }
 }
 
-/// A twin of a program with other params, where `stand_ins` are in the place of programs within.
+/// Whether a tuple has nothing but items, and names for them.
+fn is_plain(tuple: &Bound<'_, PyTuple>) -> bool {
+    // SAFETY: a type.
+    tuple.is_exact_instance_of::<PyTuple>() || unsafe { is_plain_namedtuple(tuple.get_type_ptr()) }
+}
+
+/// A tuple of the class of another.
+fn like<'py>(
+    tuple: &Bound<'py, PyTuple>,
+    items: Vec<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let items = PyTuple::new(tuple.py(), items)?;
+    if tuple.is_exact_instance_of::<PyTuple>() {
+        return Ok(items.into_any());
+    }
+    new_named(&tuple.get_type(), &items)
+}
+
+/// A twin of a program with other params and some variables, where `stand_ins` are in the place of programs within.
 fn twin<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
-    params: &[(ParamsId, Bound<'py, PyDict>)],
+    (params, vars): (&[(ParamsId, Bound<'py, PyDict>)], &[(Var, Bound<'py, PyAny>)]),
     place: &Place<'py>,
     within: Vec<(Number, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let twin = Graph::twin(graph, jax, params)?;
+    let twin = Graph::twin(graph, jax, params, vars)?;
     let own = |(number, recorded): (Number, Py<PyAny>)| {
         let stand_in = stand_ins.get(&(recorded.as_ptr() as usize));
         (number, stand_in.map_or(recorded, |own| own.clone().unbind()))
@@ -619,16 +714,18 @@ impl<'a, 'py> Settling<'a, 'py> {
             }
             return Ok(own);
         }
-        let Ok(items) = value.cast_exact::<PyTuple>() else { return Ok(None) };
+        let Ok(items) = value.cast::<PyTuple>() else { return Ok(None) };
+        if !is_plain(items) {
+            return Ok(None);
+        }
         let settled: Vec<_> =
             items.iter().map(|item| self.value(&item)).collect::<PyResult<_>>()?;
         if settled.iter().all(Option::is_none) {
             return Ok(None);
         }
         let both = settled.into_iter().zip(items.iter());
-        let all =
-            PyTuple::new(py, both.map(|(own, item)| own.unwrap_or(item)).collect::<Vec<_>>())?;
-        Ok(Some(all.into_any()))
+        let all = both.map(|(own, item)| own.unwrap_or(item)).collect();
+        like(items, all).map(Some)
     }
 
     /// Where a program is known that a rule has made.
@@ -658,7 +755,8 @@ impl<'a, 'py> Settling<'a, 'py> {
         let place = self.place_of(&open, number);
         match place.made(Form::Open) {
             Some((known, Maker::Replay)) if !known.is(&open) => {
-                let own = if form == Form::Closed { place.close(jax, known)? } else { known };
+                let own =
+                    if form == Form::Closed { place.close(jax, known, program)? } else { known };
                 return Ok(Some(own));
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
@@ -705,7 +803,9 @@ impl<'a, 'py> Settling<'a, 'py> {
             }
             return Ok(None);
         }
-        let own = twin(jax, &graph, &params, &place, within, &self.stand_ins.borrow())?;
-        if form == Form::Closed { place.close(jax, own).map(Some) } else { Ok(Some(own)) }
+        // Others may have its variables.
+        let vars: Vec<_> = graph.borrow().side().seen_vars(py).collect();
+        let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
+        if form == Form::Closed { place.close(jax, own, program).map(Some) } else { Ok(Some(own)) }
     }
 }

@@ -1,0 +1,406 @@
+"""Rules of jax for primitives with programs among their params, under transformations.
+
+The programs are traced anew each time, since the functions are defined anew, so what is replayed
+was made of other programs that say the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import jaxide
+from expansion import Step, assert_history, assert_same_when_warm, counts_of, empty_cache, observe
+from expansion import trace_of, warm_up
+from test_expand_lifted import scalar
+
+X = np.linspace(0.25, 1, 3, dtype=np.float32)
+M = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
+ROUNDS = 5
+
+Function = Callable[[Any], Any]
+
+
+def layer(h, w):
+    h = jnp.tanh(h @ w)
+    return h * jax.nn.sigmoid(h) + jnp.where(h > 0, h, 0.0)
+
+
+def scan(x):
+    def body(carry, w):
+        return layer(carry, w), carry.sum()
+
+    return lax.scan(body, x, jnp.stack([jnp.outer(x, x), x * jnp.ones((3, 3))]))
+
+
+def scan_with_captures(x):
+    w = jnp.outer(x, x)
+
+    def body(carry, _):
+        return layer(carry, w) + x, None
+
+    return lax.scan(body, x, None, length=3)[0]
+
+
+def nested_scan(x):
+    def outer(carry, y):
+        def inner(carry, z):
+            return carry * z + jnp.sin(y), carry
+
+        return lax.scan(inner, carry, x)[0], y * 2
+
+    return lax.scan(outer, x, x)
+
+
+def scan_with_checkpoint(x):
+    @jax.checkpoint
+    def body(carry, y):
+        return jnp.sin(carry * y) + 1, carry[0]
+
+    return lax.scan(body, x, x)
+
+
+def fori(x):
+    return lax.fori_loop(0, 3, lambda i, y: layer(y, M) * i, x)
+
+
+def while_loop(x):
+    return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1]) * c[1]), (0, x))
+
+
+def cond(x):
+    return lax.cond(x.sum() > 0, lambda y: layer(y, M), lambda y: y * 2, x)
+
+
+def cond_with_captures(x):
+    y = jnp.cos(x)
+    return lax.cond(x[0] > 0, lambda: x * y, lambda: y + 1)
+
+
+def cond_of_equal_branches(x):
+    return lax.cond(x[0] > 0, jnp.sin, jnp.sin, x)
+
+
+def switches(x):
+    for i in range(3):
+        x = lax.switch(i, [lambda y: y * 2, functools.partial(layer, w=M), jnp.sin], x)
+    return x
+
+
+def jit_of_new_function(x):
+    jitted = jax.jit(lambda y: layer(y, M) + 1)
+    return jitted(jitted(x)) + jitted(x)
+
+
+def jits_of_one_body(x):
+    def made():
+        return jax.jit(lambda y: layer(y, M) + 1)
+
+    return made()(made()(x))
+
+
+def nested_jits(x):
+    @jax.jit
+    def outer(y):
+        inner = jax.jit(lambda z: jnp.sin(z) * y)
+        return inner(y) + inner(y + 1)
+
+    return outer(x)
+
+
+def scan_in_jit(x):
+    return jax.jit(scan_with_captures)(x)
+
+
+def checkpoint(x):
+    return jax.checkpoint(lambda y: layer(y, M))(x)
+
+
+def checkpoint_with_policy(x):
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    return jax.checkpoint(lambda y: layer(y, M) @ M, policy=policy)(x)
+
+
+def checkpoint_of_names(x):
+    def f(y):
+        return jax.ad_checkpoint.checkpoint_name(jnp.sin(y), "kept") * jnp.cos(y)
+
+    policy = jax.checkpoint_policies.save_only_these_names("kept")
+    return jax.checkpoint(f, policy=policy)(x)
+
+
+def linear_solve(x):
+    w = jnp.outer(x, x) + jnp.eye(3) * 3
+
+    def solve(_, b):
+        return b / 2
+
+    return lax.custom_linear_solve(lambda v: w @ v, x, solve, symmetric=True)
+
+
+def root(x):
+    return lax.custom_root(lambda y: y * y - x, x, lambda f, y: y - f(y), lambda g, y: y / g(1.0))
+
+
+def custom_rule_in_scan(x):
+    return lax.scan(lambda carry, y: (jax.nn.relu(carry * y), jax.nn.softmax(carry)), x, x)
+
+
+@jax.custom_vjp
+def squared(x):
+    return x * x
+
+
+squared.defvjp(lambda x: (x * x, x), lambda x, ct: (2 * x * ct,))
+
+
+def user_rule_in_scan(x):
+    return lax.scan(lambda carry, y: (squared(carry) * y, None), x, x)
+
+
+def associative(x):
+    return lax.associative_scan(lambda a, b: a * b + a, x)
+
+
+def named(x):
+    def body(carry, y):
+        with jax.named_scope("inside"):
+            return carry * y, None
+
+    with jax.named_scope("outside"):
+        return lax.scan(body, x, x)[0]
+
+
+CONSTRUCTS: dict[str, Function] = {
+    function.__name__: function
+    for function in [
+        scan,
+        scan_with_captures,
+        nested_scan,
+        scan_with_checkpoint,
+        fori,
+        while_loop,
+        cond,
+        cond_with_captures,
+        cond_of_equal_branches,
+        switches,
+        jit_of_new_function,
+        jits_of_one_body,
+        nested_jits,
+        scan_in_jit,
+        checkpoint,
+        checkpoint_with_policy,
+        checkpoint_of_names,
+        linear_solve,
+        root,
+        custom_rule_in_scan,
+        user_rule_in_scan,
+        associative,
+        named,
+    ]
+}
+
+
+def pulled_back(f: Function) -> Function:
+    def transformed(x):
+        out, back = jax.vjp(f, x)
+        return back(jax.tree.map(jnp.ones_like, out))
+
+    return transformed
+
+
+TRANSFORMATIONS: dict[str, Callable[[Function], Function]] = {
+    "grad": lambda f: jax.grad(scalar(f)),
+    "vjp": pulled_back,
+    "linearize": lambda f: lambda x: jax.linearize(f, x)[1](x * 2),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.cos(x),)),
+    "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, x * 2])),
+    "vmap beside": lambda f: lambda x: jax.vmap(lambda s: f(x * s))(jnp.arange(2.0)),
+    "vmap of grad": lambda f: lambda x: jax.vmap(jax.grad(scalar(f)))(jnp.stack([x, x * 2])),
+    "grad of vmap": lambda f: lambda x: jax.grad(
+        lambda y: scalar(jax.vmap(f))(jnp.stack([y, y * 2]))
+    )(x),
+    "grad of grad": lambda f: jax.grad(scalar(jax.grad(scalar(f)))),
+    "jvp of grad": lambda f: lambda x: jax.jvp(jax.grad(scalar(f)), (x,), (x * 2,)),
+    "hessian": lambda f: jax.hessian(scalar(f)),
+    "jacfwd": jax.jacfwd,
+    "checkpoint of grad": lambda f: jax.checkpoint(jax.grad(scalar(f))),
+    "grad of checkpoint": lambda f: jax.grad(scalar(jax.checkpoint(f))),
+    "jit of grad": lambda f: jax.jit(jax.grad(scalar(f))),
+    "grad of jit": lambda f: jax.grad(scalar(jax.jit(lambda x: f(x)))),
+    "grad of scan": lambda f: jax.grad(
+        lambda x: lax.scan(lambda c, y: (c + scalar(f)(x * y), None), 0.0, x)[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+def test_constructs(construct: str, transformation: str) -> None:
+    transformed = TRANSFORMATIONS[transformation](CONSTRUCTS[construct])
+    assert_same_when_warm((transformed, X), rounds=ROUNDS)
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+def test_two_places(construct: str) -> None:
+    """Sources are those of the place that calls, but for the programs' own."""
+
+    def here(make):
+        return observe(make, lambda x: jax.grad(scalar(CONSTRUCTS[construct]))(x), X)
+
+    def there(make):
+        return observe(make, lambda x: jax.grad(scalar(CONSTRUCTS[construct]))(x), X)
+
+    assert_history([here, there] * 4)
+
+
+# ---- one program under several transformations ----------------------------------------------------
+
+
+def of_one_program(construct: str, transformations: Sequence[str]) -> Function:
+    """The same jitted function, so the same program, under each of the transformations."""
+
+    def f(x):
+        jitted = jax.jit(lambda y: CONSTRUCTS[construct](y))
+        made = [TRANSFORMATIONS[name](jitted)(x) for name in transformations]
+        return [leaf.sum() for leaf in jax.tree.leaves(made) if leaf.dtype == x.dtype]
+
+    return f
+
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+names = st.sampled_from(sorted(set(TRANSFORMATIONS) - {"hessian"}))
+constructs = st.sampled_from(sorted(CONSTRUCTS))
+
+
+@given(st.lists(st.tuples(constructs, st.lists(names, min_size=1, max_size=3)), min_size=1, max_size=3))
+@settings(deadline=None, max_examples=500 if LONG else 25)
+def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
+    """Programs that use what others have left behind, in any order."""
+    functions = [of_one_program(*program) for program in programs]
+    steps: list[Step] = [trace_of(function, X) for function in functions]
+    assert_history(steps * ROUNDS)
+    assert_history(
+        [trace_of(lambda x: [function(x) for function in functions], X)] * ROUNDS + steps
+    )
+
+
+@given(constructs, st.lists(names, min_size=2, max_size=4))
+@settings(deadline=None, max_examples=500 if LONG else 25)
+def test_a_program_that_is_used_more_and_more(construct: str, transformations: list[str]) -> None:
+    """What is known of a program grows while it is replayed."""
+    steps: list[Step] = []
+    for end in range(1, len(transformations) + 1):
+        steps += [trace_of(of_one_program(construct, transformations[:end]), X)] * 3
+    assert_history(steps)
+
+
+def test_programs_that_live_on() -> None:
+    """A program from before a trace is the same one within it."""
+    kept = {}
+
+    def step(make, name, transformations):
+        if name not in kept:
+            kept[name] = jax.jit(lambda x: scan_with_captures(x))
+        made = [TRANSFORMATIONS[transformation](kept[name]) for transformation in transformations]
+        return observe(make, lambda x: [f(x) for f in made], X)
+
+    def forget(_make):
+        kept.clear()
+
+    def of(name, *transformations):
+        return lambda make: step(make, name, transformations)
+
+    steps = [of("a", "grad"), of("b", "grad"), of("a", "jvp"), of("a", "grad", "jvp")]
+    together = [of("a", "grad", "grad of grad"), of("b", "vmap", "vmap of grad", "grad")]
+    assert_history([*(steps * 3), forget, *(together * 3), *steps, forget, *together])
+
+
+# ---- what is remembered ---------------------------------------------------------------------------
+
+
+REPLAYED = {
+    "scan": ("scan",),
+    "nested_scan": ("scan",),
+    "fori": ("scan",),
+    "cond": ("cond",),
+    "switches": ("cond",),
+    "jit_of_new_function": ("jit",),
+    "checkpoint": ("remat2",),
+    "checkpoint_of_names": ("remat2",),
+    "linear_solve": ("custom_linear_solve",),
+}
+
+
+@pytest.mark.parametrize("construct", REPLAYED)
+def test_rules_are_replayed(construct: str) -> None:
+    function = jax.grad(scalar(CONSTRUCTS[construct]))
+    with empty_cache():
+        warm_up(function, X, rounds=ROUNDS)
+        names = [f"{kind}{name}" for name in REPLAYED[construct] for kind in ("rule of ", "transpose of ")]
+        before = {name: counts_of(name) for name in names}
+        warm_up(function, X, rounds=1)
+        for name in names:
+            after = counts_of(name)
+            assert after.hits > before[name].hits, name
+            assert (after.misses, after.bypasses) == (before[name].misses, before[name].bypasses)
+
+
+def test_programs_are_let_go() -> None:
+    def trace():
+        jaxpr = warm_up(jax.grad(scalar(scan)), X, rounds=1)
+        (eqn,) = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan"][:1]
+        return weakref.ref(eqn.params["jaxpr"].jaxpr)
+
+    with empty_cache():
+        refs = [trace() for _ in range(ROUNDS + 10)]
+        gc.collect()
+        # What fragments were learnt from is kept, what they were replayed for is not.
+        assert not any(ref() for ref in refs[ROUNDS:])
+
+
+def test_a_body_that_changes() -> None:
+    """Programs that do not say the same are not taken for each other."""
+
+    def scaled(factor, name="f"):
+        def f(x):
+            def body(carry, y):
+                return carry * factor + jnp.sin(y), None
+
+            body.__name__ = name
+            return lax.scan(body, x, x)[0]
+
+        return f
+
+    made = [scaled(2.0), scaled(3.0), scaled(2), scaled(np.float32(2)), scaled(2.0, "g"), scaled(M)]
+    assert_same_when_warm(*((pulled_back(f), X) for f in made), rounds=ROUNDS)
+
+
+def test_effects_run_each_time() -> None:
+    seen = []
+
+    def f(x):
+        def body(carry, y):
+            seen.append(y)
+            jax.debug.print("{}", y)
+            return carry * y, None
+
+        return lax.scan(body, x, x)[0]
+
+    with empty_cache():
+        for count in range(1, 6):
+            jaxpr = warm_up(jax.grad(scalar(f)), X, rounds=1)
+            assert len(seen) == count
+            assert "debug" in str(jaxpr)
