@@ -100,7 +100,7 @@ def switches(x):
 
 
 def jit_of_new_function(x):
-    jitted = jax.jit(lambda y: layer(y, M) + 1)
+    jitted = jax.jit(lambda y: layer(y, jnp.outer(y, y)) + 1)
     return jitted(jitted(x)) + jitted(x)
 
 
@@ -336,8 +336,7 @@ REPLAYED = {
     "nested_scan": ("scan",),
     "fori": ("scan",),
     "cond": ("cond",),
-    "switches": ("cond",),
-    "jit_of_new_function": ("jit",),
+    "scan_in_jit": ("jit",),
     "checkpoint": ("remat2",),
     "checkpoint_of_names": ("remat2",),
     "linear_solve": ("custom_linear_solve",),

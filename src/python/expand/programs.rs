@@ -4,6 +4,7 @@
 //! rule of jax may read, sources and names included: all but which variables and lists they are made
 //! of. Programs with constants, effects or types that are no arrays have no number.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hashlink::LruCache;
@@ -18,14 +19,15 @@ use crate::expand::Tag;
 use crate::ir::{AtomKind, EffectsId, Var};
 
 use super::super::graph::{self, Graph, unfilled};
+use super::super::hook;
 use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{Call, Encoder, REF, Reason, TRACED_PARAM, UNKNOWN_OBJECT};
+use super::encode::{Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
 use super::shared::shared;
 use super::site::put_in_words;
 
-pub const CONSTANTS: Reason = "program with effects, or open with constants";
+pub const CONSTANTS: Reason = "program with constants or effects";
 
 /// The number of what a program says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,8 +45,10 @@ struct Known {
     replayed: SmallVec<[(u64, usize); 2]>,
     /// What was made of it, by what else it was made of and by what it says.
     made: FxHashMap<(Others, Label), Made>,
-    /// The programs that it can have been made of: those that all calls had that made it.
-    made_of: Option<Vec<(u64, Number)>>,
+    /// In which outermost trace it was first seen.
+    since: u64,
+    /// The programs of the first call that had it, and of the first that had one that it is within.
+    together: [Option<Together>; 2],
     /// Variables of what was made of it, by the address of the recorded ones.
     vars: FxHashMap<usize, [Py<PyAny>; 2]>,
 }
@@ -95,8 +99,8 @@ pub type Others = SmallVec<[usize; 1]>;
 /// What is known of programs by what they say.
 #[derive(Default)]
 struct Lore {
-    /// What those of a number are made of, where that is less than all programs that a call has.
-    made_of: FxHashMap<Number, Vec<Number>>,
+    /// Programs that calls had beside different others.
+    mingled: FxHashSet<(Number, Place)>,
     /// jax makes more than one of them of the same programs.
     several: FxHashSet<(Kind, Form)>,
     serial: u64,
@@ -110,8 +114,6 @@ fn with_lore<R>(body: impl FnOnce(&mut Lore) -> R) -> R {
 
 /// By address.
 static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
-/// Programs to look at before those that are gone are forgotten.
-const MIN_KNOWN: usize = 1024;
 
 /// What programs say.
 struct Numbers {
@@ -150,32 +152,24 @@ pub fn is_jaxpr(py: Python<'_>, jax: &Jax, object: *mut ffi::PyObject) -> bool {
 /// The open jaxpr of any jaxpr, and which of the two that was.
 ///
 /// # Errors
-/// It has constants, though it is not closed.
+/// It has constants.
 pub fn open<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
 ) -> Result<(Bound<'py, PyAny>, Form), Reason> {
     let py = jaxpr.py();
+    let consts = jaxpr.getattr_opt(intern!(py, "consts")).map_err(|_| UNKNOWN_OBJECT)?;
+    if let Some(consts) = consts
+        && consts.len().map_err(|_| UNKNOWN_OBJECT)? > 0
+    {
+        return Err(CONSTANTS);
+    }
     let closed = is_exactly(jaxpr.as_ptr(), jax.closed_jaxpr_type.as_ptr().cast());
     if closed && !jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
         let open = jaxpr.getattr(intern!(py, "jaxpr")).map_err(|_| UNKNOWN_OBJECT)?;
         return Ok((open, Form::Closed));
     }
-    if !consts(jaxpr).map_err(|_| UNKNOWN_OBJECT)?.is_empty() {
-        return Err(CONSTANTS);
-    }
     Ok((jaxpr.clone(), Form::Open))
-}
-
-/// The constants of a jaxpr.
-///
-/// # Errors
-/// They are no list.
-pub fn consts<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    match jaxpr.getattr_opt(intern!(jaxpr.py(), "consts"))? {
-        Some(consts) => consts.try_iter()?.collect(),
-        None => Ok(Vec::new()),
-    }
 }
 
 /// The number of what an open jaxpr says.
@@ -266,19 +260,31 @@ pub fn note(
         nested,
         replayed: SmallVec::new(),
         made: FxHashMap::default(),
-        made_of: None,
+        since: hook::epoch(),
+        together: [None, None],
         vars: FxHashMap::default(),
     };
-    let old = with_known(|all| {
-        let mut old: Vec<Known> = all.insert(address(program), known).into_iter().collect();
-        if all.len() >= MIN_KNOWN && all.len() == all.capacity() {
-            let is_gone = |known: &mut Known| known.program.bind(py).upgrade().is_none();
-            old.extend(all.extract_if(|_, known| is_gone(known)).map(|(_, known)| known));
-        }
-        old
-    });
+    let old = with_known(|all| all.insert(address(program), known));
     drop(old);
+    if LOOKED.swap(hook::epoch(), Ordering::Relaxed) != hook::epoch() {
+        forget_gone(py);
+    }
     Ok(())
+}
+
+/// In which outermost trace programs that are gone were last forgotten.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+
+/// Forgets programs that are gone, and those that only these have kept.
+fn forget_gone(py: Python<'_>) {
+    loop {
+        let is_gone = |known: &mut Known| known.program.bind(py).upgrade().is_none();
+        let gone: Vec<(usize, Known)> =
+            with_known(|all| all.extract_if(|_, known| is_gone(known)).collect());
+        if gone.is_empty() {
+            return;
+        }
+    }
 }
 
 /// The programs within one that has a number.
@@ -307,25 +313,54 @@ pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64, given: usize) {
     });
 }
 
-/// Notes that a program came of a call with some programs.
-pub fn note_made_of(program: &Bound<'_, PyAny>, given: &[Py<PyAny>]) {
-    let py = program.py();
-    let one = |open: &Py<PyAny>| with(open.bind(py), |known| (known.serial, known.number));
-    let given: Vec<_> = given.iter().filter_map(one).collect();
-    let fewer = with(program, |known| {
-        let Some(so_far) = &mut known.made_of else {
-            known.made_of = Some(given.clone());
-            return None;
+/// Whether some program of a call came beside others before, or one within them, new in this outermost
+/// trace, within others: what is made of it alone would be taken for what is made of all. Notes which
+/// came together where `outermost` says that the call is no part of another one's rule.
+pub fn are_mingled(
+    given: &[Py<PyAny>],
+    within: &[Bound<'_, PyAny>],
+    outermost: bool,
+    py: Python<'_>,
+) -> bool {
+    let serial = |open: &Py<PyAny>| with(open.bind(py), |known| known.serial);
+    let together: SmallVec<[u64; 2]> = given.iter().filter_map(serial).collect();
+    let given = given.iter().map(|open| (open.bind(py), Place::Given));
+    let within = within.iter().map(|open| (open, Place::Within));
+    let mut mingled = false;
+    for (program, place) in given.chain(within) {
+        let look = |known: &mut Known| {
+            let is_new = known.since == hook::epoch();
+            let differs =
+                |other: &Option<Together>| other.as_ref().is_some_and(|other| *other != together);
+            let own = differs(&known.together[place as usize]);
+            let other = is_new && differs(&known.together[1 - place as usize]);
+            if outermost {
+                known.together[place as usize].get_or_insert_with(|| together.clone());
+            }
+            (known.number, is_new, outermost && (own || other))
         };
-        let before = so_far.len();
-        so_far.retain(|program| given.contains(program));
-        let fewer = so_far.len() < before || so_far.len() < given.len();
-        fewer.then(|| (known.number, so_far.iter().map(|&(_, number)| number).collect()))
-    });
-    if let Some((number, of)) = fewer.flatten() {
-        with_lore(|lore| lore.made_of.insert(number, of));
+        let Some((number, is_new, apart)) = with(program, look) else { continue };
+        if place == Place::Given || is_new {
+            mingled |= with_lore(|lore| {
+                if apart {
+                    lore.mingled.insert((number, place));
+                }
+                lore.mingled.contains(&(number, place))
+            });
+        }
     }
+    mingled
 }
+
+/// Where a call has a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Given,
+    Within,
+}
+
+/// The serials of the programs of a call.
+type Together = SmallVec<[u64; 2]>;
 
 /// All variables of a program, in order.
 ///
@@ -367,14 +402,6 @@ pub fn own_var<'py>(
     let old = with(first, |known| known.vars.insert(address(recorded), both));
     drop(old);
     Ok(own)
-}
-
-/// Which of the programs of a call those of a number are made of.
-pub fn made_of(number: Number, of: impl Iterator<Item = Number>) -> SmallVec<[bool; 4]> {
-    with_lore(|lore| match lore.made_of.get(&number) {
-        Some(known) if !known.is_empty() => of.map(|of| known.contains(&of)).collect(),
-        _ => of.map(|_| true).collect(),
-    })
 }
 
 /// Notes that jax makes several programs of a kind of the same programs.
@@ -458,15 +485,6 @@ impl<'py> Encoder<'_, 'py> {
         let number = number_of(self.jax, &open)?;
         self.call.signature.pair(Tag::Program, form as usize, number.0);
         self.call.programs.push(value.as_ptr());
-        let consts = consts(&value).map_err(|_| UNKNOWN_OBJECT)?;
-        self.call.signature.tag(Tag::Sequence, consts.len());
-        for value in consts {
-            if self.is_traced(value.as_ptr()) {
-                return Err(TRACED_PARAM);
-            }
-            // What the program has it keeps alive.
-            self.identity(value.as_ptr());
-        }
         Ok(())
     }
 

@@ -20,12 +20,13 @@ use super::script;
 use super::store::{self, Entry, Hits, Known};
 use super::switch;
 use super::transparent::{self, Functions, look_through};
-use super::twins::{Given, Making, Programs, Settling, Way};
+use super::twins::{Given, Making, Programs, Running, Settling, Way};
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
 pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
 pub const WARNED: Reason = "function that warned";
+pub const MINGLED: Reason = "program that other calls have beside others";
 
 /// A callable that is caught.
 pub struct Site {
@@ -156,6 +157,11 @@ pub fn replay_or_learn<'py>(
     let known = store::find(py, site.id, &call.signature);
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
+    if given.as_ref().is_some_and(|given| given.are_mingled(py, jax)) {
+        store::count_bypass(site.id, MINGLED);
+        let _running = Running::begin();
+        return proceed();
+    }
     let candidate = match known {
         Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
             match way(py, recorded, given.as_ref()) {
@@ -218,6 +224,11 @@ pub fn derive_params<'py>(
         }
     };
     let Some(given) = given else { return run() };
+    if given.are_mingled(py, jax) {
+        store::count_bypass(site.id, MINGLED);
+        let _running = Running::begin();
+        return run();
+    }
     let known = store::find(py, site.id, &call.signature);
     let candidate = match known.as_ref().map(|entry| &entry.get().known) {
         Some(Known::Replay(recorded)) => match way(py, recorded, Some(&given)) {
@@ -235,7 +246,10 @@ pub fn derive_params<'py>(
         }
         None => None,
     };
-    let Some(made) = run()? else { return Ok(None) };
+    let running = Running::begin();
+    let made = run();
+    drop(running);
+    let Some(made) = made? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
     let made = settling.params(&made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
@@ -325,7 +339,9 @@ fn learn<'py>(
     let before = Before::now(jax, now, call)?;
     let warnings = warn::count();
     let recording = warn::Recording::begin(py, jax)?;
+    let running = (!call.programs.is_empty()).then(Running::begin);
     let result = proceed();
+    drop(running);
     drop(recording);
     let result = result?;
     let given = Given::of(py, jax, call);

@@ -24,9 +24,9 @@ use super::super::jax::Jax;
 use super::super::side::address;
 use super::encode::{Call, is_plain_namedtuple};
 use super::programs::{
-    Form, Kind, Label, Maker, Number, Others, all_vars, are_several, consts, is_jaxpr, label_of,
-    made, made_of, nested_of, note, note_made, note_made_of, note_replayed, note_several,
-    number_of, open, own_var, tracebacks_of, was_replayed,
+    Form, Kind, Label, Maker, Number, Others, all_vars, are_mingled, are_several, is_jaxpr,
+    label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of, open,
+    own_var, tracebacks_of, was_replayed,
 };
 use super::record::same_value;
 use super::result::new_named;
@@ -63,33 +63,44 @@ impl<'py> Place<'py> {
     }
 
     /// The closed one of an open one that a replay has made.
-    fn close(
-        &self,
-        jax: &Jax,
-        open: Bound<'py, PyAny>,
-        recorded: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn close(&self, jax: &Jax, open: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if are_several(self.label.kind, Form::Closed) {
-            return close(jax, &open, recorded);
+            return close(jax, &open);
         }
         if let Some((known, _)) = self.made(Form::Closed) {
             return Ok(known);
         }
-        let closed = close(jax, &open, recorded)?;
+        let closed = close(jax, &open)?;
         self.note(Form::Closed, &closed, Maker::Replay);
         Ok(closed)
     }
 }
 
-/// A closed program with the constants of another.
-fn close<'py>(
-    jax: &Jax,
-    open: &Bound<'py, PyAny>,
-    recorded: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
+fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = open.py();
-    let consts = PyList::new(py, consts(recorded)?)?;
-    jax.closed_jaxpr_type.bind(py).call1((open, consts))
+    jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
+}
+
+thread_local! {
+    /// How many rules with programs run in this thread.
+    static RULES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A rule runs.
+pub struct Running(());
+
+impl Running {
+    /// From now on.
+    pub fn begin() -> Self {
+        RULES.set(RULES.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RULES.set(RULES.get() - 1);
+    }
 }
 
 /// How a call has the programs of another.
@@ -147,22 +158,22 @@ impl Given {
         self.open[0].bind(py)
     }
 
+    /// Whether other calls had some of them, but not all.
+    pub fn are_mingled(&self, py: Python<'_>, jax: &Jax) -> bool {
+        let within = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());
+        let within: Vec<_> = within.map(|(open, _)| open).collect();
+        are_mingled(&self.open, &within, RULES.get() == 0, py)
+    }
+
     /// Where what was made of them and says what a number stands for is known; `maker` tells it from
     /// others that do.
     fn place_of<'py>(&self, jax: &Jax, py: Python<'py>, number: Number, maker: u64) -> Place<'py> {
-        let numbers = self.open.iter().map(|open| number_of(jax, open.bind(py)).ok());
-        let numbers: SmallVec<[Option<Number>; 4]> = numbers.collect();
-        let of = made_of(number, numbers.iter().copied().flatten());
         let mut hasher = FxHasher::default();
-        let mut open = Vec::new();
-        for ((own, number), of) in self.open.iter().zip(&numbers).zip(of) {
-            if of {
-                number.hash(&mut hasher);
-                open.push(own);
-            }
+        for open in &self.open {
+            number_of(jax, open.bind(py)).ok().hash(&mut hasher);
         }
-        let first = open.first().copied().unwrap_or(&self.open[0]).bind(py).clone();
-        let others = open.iter().skip(1).map(|program| program.as_ptr() as usize).collect();
+        let first = self.first(py).clone();
+        let others = self.open[1..].iter().map(|program| program.as_ptr() as usize).collect();
         let label = Label { kind: Kind { number, of: hasher.finish() }, maker };
         Place { first, others, label }
     }
@@ -310,6 +321,8 @@ enum VarOrigin {
     Given(usize, usize),
     /// One of what was made of them.
     Own,
+    /// One of something else.
+    Same,
 }
 
 /// Values of a dict of params that are made anew.
@@ -388,11 +401,6 @@ impl Comparison<'_> {
         if form != other_form || number_of(jax, &other).ok()? != number {
             return None;
         }
-        let (own_consts, other_consts) = (consts(now).ok()?, consts(before).ok()?);
-        let same = own_consts.iter().zip(&other_consts).all(|(a, b)| a.is(b));
-        if !same || own_consts.len() != other_consts.len() {
-            return None;
-        }
         if own.is(&other) {
             return Some(Node::Closed);
         }
@@ -407,18 +415,23 @@ impl Comparison<'_> {
             }
         }
         let graph = graph_of(jax, now).ok()?;
-        let params = self.params_within(&graph, &graph_of(jax, before).ok()?)?;
+        let of_before = graph_of(jax, before).ok()?;
+        let params = self.params_within(&graph, &of_before)?;
         let place = self.now.place_of(jax, now.py(), number, 0);
         let plain = place.label;
         let label = place.labelled(&own).map_or(plain, |place| place.label);
         self.derived.borrow_mut().push(label);
-        let vars = self.vars_of(&graph)?;
+        let vars = self.vars_of(&graph, &of_before)?;
         let graph = graph.unbind();
         Some(Node::Derived(Derived { label, form, graph, recorded: own.unbind(), params, vars }))
     }
 
     /// The variables of a program that Python has seen.
-    fn vars_of(&self, graph: &Bound<'_, Graph>) -> Option<Vec<(Var, Py<PyAny>, VarOrigin)>> {
+    fn vars_of(
+        &self,
+        graph: &Bound<'_, Graph>,
+        before: &Bound<'_, Graph>,
+    ) -> Option<Vec<(Var, Py<PyAny>, VarOrigin)>> {
         let py = graph.py();
         let mut given: FxHashMap<usize, VarOrigin> = FxHashMap::default();
         for (index, program) in self.now.open.iter().enumerate() {
@@ -430,9 +443,17 @@ impl Comparison<'_> {
             }
         }
         let seen: Vec<_> = graph.try_borrow().ok()?.side().seen_vars(py).collect();
-        let origin = |var: &Bound<'_, PyAny>| given.get(&address(var)).copied();
+        // What is in both recordings is in all, whatever the programs.
+        let before: FxHashSet<usize> = {
+            let before = before.try_borrow().ok()?;
+            before.side().seen_vars(py).map(|(_, var)| address(&var)).collect()
+        };
         let of = |(id, var): (Var, Bound<'_, PyAny>)| {
-            let origin = origin(&var).unwrap_or(VarOrigin::Own);
+            let origin = match given.get(&address(&var)) {
+                Some(&origin) => origin,
+                None if before.contains(&address(&var)) => VarOrigin::Same,
+                None => VarOrigin::Own,
+            };
             (id, var.unbind(), origin)
         };
         Some(seen.into_iter().map(of).collect())
@@ -541,7 +562,7 @@ impl<'py> Making<'py> {
             }
             Node::Closed => {
                 let (open, _) = open(jax, recorded).map_err(PyRuntimeError::new_err)?;
-                close(jax, &open, recorded)?
+                close(jax, &open)?
             }
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
@@ -549,7 +570,7 @@ impl<'py> Making<'py> {
                 let place =
                     self.given.place_of(jax, py, derived.label.kind.number, derived.label.maker);
                 let open = self.derived(py, jax, derived, &place)?;
-                if derived.form == Form::Closed { place.close(jax, open, recorded)? } else { open }
+                if derived.form == Form::Closed { place.close(jax, open)? } else { open }
             }
         };
         self.within.borrow_mut().insert(address(recorded), made.clone());
@@ -569,6 +590,7 @@ impl<'py> Making<'py> {
                 vars.get(place).cloned()
             }
             VarOrigin::Own => None,
+            VarOrigin::Same => Some(recorded.bind(py).clone()),
         };
         let own = match own {
             Some(own) => own,
@@ -751,12 +773,10 @@ impl<'a, 'py> Settling<'a, 'py> {
         }
         let Ok(number) = number_of(jax, &open) else { return Ok(None) };
         self.seen.set(self.seen.get() + 1);
-        note_made_of(&open, &self.given.open);
         let place = self.place_of(&open, number);
         match place.made(Form::Open) {
             Some((known, Maker::Replay)) if !known.is(&open) => {
-                let own =
-                    if form == Form::Closed { place.close(jax, known, program)? } else { known };
+                let own = if form == Form::Closed { place.close(jax, known)? } else { known };
                 return Ok(Some(own));
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
@@ -806,6 +826,6 @@ impl<'a, 'py> Settling<'a, 'py> {
         // Others may have its variables.
         let vars: Vec<_> = graph.borrow().side().seen_vars(py).collect();
         let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
-        if form == Form::Closed { place.close(jax, own, program).map(Some) } else { Ok(Some(own)) }
+        if form == Form::Closed { place.close(jax, own).map(Some) } else { Ok(Some(own)) }
     }
 }
