@@ -283,6 +283,7 @@ def _load() -> types.SimpleNamespace:
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
         immutable_types=_immutable_types(),
         user_frames=_user_frames(),
+        jit_primitive=_symbol("pjit:jit_p"),
         control_primitives=_control_primitives(),
         cur_qdd=_optional(f"{core}:cur_qdd"),
         full_lower=_function(f"{core}:full_lower", "val"),

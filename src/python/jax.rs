@@ -123,6 +123,8 @@ jax_objects! {
     literalable_scalar_types: PySet,
     /// Types of concrete values that are constants and need no further look (`ArrayImpl`, ...).
     plain_const_types: PySet,
+    /// `jit_p`.
+    jit_primitive: PyAny,
     /// Primitives of jax's with programs among their params, whose rules look into no array.
     control_primitives: PySet,
     /// Types of objects that never change, of which equal ones are the same.

@@ -30,6 +30,7 @@ use super::owned;
 use super::rule::{Sites, has_programs};
 use super::site::replay_or_learn;
 use super::store;
+use super::twins::is_running;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`.
 #[pyfunction]
@@ -549,6 +550,9 @@ impl Pass {
         let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
         // What is known of programs by what they say outlives them.
         let by_words = owned::is_new(params) && has_programs(jax, params);
+        if by_words && is_running() {
+            return self.step(py, jax, step, &cotangents);
+        }
         let owned = if by_words { None } else { owned::transposition(params, primitive)? };
         let of_primitive = if owned.is_none() { Some(SITES.of(primitive)?) } else { None };
         let of_primitive = of_primitive.as_deref();

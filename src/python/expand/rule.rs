@@ -14,13 +14,14 @@ use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::super::jax::Jax;
+use super::super::jax::{Jax, jax};
 use super::super::side::address;
 use super::encode::{Call, encode_rule};
 use super::now::Now;
 use super::programs::is_jaxpr;
 use super::site::{Site, put_in_words, replay_or_learn};
 use super::store;
+use super::twins::is_running;
 
 /// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
 /// None where there is nothing to know.
@@ -35,7 +36,8 @@ pub fn bind<'py>(
     proceed: impl Fn() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = primitive.py();
-    if !has_programs(jax, params) {
+    // Within a rule jax goes by the identity of programs, as it does with what it remembers.
+    if is_running() || !has_programs(jax, params) {
         return Ok(None);
     }
     let Some(now) = Now::read(py, jax)? else { return Ok(None) };
@@ -94,7 +96,10 @@ impl Sites {
             return Ok(site);
         }
         let name = primitive.getattr(intern!(primitive.py(), "name"))?;
-        let site = Arc::new(Site::pure(&format!("{}{name}", self.kind)));
+        let py = primitive.py();
+        let keeps_programs = primitive.is(&jax(py)?.jit_primitive);
+        let pure = Site::pure(&format!("{}{name}", self.kind));
+        let site = Arc::new(Site { keeps_programs, ..pure });
         // Its address is known from now on, so it must stay its own.
         std::mem::forget(primitive.clone().unbind());
         Ok(known().get_or_insert_default().entry(place).or_insert(site).clone())

@@ -20,12 +20,13 @@ use super::script;
 use super::store::{self, Entry, Hits, Known};
 use super::switch;
 use super::transparent::{self, Functions, look_through};
-use super::twins::{Given, Making, Programs, Running, Settling, Way};
+use super::twins::{Given, Making, Programs, Running, Settling, Way, is_running};
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
 pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
 pub const WARNED: Reason = "function that warned";
+pub const KEPT: Reason = "new program that may be used again";
 pub const MINGLED: Reason = "program that other calls have beside others";
 
 /// A callable that is caught.
@@ -36,13 +37,16 @@ pub struct Site {
     pub forgets: bool,
     /// It asks traced values for nothing but their types.
     pub types_only: bool,
+    /// What it is given may be used again later in the same trace: a program of a jit, which the jit
+    /// has.
+    pub keeps_programs: bool,
 }
 
 impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self { id, hits, forgets: false, types_only: false }
+        Self { id, hits, forgets: false, types_only: false, keeps_programs: false }
     }
 }
 
@@ -164,13 +168,18 @@ pub fn replay_or_learn<'py>(
     }
     let candidate = match known {
         Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
-            match way(py, recorded, given.as_ref()) {
+            match way(py, site, recorded, given.as_ref()) {
                 Way::Replay => {
                     site.hits.add_one();
                     let making = given.map(|given| Making::new(py, given, recorded.number));
                     return replay(jax, now, call, recorded, making.as_ref());
                 }
                 Way::Learn => Some(recorded),
+                Way::Run => {
+                    store::count_bypass(site.id, KEPT);
+                    let _running = Running::begin();
+                    return proceed();
+                }
             }
         }
         Some(entry) => match &entry.known {
@@ -213,6 +222,9 @@ pub fn derive_params<'py>(
     params: &Bound<'py, PyDict>,
     run: impl FnOnce() -> PyResult<Option<Bound<'py, PyDict>>>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    if is_running() {
+        return run();
+    }
     let py = params.py();
     let mut call = Call::new(0);
     let describe = |call: &mut Call| encode_params(py, jax, params.as_ptr(), call);
@@ -231,13 +243,18 @@ pub fn derive_params<'py>(
     }
     let known = store::find(py, site.id, &call.signature);
     let candidate = match known.as_ref().map(|entry| &entry.get().known) {
-        Some(Known::Replay(recorded)) => match way(py, recorded, Some(&given)) {
+        Some(Known::Replay(recorded)) => match way(py, site, recorded, Some(&given)) {
             Way::Replay => {
                 site.hits.add_one();
                 let making = Making::new(py, given, recorded.number);
                 return recorded.made_params(jax, &making, py);
             }
             Way::Learn => Some(recorded),
+            Way::Run => {
+                store::count_bypass(site.id, KEPT);
+                let _running = Running::begin();
+                return run();
+            }
         },
         Some(Known::Candidate(recorded)) => Some(recorded),
         Some(Known::Bypass(reason)) => {
@@ -261,9 +278,11 @@ pub fn derive_params<'py>(
 }
 
 /// How a call with programs is replayed.
-fn way(py: Python<'_>, recorded: &Recorded, given: Option<&Given>) -> Way {
+fn way(py: Python<'_>, site: &Site, recorded: &Recorded, given: Option<&Given>) -> Way {
     match (&recorded.programs, given) {
-        (Some(programs), Some(given)) => programs.way(py, given, recorded.number),
+        (Some(programs), Some(given)) => {
+            programs.way(py, given, recorded.number, site.keeps_programs)
+        }
         _ => Way::Learn,
     }
 }

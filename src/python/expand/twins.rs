@@ -86,6 +86,11 @@ thread_local! {
     static RULES: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Whether a rule with programs runs in this thread.
+pub fn is_running() -> bool {
+    RULES.get() > 0
+}
+
 /// A rule runs.
 pub struct Running(());
 
@@ -134,6 +139,8 @@ pub enum Way {
     Replay,
     /// That has to be seen first.
     Learn,
+    /// It has to run.
+    Run,
 }
 
 impl Given {
@@ -221,12 +228,15 @@ impl Programs {
 
     /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
     /// fragment.
-    pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64) -> Way {
+    pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Way {
         if self.unlabelled.iter().any(|&kind| are_several(kind, Form::Open)) {
             return Way::Learn;
         }
         if let Some(repeat) = self.given.repeats(given) {
             return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
+        }
+        if kept {
+            return Way::Run;
         }
         let Some(fixed) = &self.anew else { return Way::Learn };
         let same = |own: &[Py<PyAny>], others: &[Py<PyAny>], fixed: &[bool]| {
