@@ -95,7 +95,7 @@ def _optional(path: str) -> Any:
 
 
 def _immutable_types() -> set[type]:
-    """Classes of jax's whose instances never change, and that params have: equal ones are the same."""
+    """Classes of jax's whose instances never change: equal ones are the same. Params have them."""
     paths = """
         mesh:Mesh mesh:AbstractMesh named_sharding:UnspecifiedValue
         sharding_impls:SingleDeviceSharding partition_spec:PartitionSpec

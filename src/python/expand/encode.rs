@@ -61,6 +61,8 @@ pub struct Call {
     pub enclosing: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Programs among the params of a rule.
     pub programs: SmallVec<[*mut ffi::PyObject; 2]>,
+    /// Those among them that jits have.
+    pub of_jits: SmallVec<[*mut ffi::PyObject; 2]>,
     /// Objects whose identity is part of the signature: an entry under it must keep them alive. None
     /// until they are asked for, which few calls are.
     pub pins: Option<Vec<*mut ffi::PyObject>>,
@@ -93,6 +95,7 @@ pub fn is_stable(object: *mut ffi::PyObject) -> bool {
 }
 
 /// Writes arguments.
+#[allow(clippy::struct_excessive_bools)] // what has been seen, and where the writer is
 pub struct Encoder<'a, 'py> {
     pub(super) py: Python<'py>,
     pub(super) jax: &'a Jax,
@@ -112,6 +115,8 @@ pub struct Encoder<'a, 'py> {
     programs: bool,
     /// What is written is part of a program: nothing in it is traced.
     in_program: bool,
+    /// It is the params of a jit.
+    pub(super) of_jit: bool,
     /// Concrete arrays are known by their types: they are passed on, and nothing looks into them.
     passes_arrays: bool,
 }
@@ -127,6 +132,7 @@ impl Call {
             literals: SmallVec::new(),
             enclosing: SmallVec::new(),
             programs: SmallVec::new(),
+            of_jits: SmallVec::new(),
             pins: None,
             kept: Vec::new(),
             tracebacks: Vec::new(),
@@ -316,6 +322,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             functions: Functions::Rules,
             programs: false,
             in_program: false,
+            of_jit: false,
             passes_arrays: false,
         }
     }
@@ -335,6 +342,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             functions: Functions::Params,
             programs: true,
             in_program: true,
+            of_jit: false,
             passes_arrays: false,
         }
     }

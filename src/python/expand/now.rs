@@ -141,13 +141,11 @@ impl<'py> Now<'py> {
 
     /// That traceback.
     pub fn given_traceback(&self) -> Option<Bound<'py, PyAny>> {
-        match &self.within {
-            Some(context) => context.source.traceback.clone(),
-            None => {
-                let py = self.trace.py();
-                self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
-            }
+        if let Some(context) = &self.within {
+            return context.source.traceback.clone();
         }
+        let py = self.trace.py();
+        self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
     }
 
     /// The name stack of this moment.

@@ -41,6 +41,8 @@ struct Known {
     serial: u64,
     /// The programs within it, however deep, in order; as they are, closed or not.
     nested: Vec<(Number, Py<PyAny>)>,
+    /// Those of them that jits have, which may use them elsewhere too.
+    of_jits: Vec<Py<PyAny>>,
     /// Fragments that were replayed for it, each with the closed one that was given.
     replayed: SmallVec<[(u64, usize); 2]>,
     /// What was made of it, by what else it was made of and by what it says.
@@ -115,10 +117,12 @@ fn with_lore<R>(body: impl FnOnce(&mut Lore) -> R) -> R {
 /// By address.
 static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
 
+type Pins = Vec<Py<PyAny>>;
+
 /// What programs say.
 struct Numbers {
     /// With the objects that the words name.
-    by_words: LruCache<Box<[u64]>, (Number, Vec<Py<PyAny>>)>,
+    by_words: LruCache<Box<[u64]>, (Number, Pins)>,
     /// The tracebacks of their equations, each one that stands for all that are equal.
     tracebacks: FxHashMap<Number, Arc<Vec<Py<PyAny>>>>,
     last: u64,
@@ -188,12 +192,17 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
     };
     put_in_words(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
     let mut nested: Vec<(Number, Py<PyAny>)> = Vec::new();
+    let mut of_jits: Vec<Py<PyAny>> = Vec::new();
     for &inner in &call.programs {
         // SAFETY: a part of the program.
         let inner = unsafe { Bound::from_borrowed_ptr(py, inner) };
         let (open, _) = open(jax, &inner)?;
         let number = number_of(jax, &open)?;
         let of_inner = nested_of(&open);
+        of_jits.extend(with(&open, |known| clones(py, &known.of_jits)).into_iter().flatten());
+        if call.of_jits.contains(&inner.as_ptr()) {
+            of_jits.push(open.unbind());
+        }
         nested.push((number, inner.unbind()));
         nested.extend(of_inner);
     }
@@ -205,6 +214,7 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
         number_of_words(call.signature.words().into(), pins, std::mem::take(&mut call.tracebacks));
     drop(old);
     note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
+    with(program, |known| known.of_jits = of_jits);
     Ok(number)
 }
 
@@ -258,6 +268,7 @@ pub fn note(
             lore.serial
         }),
         nested,
+        of_jits: Vec::new(),
         replayed: SmallVec::new(),
         made: FxHashMap::default(),
         since: hook::epoch(),
@@ -311,6 +322,19 @@ pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64, given: usize) {
         known.replayed.retain(|(other, _)| *other != fragment);
         known.replayed.push((fragment, given));
     });
+}
+
+fn clones(py: Python<'_>, objects: &[Py<PyAny>]) -> Vec<Py<PyAny>> {
+    objects.iter().map(|object| object.clone_ref(py)).collect()
+}
+
+/// Whether a program has one within that is new in this outermost trace and that a jit has: it may be
+/// used elsewhere too.
+pub fn has_new_jit(program: &Bound<'_, PyAny>) -> bool {
+    let py = program.py();
+    let of_jits = with(program, |known| clones(py, &known.of_jits)).unwrap_or_default();
+    let is_new = |known: &mut Known| known.since == hook::epoch();
+    of_jits.iter().any(|inner| with(inner.bind(py), is_new).unwrap_or(true))
 }
 
 /// Whether some program of a call came beside others before, or one within them, new in this outermost
@@ -485,6 +509,9 @@ impl<'py> Encoder<'_, 'py> {
         let number = number_of(self.jax, &open)?;
         self.call.signature.pair(Tag::Program, form as usize, number.0);
         self.call.programs.push(value.as_ptr());
+        if self.of_jit {
+            self.call.of_jits.push(value.as_ptr());
+        }
         Ok(())
     }
 
@@ -640,6 +667,7 @@ impl<'py> Encoder<'_, 'py> {
         primitive: &Bound<'py, PyAny>,
         context: &Bound<'py, PyAny>,
     ) {
+        self.of_jit = primitive.is(&self.jax.jit_primitive);
         self.call.signature.pair(Tag::Equation, operands, primitive.as_ptr() as u64);
         self.pin(primitive.as_ptr());
         self.identity(context.as_ptr());

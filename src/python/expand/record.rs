@@ -585,7 +585,7 @@ impl<'py> Reading<'_, 'py> {
                     *index = places[*index as usize];
                 }
             }
-            let scope = tables.scope(self, stack, traceback)?;
+            let scope = tables.scope(self, stack, traceback.as_ref())?;
             templates.push(Template::new(operands.into(), out_types.into(), scope));
         }
         let Tables { types, literals, consts, scopes, .. } = tables;
@@ -645,11 +645,11 @@ impl<'py> Tables<'py> {
         &mut self,
         reading: &Reading<'_, 'py>,
         stack: Option<Bound<'py, PyAny>>,
-        traceback: Option<Bound<'py, PyAny>>,
+        traceback: Option<&Bound<'py, PyAny>>,
     ) -> Result<u32, Reason> {
         let (py, jax) = (self.py, reading.jax);
         let stack = stack.unwrap_or_else(|| jax.empty_name_stack.bind(py).clone());
-        let own = match &traceback {
+        let own = match traceback {
             Some(traceback) => reading.own_traceback(traceback)?,
             None => None,
         };

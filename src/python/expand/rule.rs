@@ -47,7 +47,7 @@ pub fn bind<'py>(
     let Ok(configuration) = now.configuration() else { return Ok(None) };
     let site = SITES.of(primitive)?;
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
-        args.iter_borrowed().map(|arg| arg.as_ptr()).collect();
+        args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
     let mut call = Call::new(configuration.number);
     let in_words =
         |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);

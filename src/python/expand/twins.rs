@@ -24,9 +24,9 @@ use super::super::jax::Jax;
 use super::super::side::address;
 use super::encode::{Call, is_plain_namedtuple};
 use super::programs::{
-    Form, Kind, Label, Maker, Number, Others, all_vars, are_mingled, are_several, is_jaxpr,
-    label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of, open,
-    own_var, tracebacks_of, was_replayed,
+    Form, Kind, Label, Maker, Number, Others, all_vars, are_mingled, are_several, has_new_jit,
+    is_jaxpr, label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of,
+    open, own_var, tracebacks_of, was_replayed,
 };
 use super::record::same_value;
 use super::result::new_named;
@@ -63,14 +63,14 @@ impl<'py> Place<'py> {
     }
 
     /// The closed one of an open one that a replay has made.
-    fn close(&self, jax: &Jax, open: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn close(&self, jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if are_several(self.label.kind, Form::Closed) {
-            return close(jax, &open);
+            return close(jax, open);
         }
         if let Some((known, _)) = self.made(Form::Closed) {
             return Ok(known);
         }
-        let closed = close(jax, &open)?;
+        let closed = close(jax, open)?;
         self.note(Form::Closed, &closed, Maker::Replay);
         Ok(closed)
     }
@@ -235,7 +235,7 @@ impl Programs {
         if let Some(repeat) = self.given.repeats(given) {
             return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
         }
-        if kept {
+        if kept || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
             return Way::Run;
         }
         let Some(fixed) = &self.anew else { return Way::Learn };
@@ -495,9 +495,9 @@ impl Comparison<'_> {
         };
         let mut changed: Vec<(ParamsId, Changes)> = Vec::new();
         for (id, now, before) in pairs {
-            let changes = self.changes(&before, &now)?;
-            if !changes.is_empty() && !changed.iter().any(|(known, _)| *known == id) {
-                changed.push((id, changes));
+            let own = self.changes(&before, &now)?;
+            if !own.is_empty() && !changed.iter().any(|(known, _)| *known == id) {
+                changed.push((id, own));
             }
         }
         Some(changed)
@@ -580,7 +580,7 @@ impl<'py> Making<'py> {
                 let place =
                     self.given.place_of(jax, py, derived.label.kind.number, derived.label.maker);
                 let open = self.derived(py, jax, derived, &place)?;
-                if derived.form == Form::Closed { place.close(jax, open)? } else { open }
+                if derived.form == Form::Closed { place.close(jax, &open)? } else { open }
             }
         };
         self.within.borrow_mut().insert(address(recorded), made.clone());
@@ -655,11 +655,14 @@ fn like<'py>(
     new_named(&tuple.get_type(), &items)
 }
 
+type OwnParams<'py> = (ParamsId, Bound<'py, PyDict>);
+type OwnVar<'py> = (Var, Bound<'py, PyAny>);
+
 /// A twin of a program with other params and some variables, where `stand_ins` are in the place of programs within.
 fn twin<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
-    (params, vars): (&[(ParamsId, Bound<'py, PyDict>)], &[(Var, Bound<'py, PyAny>)]),
+    (params, vars): (&[OwnParams<'py>], &[OwnVar<'py>]),
     place: &Place<'py>,
     within: Vec<(Number, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
@@ -786,7 +789,7 @@ impl<'a, 'py> Settling<'a, 'py> {
         let place = self.place_of(&open, number);
         match place.made(Form::Open) {
             Some((known, Maker::Replay)) if !known.is(&open) => {
-                let own = if form == Form::Closed { place.close(jax, known)? } else { known };
+                let own = if form == Form::Closed { place.close(jax, &known)? } else { known };
                 return Ok(Some(own));
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
@@ -836,6 +839,6 @@ impl<'a, 'py> Settling<'a, 'py> {
         // Others may have its variables.
         let vars: Vec<_> = graph.borrow().side().seen_vars(py).collect();
         let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
-        if form == Form::Closed { place.close(jax, own).map(Some) } else { Ok(Some(own)) }
+        if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
     }
 }
