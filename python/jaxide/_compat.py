@@ -219,6 +219,7 @@ def _load() -> types.SimpleNamespace:
         jaxpr_type=jaxpr,
         closed_jaxpr_type=_closed_jaxpr_type(),
         var_type=_slotted(f"{core}:Var", "aval initial_qdd final_qdd", "aval"),
+        drop_var_type=_symbol(f"{core}:DropVar"),
         literal_type=_slotted(f"{core}:Literal", "val aval"),
         eqn_type=_slotted(
             f"{core}:JaxprEqn", "invars outvars primitive params effects source_info ctx"

@@ -52,6 +52,8 @@ jax_objects! {
     jaxpr_type: PyType,
     closed_jaxpr_type: PyType,
     var_type: PyType,
+    /// `core.DropVar`: an output whose tracer was gone when the equation was made.
+    drop_var_type: PyType,
     literal_type: PyType,
     eqn_type: PyType,
     tracing_eqn_type: PyType,

@@ -9,9 +9,11 @@ alike under every one of `PRINT_SETTINGS`.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import functools
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -353,7 +355,12 @@ def compare_texts(
         made = texts_actual[setting]
         if first[setting] != second[setting]:
             text, made = scrub(text), scrub(made)
-        assert made == text, f"printed with setting {setting!r}"
+        assert made == text, f"printed with setting {setting!r}\n{first_changes(text, made)}"
+
+
+def first_changes(text: str, made: str, most: int = 12) -> str:
+    lines = difflib.unified_diff(text.splitlines(), made.splitlines(), "stock", "jaxide", n=2)
+    return "\n".join(itertools.islice(lines, most))
 
 
 def assert_same(case: Case, expected: Traced, actual: Traced, *, cold: bool) -> None:

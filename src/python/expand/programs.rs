@@ -421,7 +421,12 @@ pub fn own_var<'py>(
     if let Some(own) = with(first, find).flatten() {
         return Ok(own);
     }
-    let own = jax.new_var(recorded.getattr(intern!(py, "aval"))?)?;
+    let aval = recorded.getattr(intern!(py, "aval"))?;
+    let own = if is_exactly(recorded.as_ptr(), jax.drop_var_type.as_ptr().cast()) {
+        jax.drop_var_type.bind(py).call1((aval,))?
+    } else {
+        jax.new_var(aval)?
+    };
     let both = [recorded.clone().unbind(), own.clone().unbind()];
     let old = with(first, |known| known.vars.insert(address(recorded), both));
     drop(old);
@@ -621,6 +626,9 @@ impl<'py> Encoder<'_, 'py> {
         let define = |encoder: &mut Self, places: &mut FxHashMap<_, _>, var: &Bound<'py, PyAny>| {
             let place = places.len();
             places.insert(address(var), place);
+            if is_exactly(var.as_ptr(), jax.drop_var_type.as_ptr().cast()) {
+                encoder.call.signature.tag(Tag::Variable, usize::MAX >> 8);
+            }
             let aval = var.getattr(intern!(py, "aval")).map_err(unknown)?;
             encoder.defined(u32::try_from(place).unwrap_or(u32::MAX), &aval)
         };
