@@ -327,6 +327,20 @@ def test_programs_that_live_on() -> None:
     assert_history([*(steps * 3), forget, *(together * 3), *steps, forget, *together])
 
 
+def test_dropped_outputs() -> None:
+    """jax notes which results nobody held when it made a program: one more thing that it says."""
+
+    def value(x):
+        return lax.fori_loop(0, 3, lambda i, y: jnp.sin(y), x)
+
+    def gradient(x):
+        return jax.grad(lambda y: lax.fori_loop(0, 3, lambda i, z: jnp.sin(z), y).sum())(x)
+
+    of_scan = TRANSFORMATIONS["grad of scan"]
+    steps = [trace_of(of_scan(f), X) for f in (value, gradient)]
+    assert_history([*([steps[0]] * ROUNDS), *([steps[1]] * ROUNDS)])
+
+
 # ---- what is remembered ----
 
 
