@@ -11,10 +11,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::PyType;
@@ -28,7 +29,14 @@ use super::tracer::tracer_type;
 thread_local! {
     /// How many activations this thread is in.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// How many traces of this thread are recording.
+    static RECORDING: Arc<AtomicUsize> = Arc::default();
+    /// Names the outermost trace of this thread.
+    static OUTERMOST: Cell<u64> = const { Cell::new(0) };
 }
+
+/// How many outermost traces there were.
+static OUTERMOSTS: AtomicU64 = AtomicU64::new(0);
 
 /// How many activations of all threads there are.
 static PROCESS: AtomicUsize = AtomicUsize::new(0);
@@ -51,14 +59,23 @@ pub fn is_tracing() -> bool {
 }
 
 /// A trace of ours from its beginning until its program is finished, or it is given up.
-pub struct Recording(());
+pub struct Recording {
+    /// Those of the thread that it began in.
+    of_thread: Arc<AtomicUsize>,
+}
 
 impl Recording {
     /// A trace begins: from now on jax's functions are ours.
     pub fn start(py: Python<'_>, jax: &Jax, parent: &Bound<'_, PyAny>) -> Self {
+        let of_thread = RECORDING.with(Arc::clone);
         if parent.is(&jax.eval_trace) {
             EPOCH.fetch_add(1, Ordering::Relaxed);
+            // Some rules of jax leave the trace that is under way for as long as they trace.
+            if of_thread.load(Ordering::Relaxed) == 0 {
+                begin_outermost();
+            }
         }
+        of_thread.fetch_add(1, Ordering::Relaxed);
         // First, so that no other thread lets the functions go.
         TRACES.fetch_add(1, Ordering::Relaxed);
         let mut state = state(py);
@@ -70,12 +87,13 @@ impl Recording {
                 Err(error) => error.write_unraisable(py, None),
             }
         }
-        Self(())
+        Self { of_thread }
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        self.of_thread.fetch_sub(1, Ordering::Relaxed);
         TRACES.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -109,6 +127,16 @@ fn rest(py: Python<'_>) -> PyResult<()> {
 /// Grows with each program that is not part of another.
 pub fn epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
+}
+
+/// Names the outermost trace that is under way in this thread. One that failed is under way for as
+/// long as its error is kept, but for `make_jaxpr`, with which a new one begins.
+pub fn outermost() -> u64 {
+    OUTERMOST.get()
+}
+
+fn begin_outermost() {
+    OUTERMOST.set(OUTERMOSTS.fetch_add(1, Ordering::Relaxed) + 1);
 }
 
 /// What is changed of jax.
@@ -234,6 +262,10 @@ impl Activation {
         if self.process {
             PROCESS.fetch_add(1, Ordering::Relaxed);
         } else {
+            let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+            if DEPTH.get() == 0 && trace.is(&jax.eval_trace) {
+                begin_outermost();
+            }
             DEPTH.set(DEPTH.get() + 1);
         }
         Ok(())

@@ -30,7 +30,7 @@ use super::owned;
 use super::rule::{Sites, has_programs};
 use super::site::replay_or_learn;
 use super::store;
-use super::twins::is_running;
+use super::twins::{is_running, run_rule};
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`.
 #[pyfunction]
@@ -403,6 +403,20 @@ impl Pass {
         Ok(logs.unwrap_or_else(nothing))
     }
 
+    /// As `step`, for an equation that is not remembered.
+    fn run_step<'py>(
+        &mut self,
+        py: Python<'py>,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if has_programs(jax, step.params.bind(py)) {
+            return run_rule(|| self.step(py, jax, step, cotangents));
+        }
+        self.step(py, jax, step, cotangents)
+    }
+
     /// Lets jax transpose an equation; what its rule logs.
     fn step<'py>(
         &mut self,
@@ -540,14 +554,16 @@ impl Pass {
         for &(place, _) in &step.outs {
             cotangents.push(self.freeze(py, jax, place)?);
         }
-        let Some(now) = Now::read(py, jax)? else { return self.step(py, jax, step, &cotangents) };
+        let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
+        let Some(now) = Now::read(py, jax)? else {
+            return self.run_step(py, jax, step, &cotangents);
+        };
         let Ok(configuration) = now.configuration() else {
-            return self.step(py, jax, step, &cotangents);
+            return self.run_step(py, jax, step, &cotangents);
         };
         let Some(described) = self.describe(py, jax, step)? else {
-            return self.step(py, jax, step, &cotangents);
+            return self.run_step(py, jax, step, &cotangents);
         };
-        let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
         // What is known of programs by what they say outlives them.
         let by_words = owned::is_new(params) && has_programs(jax, params);
         if by_words && is_running() {
@@ -575,7 +591,7 @@ impl Pass {
         };
         if let Err(reason) = in_words(&mut call) {
             store::count_bypass(site.id, reason);
-            return self.step(py, jax, step, &cotangents);
+            return self.run_step(py, jax, step, &cotangents);
         }
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;

@@ -55,7 +55,7 @@ fn known() -> MutexGuard<'static, Option<FxHashMap<usize, Known>>> {
 impl OwnedParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
-        let new = || Known { since: hook::epoch(), ..Known::default() };
+        let new = || Known { since: hook::outermost(), ..Known::default() };
         known().get_or_insert_default().entry(address(&params)).or_insert_with(new).owners += 1;
         Self { params: params.unbind(), is_known: true }
     }
@@ -123,7 +123,7 @@ pub fn transposition(
 pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
     let known = known();
     let known = known.as_ref().and_then(|all| all.get(&address(params)));
-    known.is_none_or(|known| known.since == hook::epoch())
+    known.is_none_or(|known| known.since == hook::outermost())
 }
 
 /// Whether a fragment has the params.

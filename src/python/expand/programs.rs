@@ -271,7 +271,7 @@ pub fn note(
         of_jits: Vec::new(),
         replayed: SmallVec::new(),
         made: FxHashMap::default(),
-        since: hook::epoch(),
+        since: hook::outermost(),
         together: [None, None],
         vars: FxHashMap::default(),
     };
@@ -333,7 +333,7 @@ fn clones(py: Python<'_>, objects: &[Py<PyAny>]) -> Vec<Py<PyAny>> {
 pub fn has_new_jit(program: &Bound<'_, PyAny>) -> bool {
     let py = program.py();
     let of_jits = with(program, |known| clones(py, &known.of_jits)).unwrap_or_default();
-    let is_new = |known: &mut Known| known.since == hook::epoch();
+    let is_new = |known: &mut Known| known.since == hook::outermost();
     of_jits.iter().any(|inner| with(inner.bind(py), is_new).unwrap_or(true))
 }
 
@@ -353,7 +353,7 @@ pub fn are_mingled(
     let mut mingled = false;
     for (program, place) in given.chain(within) {
         let look = |known: &mut Known| {
-            let is_new = known.since == hook::epoch();
+            let is_new = known.since == hook::outermost();
             let differs =
                 |other: &Option<Together>| other.as_ref().is_some_and(|other| *other != together);
             let own = differs(&known.together[place as usize]);

@@ -21,7 +21,7 @@ use super::now::Now;
 use super::programs::is_jaxpr;
 use super::site::{Site, put_in_words, replay_or_learn};
 use super::store;
-use super::twins::is_running;
+use super::twins::{is_running, run_rule};
 
 /// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
 /// None where there is nothing to know.
@@ -40,11 +40,10 @@ pub fn bind<'py>(
     if is_running() || !has_programs(jax, params) {
         return Ok(None);
     }
-    let Some(now) = Now::read(py, jax)? else { return Ok(None) };
-    if now.stack().is_none() {
-        return Ok(None);
-    }
-    let Ok(configuration) = now.configuration() else { return Ok(None) };
+    let Some(now) = Now::read(py, jax)?.filter(|now| now.stack().is_some()) else {
+        return run_rule(proceed).map(Some);
+    };
+    let Ok(configuration) = now.configuration() else { return run_rule(proceed).map(Some) };
     let site = SITES.of(primitive)?;
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
@@ -53,7 +52,7 @@ pub fn bind<'py>(
         |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);
     if let Err(reason) = put_in_words(py, &mut call, in_words)? {
         store::count_bypass(site.id, reason);
-        return Ok(None);
+        return run_rule(proceed).map(Some);
     }
     replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
 }

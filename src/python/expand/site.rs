@@ -20,7 +20,7 @@ use super::script;
 use super::store::{self, Entry, Hits, Known};
 use super::switch;
 use super::transparent::{self, Functions, look_through};
-use super::twins::{Given, Making, Programs, Running, Settling, Way, is_running};
+use super::twins::{Given, Making, Programs, Settling, Way, is_running, run_rule};
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
@@ -163,8 +163,7 @@ pub fn replay_or_learn<'py>(
     let given = Given::of(py, jax, call);
     if given.as_ref().is_some_and(|given| given.are_mingled(py, jax)) {
         store::count_bypass(site.id, MINGLED);
-        let _running = Running::begin();
-        return proceed();
+        return run_rule(proceed);
     }
     let candidate = match known {
         Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
@@ -177,8 +176,7 @@ pub fn replay_or_learn<'py>(
                 Way::Learn => Some(recorded),
                 Way::Run => {
                     store::count_bypass(site.id, KEPT);
-                    let _running = Running::begin();
-                    return proceed();
+                    return run_rule(proceed);
                 }
             }
         }
@@ -193,7 +191,7 @@ pub fn replay_or_learn<'py>(
             }
             Known::Bypass(reason) => {
                 store::count_bypass(site.id, reason);
-                return proceed();
+                return if given.is_some() { run_rule(proceed) } else { proceed() };
             }
             Known::Replay(recorded) | Known::Candidate(recorded) => Some(recorded),
         },
@@ -235,11 +233,10 @@ pub fn derive_params<'py>(
             None
         }
     };
-    let Some(given) = given else { return run() };
+    let Some(given) = given else { return run_rule(run) };
     if given.are_mingled(py, jax) {
         store::count_bypass(site.id, MINGLED);
-        let _running = Running::begin();
-        return run();
+        return run_rule(run);
     }
     let known = store::find(py, site.id, &call.signature);
     let candidate = match known.as_ref().map(|entry| &entry.get().known) {
@@ -252,21 +249,17 @@ pub fn derive_params<'py>(
             Way::Learn => Some(recorded),
             Way::Run => {
                 store::count_bypass(site.id, KEPT);
-                let _running = Running::begin();
-                return run();
+                return run_rule(run);
             }
         },
         Some(Known::Candidate(recorded)) => Some(recorded),
         Some(Known::Bypass(reason)) => {
             store::count_bypass(site.id, reason);
-            return run();
+            return run_rule(run);
         }
         None => None,
     };
-    let running = Running::begin();
-    let made = run();
-    drop(running);
-    let Some(made) = made? else { return Ok(None) };
+    let Some(made) = run_rule(run)? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
     let made = settling.params(&made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
@@ -358,9 +351,7 @@ fn learn<'py>(
     let before = Before::now(jax, now, call)?;
     let warnings = warn::count();
     let recording = warn::Recording::begin(py, jax)?;
-    let running = (!call.programs.is_empty()).then(Running::begin);
-    let result = proceed();
-    drop(running);
+    let result = if call.programs.is_empty() { proceed() } else { run_rule(proceed) };
     drop(recording);
     let result = result?;
     let given = Given::of(py, jax, call);

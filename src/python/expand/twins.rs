@@ -91,12 +91,12 @@ pub fn is_running() -> bool {
     RULES.get() > 0
 }
 
-/// A rule runs.
-pub struct Running(());
+/// A rule runs: jax goes by its own objects.
+struct Running(());
 
 impl Running {
     /// From now on.
-    pub fn begin() -> Self {
+    fn begin() -> Self {
         RULES.set(RULES.get() + 1);
         Self(())
     }
@@ -106,6 +106,12 @@ impl Drop for Running {
     fn drop(&mut self) {
         RULES.set(RULES.get() - 1);
     }
+}
+
+/// Runs a rule that is given programs.
+pub fn run_rule<R>(rule: impl FnOnce() -> R) -> R {
+    let _running = Running::begin();
+    rule()
 }
 
 /// How a call has the programs of another.
