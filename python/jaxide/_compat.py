@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import gc
 import importlib
 import inspect
 import types
@@ -23,6 +22,7 @@ import jax
 
 from jaxide import _core, _sites, _transparent
 from jaxide._names import DebugInfos, Postponed, ResultPaths
+from jaxide._rules import Private, Rules
 
 SUPPORTED = "jax 0.10.2 to 0.12"
 
@@ -101,7 +101,7 @@ def _immutable_types() -> set[type]:
         sharding_impls:SingleDeviceSharding partition_spec:PartitionSpec
         partition_spec:UnconstrainedSingleton layout:Layout layout:Format layout:AutoLayoutSingleton
         ad_checkpoint:DotsSaveable ad_checkpoint:SaveOnlyTheseNames
-        ad_checkpoint:SaveAnyNamesButThese
+        ad_checkpoint:SaveAnyNamesButThese tree_util:PyTreeDef
     """
     found = (_optional(path) for path in paths.split())
     return {cls for cls in found if isinstance(cls, type)}
@@ -206,6 +206,7 @@ def _load() -> types.SimpleNamespace:
     )
     lax = "lax.lax"
     rules = _symbol(f"{pe}:custom_staging_rules")
+    derivative_rules = _derivative_rules()
     forwarding = _symbol(f"{pe}:forwarding_rules")
     convert_bind = _function(
         f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
@@ -324,7 +325,9 @@ def _load() -> types.SimpleNamespace:
         named_sharding_type=jax.sharding.NamedSharding,
         shape_dtype_struct_type=jax.ShapeDtypeStruct,
         custom_jvp_primitive=_symbol("custom_derivatives:custom_jvp_call_p"),
-        renewal=_renewal(),
+        renewal=derivative_rules and derivative_rules.renewal,
+        rule_words=derivative_rules and derivative_rules.words,
+        wrapped_function_type=_symbol("linear_util:WrappedFun"),
         check_arg=_function("dispatch:check_arg", "arg"),
         float0=_symbol("dtypes:float0"),
         canonical_input_code=_inner_code("api:vjp", "canonicalize_value", _CANONICAL_INPUT),
@@ -417,101 +420,65 @@ def jvp_jaxpr_thunk(*in_zeros):
 """
 
 
-def _renewal() -> Callable[[Any], Callable[[], Any] | None] | None:
-    """How ``jvp_jaxpr_fun`` of a ``custom_jvp_call`` is made anew; None where jax's is another.
+_LIFTED_RULE = """
+jvp_jaxpr, jvp_consts, out_zeros = jvp_jaxpr_fun.call_wrapped(*zeros)
+nonzero_tangents = [t for t in tangents if type(t) is not SymbolicZero]
+out = core.eval_jaxpr(jvp_jaxpr, jvp_consts, *primals, *nonzero_tangents)
+"""
 
-    Given one, the result makes more of them: equal, but each remembers for itself. It is None where
-    the rule may refer to traced values.
-    """
+
+_PRUNED_RULE = """
+def dce_jvp_jaxpr_thunk(*in_zeros):
+  jvp_jaxpr, consts, out_zeros = jvp_jaxpr_fun.call_wrapped(*in_zeros)
+  sz = eqn.params["symbolic_zeros"]
+  nz_used_outs = [u for u, z in zip(used_outs, out_zeros) if not z] if sz else used_outs
+  dce_jvp_jaxpr, _ = pe.dce_jaxpr(jvp_jaxpr, [*used_outs, *nz_used_outs], True)
+  dce_out_zeros = [v for used, v in zip(used_outs, out_zeros) if used]
+  return dce_jvp_jaxpr, consts, dce_out_zeros
+"""
+
+
+def _derivative_rules() -> Rules | None:
+    """Reads the params of ``custom_jvp_call``; None where jax's are others."""
     process = "interpreters.partial_eval:DynamicJaxprTrace.process_custom_jvp_call"
     thunk_code = _inner_code(process, "_jvp_jaxpr_zeros", _RULE_THUNK)
+    lift_code = _inner_code("custom_derivatives:lift_jvp", "eval_jaxpr", _LIFTED_RULE)
+    pruned_code = _inner_code("custom_derivatives:_custom_jvp_call_dce", "dce_jaxpr", _PRUNED_RULE)
     memoize = _optional("interpreters.partial_eval:_memoize")
-    if thunk_code is None or memoize is None:
+    store = _symbol("linear_util:Store")
+    transformed = _symbol("linear_util:transformation_with_aux2")
+    if thunk_code is None or lift_code is None or pruned_code is None or memoize is None:
         return None
-    memoized_code = memoize(lambda: None).__code__
-    wrap, store_type = _symbol("linear_util:wrap_init"), _symbol("linear_util:Store")
-    tag_type = _symbol("core:TraceTag")
-
-    class LowTrace:
-        """What the thunk asks its trace for, which is over."""
-
-        requires_low = False
-
-    def closure(function: Any) -> dict[str, Any]:
-        names = function.__code__.co_freevars
-        return {n: c.cell_contents for n, c in zip(names, function.__closure__, strict=True)}
-
-    def fresh(rule: Any) -> Any:
-        """A rule that has not run: what wraps it keeps what it learns, and knows traces by tags."""
-        once = any(type(store) is store_type for store in rule.stores)
-        if not once:
-            return rule
-        tags: dict[Any, Any] = {}
-        new = wrap(rule.f, dict(rule.params), debug_info=rule.debug_info)
-        for (transform, args), store in zip(rule.transforms[::-1], rule.stores[::-1], strict=True):
-            own = tuple(
-                tags.setdefault(arg, tag_type()) if isinstance(arg, tag_type) else arg
-                for arg in args
-            )
-            new = new.wrap(transform, own, None if store is None else type(store)())
-        return new
-
-    def prototype(wrapped: Any) -> Callable[[], Any] | None:
-        memoized = getattr(wrapped, "f", None)
-        if getattr(memoized, "__code__", None) is not memoized_code or wrapped.transforms:
-            return None
-        thunk = closure(memoized)["fn"]
-        if thunk.__code__ is not thunk_code:
-            return None
-        parts = closure(thunk)
-        if set(parts) != {"in_avals", "in_tangent_avals", "jvp", "self"}:
-            return None
-        if parts["self"].requires_low or _may_hold_tracers(parts["jvp"]):
-            return None
-        parts["self"] = LowTrace
-
-        def renew() -> Any:
-            own = {**parts, "jvp": fresh(parts["jvp"])}
-            cells = tuple(types.CellType(own[name]) for name in thunk_code.co_freevars)
-            function = types.FunctionType(
-                thunk_code, thunk.__globals__, thunk.__name__, None, cells
-            )
-            return wrap(memoize(function), debug_info=wrapped.debug_info)
-
-        return renew
-
-    return prototype
-
-
-def _may_hold_tracers(value: Any) -> bool:
-    """Whether a tracer or a trace can be reached from an object, or too much can to be sure."""
-    tracers = (_symbol("core:Tracer"), _symbol("core:Trace"))
-    # What belongs to the process.
-    skipped = (type, types.ModuleType, types.CodeType, type(_symbol("tree_util:default_registry")))
-    seen: dict[int, Any] = {}
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if id(item) in seen or isinstance(item, skipped):
-            continue
-        if isinstance(item, tracers) or len(seen) > 2000:
-            return True
-        seen[id(item)] = item
-        if isinstance(item, types.FunctionType):
-            # Not the module that it lives in.
-            pending += [item.__defaults__, item.__kwdefaults__, item.__dict__]
-            pending += [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
-        else:
-            pending += gc.get_referents(item)
-    return False
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+    parts = [" ".join(code.co_freevars) for code in (thunk_code, lift_code, pruned_code)]
+    if parts != [
+        "in_avals in_tangent_avals jvp self",
+        "jvp_jaxpr_fun num_consts",
+        "eqn jvp_jaxpr_fun used_outs",
+    ]:
+        return None
+    wrap, names = _symbol("linear_util:wrap_init"), _symbol("linear_util:DebugInfo")
+    _, stored = transformed(lambda f, store: None)(wrap(len, debug_info=names("", "", (), ())))
+    return Rules(
+        Private(
+            thunk_code=thunk_code,
+            lift_code=lift_code,
+            pruned_code=pruned_code,
+            stored_code=stored.__code__,
+            memoize=memoize,
+            wrap=wrap,
+            wrapped_type=_symbol("linear_util:WrappedFun"),
+            store_type=store,
+            store_error=_symbol("linear_util:StoreException"),
+            tag_type=_symbol("core:TraceTag"),
+            aval_type=_symbol("core:ShapedArray"),
+            unhashable_type=_symbol("util:Unhashable"),
+            no_axis_name=_symbol("core:no_axis_name"),
+            jit_type=_jit_type(),
+            custom_jvp_type=_symbol("custom_derivatives:custom_jvp"),
+            tracer_types=(_symbol("core:Tracer"), _symbol("core:Trace")),
+            never_followed=(type(_symbol("tree_util:default_registry")),),
+        )
+    )
 
 
 def _is_cacheable(fun: Any) -> bool:

@@ -84,7 +84,7 @@ _PURE_FUNCTIONS = (
 # Classes that are called, or asked whether something is of them.
 _PURE_CLASSES = (jax.Array, jax.core.Tracer, jax.numpy.finfo, jax.numpy.iinfo)
 
-_OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
+OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
 
 
 # What jax makes of functions, and its modules of functions without side effects.
@@ -124,7 +124,7 @@ def reads(code: types.CodeType) -> Reads | None:
 
     A function of jax is taken at its word: it reads its closure, and modules of jax.
     """
-    if code.co_filename.startswith(_OF_JAX):
+    if code.co_filename.startswith(OF_JAX):
         # One without a closure is a module's, which is trusted or not.
         cells = tuple(Read(name, index, ()) for index, name in enumerate(code.co_freevars))
         return Reads(cells, is_of_jax=True) if cells else None

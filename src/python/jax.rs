@@ -169,6 +169,10 @@ jax_objects! {
     /// returns what returns one; None where there is none.
     custom_jvp_primitive: PyAny,
     renewal: PyAny,
+    /// What a derivative rule says; None where jax's are others.
+    rule_words: PyAny,
+    /// `linear_util.WrappedFun`.
+    wrapped_function_type: PyType,
     check_arg: PyAny,
     float0: PyAny,
     /// The codes of functions that `vjp` and `linearize` make at each call; None where they are not

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+import jaxide
 from expansion import (
     Step,
     assert_history,
@@ -165,6 +167,44 @@ def custom_rule_in_scan(x):
     return lax.scan(lambda carry, y: (jax.nn.relu(carry * y), jax.nn.softmax(carry)), x, x)
 
 
+def custom_rules_in_checkpoint(x):
+    def f(y):
+        return jax.nn.relu(y) * jnp.logaddexp(y, x) + jax.nn.softmax(jnp.sin(y))
+
+    return jax.checkpoint(f)(x)
+
+
+def custom_rules_in_loops(x):
+    def body(carry, y):
+        low = lax.cond(y > 0, jax.nn.relu, jax.nn.softplus, carry * y)
+        return low, jax.vmap(jax.nn.relu6)(jnp.outer(carry, x))
+
+    return lax.scan(body, x, x)
+
+
+@jax.custom_jvp
+def cubed(x):
+    return x * x * x
+
+
+@cubed.defjvp
+def _(primals, tangents):
+    (x,), (t,) = primals, tangents
+    return cubed(x), 3 * x * x * t
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
+def scaled_by(factor, x, offset):
+    return factor * x + offset
+
+
+scaled_by.defjvp(lambda factor, offset, x, t: (scaled_by(factor, *x, offset), factor * t[0]))
+
+
+def users_rules_in_scan(x):
+    return lax.scan(lambda carry, y: (cubed(carry) * scaled_by(2, y, 1.5), None), x, x)
+
+
 @jax.custom_vjp
 def squared(x):
     return x * x
@@ -213,6 +253,9 @@ CONSTRUCTS: dict[str, Function] = {
         linear_solve,
         root,
         custom_rule_in_scan,
+        custom_rules_in_checkpoint,
+        custom_rules_in_loops,
+        users_rules_in_scan,
         user_rule_in_scan,
         associative,
         named,
@@ -352,6 +395,10 @@ REPLAYED = {
     "checkpoint": ("remat2",),
     "checkpoint_of_names": ("remat2",),
     "linear_solve": ("custom_linear_solve",),
+    "custom_rule_in_scan": ("scan",),
+    "custom_rules_in_checkpoint": ("remat2",),
+    "custom_rules_in_loops": ("scan",),
+    "users_rules_in_scan": ("scan",),
 }
 
 
@@ -422,3 +469,58 @@ def test_effects_run_each_time() -> None:
             jaxpr = warm_up(jax.grad(scalar(f)), X, rounds=1)
             assert len(seen) == count
             assert "debug" in str(jaxpr)
+
+
+def test_a_users_rule_runs_each_time() -> None:
+    """Unless its instructions show that nobody can tell."""
+    seen = []
+
+    @jax.custom_jvp
+    def doubled(x):
+        return x * 2
+
+    @doubled.defjvp
+    def rule(primals, tangents):
+        seen.append(primals)
+        return doubled(*primals), tangents[0] * 2
+
+    def f(x):
+        return lax.scan(lambda carry, y: (doubled(carry) * y, None), x, x)[0]
+
+    def runs_of(make):
+        before = len(seen)
+        observe(make, jax.grad(scalar(f)), X)
+        return len(seen) - before
+
+    with empty_cache():
+        expected = runs_of(jax.make_jaxpr)
+        assert [runs_of(jaxide.make_jaxpr) for _ in range(6)] == [expected] * 6
+
+
+def test_a_rule_that_changes() -> None:
+    """Programs that have different rules do not say the same."""
+
+    def with_rule(factor):
+        @jax.custom_jvp
+        def f(x):
+            return x * 2
+
+        f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * factor))
+        return lambda x: lax.scan(lambda carry, y: (f(carry) * y, None), x, x)[0]
+
+    made = [with_rule(factor) for factor in (2, 3.0, 2)]
+    assert_same_when_warm(*((pulled_back(f), X) for f in made), rounds=ROUNDS)
+
+
+def test_rules_of_twins_are_their_own() -> None:
+    """What a replay hands out can be differentiated once more, from another line."""
+
+    def once(make):
+        jaxpr = make(lambda x: jax.vmap(custom_rules_in_loops)(jnp.stack([x, x * 2])))(X)
+        return jax.extend.core.jaxpr_as_fun(jaxpr)
+
+    def step(make):
+        f = once(make)
+        return observe(make, lambda x: jax.grad(lambda y: f(y)[0].sum())(x), X)
+
+    assert_history([step] * ROUNDS)

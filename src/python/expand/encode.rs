@@ -779,6 +779,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if self.programs && is_jaxpr(self.py, self.jax, value) {
             return self.program(value);
         }
+        if self.in_program && is_exactly(value, self.jax.wrapped_function_type.as_ptr().cast()) {
+            return self.derivative_rule(value, depth);
+        }
         if self.passes_arrays && depth == 0 && self.concrete(value, class)? {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use hashlink::LruCache;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ use super::super::hook;
 use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
 use super::shared::shared;
 use super::site::put_in_words;
 
@@ -406,6 +406,52 @@ pub fn all_vars<'py>(program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyA
     Ok(vars)
 }
 
+/// The derivative rules that a program's equations have, in order.
+///
+/// # Errors
+/// It is no jaxpr.
+pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = program.py();
+    let name = intern!(py, "jvp_jaxpr_fun");
+    let rule_of = |params: &Bound<'py, PyAny>| params.cast::<PyDict>()?.get_item(name);
+    let mut rules = Vec::new();
+    if let Some(graph) = unfilled(jax, program) {
+        let program = Graph::unread(&graph).program;
+        let graph = graph.borrow();
+        for id in program.eqns() {
+            let data = program.eqn(id);
+            let primitive = program.primitive(data.primitive).object;
+            if graph.side().object(py, primitive).is(&jax.custom_jvp_primitive) {
+                rules.extend(rule_of(&graph.side().params_dict(py, data.params))?);
+            }
+        }
+        return Ok(rules);
+    }
+    for eqn in program.getattr(intern!(py, "eqns"))?.try_iter()? {
+        let eqn = eqn?;
+        if eqn.getattr(intern!(py, "primitive"))?.is(&jax.custom_jvp_primitive) {
+            rules.extend(rule_of(&eqn.getattr(intern!(py, "params"))?)?);
+        }
+    }
+    Ok(rules)
+}
+
+/// Whether two derivative rules say the same.
+pub fn same_rule(jax: &Jax, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
+    let py = one.py();
+    let words = |rule: &Bound<'_, PyAny>| {
+        let mut call = Call::new(0);
+        let describe = |call: &mut Call| Encoder::of_program(py, jax, call).value(rule.as_ptr(), 0);
+        let described = put_in_words(py, &mut call, describe);
+        matches!(described, Ok(Ok(()))).then_some(call)
+    };
+    // Both are kept until they were compared, since words name objects by address.
+    match (words(one), words(another)) {
+        (Some(one), Some(another)) => one.signature.words() == another.signature.words(),
+        _ => false,
+    }
+}
+
 /// What stands for a recorded variable in what is made of a program.
 ///
 /// # Errors
@@ -518,6 +564,30 @@ impl<'py> Encoder<'_, 'py> {
             self.call.of_jits.push(value.as_ptr());
         }
         Ok(())
+    }
+
+    /// The rule of a `custom_jvp` function, which an equation of a program has.
+    pub(super) fn derivative_rule(
+        &mut self,
+        rule: *mut ffi::PyObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        let words = self.jax.rule_words.bind(self.py);
+        // SAFETY: a part of the program.
+        let rule = unsafe { Bound::from_borrowed_ptr(self.py, rule) };
+        if words.is_none() {
+            return Err(CALLABLE);
+        }
+        let words = words.call1((rule,)).map_err(|_| UNKNOWN_OBJECT)?;
+        let Ok((objects, values)) = words.extract::<(Bound<'_, PyTuple>, Bound<'_, PyAny>)>()
+        else {
+            return Err(CALLABLE);
+        };
+        for object in objects.iter_borrowed() {
+            self.identity(object.as_ptr());
+        }
+        self.call.kept.push(words.unbind());
+        self.value(values.as_ptr(), depth + 1)
     }
 
     /// What an open jaxpr consists of.

@@ -21,12 +21,12 @@ use super::super::convert::graph_of;
 use super::super::frame::Frame;
 use super::super::graph::{Graph, borrow_mut, is_lazy};
 use super::super::jax::Jax;
-use super::super::side::address;
+use super::super::side::{address, is_exactly};
 use super::encode::{Call, is_plain_namedtuple};
 use super::programs::{
     Form, Kind, Label, Maker, Number, Others, all_vars, are_mingled, are_several, has_new_jit,
     is_jaxpr, label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of,
-    open, own_var, tracebacks_of, was_replayed,
+    open, own_var, rules_of, same_rule, tracebacks_of, was_replayed,
 };
 use super::record::same_value;
 use super::result::new_named;
@@ -191,6 +191,16 @@ impl Given {
         Place { first, others, label }
     }
 
+    /// The derivative rules that they have, and those within them.
+    fn rules<'py>(&self, py: Python<'py>, jax: &Jax) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut rules = Vec::new();
+        for program in self.open.iter().chain(&self.nested) {
+            let (open, _) = open(jax, program.bind(py)).map_err(PyRuntimeError::new_err)?;
+            rules.extend(rules_of(jax, &open)?);
+        }
+        Ok(rules)
+    }
+
     /// The tracebacks of their equations, by the address of what stands for equal ones. None where
     /// they are forgotten.
     pub fn tracebacks(&self, py: Python<'_>, jax: &Jax) -> Option<FxHashSet<usize>> {
@@ -314,6 +324,10 @@ enum Node {
     Derived(Derived),
     /// What it was, closed anew each time.
     Closed,
+    /// A derivative rule of the programs given, or of one within them.
+    Rule(usize),
+    /// A derivative rule that is made anew by a function.
+    NewRule(Py<PyAny>),
     Tuple(Vec<Node>),
 }
 
@@ -394,7 +408,25 @@ impl Comparison<'_> {
             let same = nodes.iter().all(|node| matches!(node, Node::Same));
             return Some(if same { Node::Same } else { Node::Tuple(nodes) });
         }
+        if is_exactly(now.as_ptr(), jax.wrapped_function_type.as_ptr().cast()) && !now.is(before) {
+            return self.rule(before, now);
+        }
         same_value(jax, before, now).then_some(Node::Same)
+    }
+
+    fn rule(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
+        let (py, jax) = (now.py(), self.jax);
+        let given = self.now.rules(py, jax).ok()?.into_iter();
+        let mut both = given.zip(self.before.rules(py, jax).ok()?);
+        if let Some(index) = both.position(|(own, other)| own.is(now) && other.is(before)) {
+            return Some(Node::Rule(index));
+        }
+        let renewal = jax.renewal.bind(py);
+        if renewal.is_none() || !same_rule(jax, before, now) {
+            return None;
+        }
+        let renew = renewal.call1((now,)).ok()?;
+        (!renew.is_none()).then(|| Node::NewRule(renew.unbind()))
     }
 
     fn program(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
@@ -580,6 +612,15 @@ impl<'py> Making<'py> {
                 let (open, _) = open(jax, recorded).map_err(PyRuntimeError::new_err)?;
                 close(jax, &open)?
             }
+            Node::Rule(index) => {
+                let rules = self.given.rules(py, jax)?;
+                let missing = || PyRuntimeError::new_err("a program without its derivative rule");
+                rules.get(*index).cloned().ok_or_else(missing)?
+            }
+            Node::NewRule(renew) => match self.within.borrow().get(&address(recorded)) {
+                Some(made) => return Ok(made.clone()),
+                None => renew.bind(py).call0()?,
+            },
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
