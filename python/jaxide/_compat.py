@@ -466,7 +466,6 @@ def _derivative_rules() -> Rules | None:
             stored_code=stored.__code__,
             memoize=memoize,
             wrap=wrap,
-            wrapped_type=_symbol("linear_util:WrappedFun"),
             store_type=store,
             store_error=_symbol("linear_util:StoreException"),
             tag_type=_symbol("core:TraceTag"),

@@ -31,7 +31,6 @@ class Private:
     """Of the function that reads what a transformation has stored."""
     memoize: Callable[[Any], Any]
     wrap: Callable[..., Any]
-    wrapped_type: type
     store_type: type
     store_error: type[Exception]
     tag_type: type
@@ -84,7 +83,7 @@ class Rules:
         """
         if self._thunk(wrapped) is None or self._may_hold_tracers(self._rule(wrapped)):
             return None
-        return functools.partial(self._renewed, wrapped)
+        return self._maker(wrapped)
 
     def _thunk(self, wrapped: Any) -> Any:
         """The function that traces a rule; None where it is another of jax's."""
@@ -113,41 +112,51 @@ class Rules:
                 wrapped = self._lifted(parts["jvp"]) or parts["jvp"]
         return wrapped
 
-    def _renewed(self, wrapped: Any) -> Any:
-        thunk = self._thunk(wrapped)
+    def _maker(self, wrapped: Any) -> Callable[[], Any]:
+        """Makes such a function anew."""
+        thunk, private = self._thunk(wrapped), self._private
         if thunk is None:
-            return wrapped
-        parts = _closure(thunk)
-        if thunk.__code__ is self._private.pruned_code:
+            return lambda: wrapped
+        parts, own = _closure(thunk), {}
+        if thunk.__code__ is private.pruned_code:
             zeros = {"symbolic_zeros": parts["eqn"].params["symbolic_zeros"]}
             parts["eqn"] = types.SimpleNamespace(params=zeros)
-            parts["jvp_jaxpr_fun"] = self._renewed(parts["jvp_jaxpr_fun"])
+            own["jvp_jaxpr_fun"] = self._maker(parts["jvp_jaxpr_fun"])
         else:
             parts["self"] = _LowTrace
-            parts["jvp"] = self._fresh(parts["jvp"])
-        function = _with_closure(thunk, parts)
-        return self._private.wrap(self._private.memoize(function), debug_info=wrapped.debug_info)
+            if (fresh := self._fresh(parts["jvp"])) is not None:
+                own["jvp"] = fresh
+        function = _copier(thunk, parts, own)
+        return lambda: private.wrap(private.memoize(function()), debug_info=wrapped.debug_info)
 
-    def _fresh(self, rule: Any) -> Any:
-        """A rule that has not run: what wraps it keeps what it learns, and knows traces by tags."""
-        private = self._private
-        function, lifted = rule.f, self._lifted(rule)
+    def _fresh(self, rule: Any) -> Callable[[], Any] | None:
+        """Makes a rule that has not run; None where one that has is no other.
+
+        What wraps a rule keeps what it learns, and knows traces by tags.
+        """
+        private, lifted = self._private, self._lifted(rule)
+        function: Callable[[], Any] = lambda: rule.f
         if lifted is not None:
-            inner = {**_closure(function), "jvp_jaxpr_fun": self._renewed(lifted)}
-            function = _with_closure(function, inner)
+            parts = _closure(rule.f)
+            function = _copier(rule.f, parts, {"jvp_jaxpr_fun": self._maker(lifted)})
         elif not any(type(store) is private.store_type for store in rule.stores):
-            return rule
-        tags: dict[Any, Any] = {}
-        new = private.wrap(function, dict(rule.params), debug_info=rule.debug_info)
-        for (transform, args), store in zip(rule.transforms[::-1], rule.stores[::-1], strict=True):
-            own = tuple(
-                tags.setdefault(arg, private.tag_type())
-                if isinstance(arg, private.tag_type)
-                else arg
-                for arg in args
-            )
-            new = new.wrap(transform, own, None if store is None else type(store)())
-        return new
+            return None
+        wrappers = list(zip(rule.transforms[::-1], rule.stores[::-1], strict=True))
+
+        def fresh() -> Any:
+            tags: dict[Any, Any] = {}
+            new = private.wrap(function(), dict(rule.params), debug_info=rule.debug_info)
+            for (transform, args), store in wrappers:
+                own = (
+                    tags.setdefault(arg, private.tag_type())
+                    if isinstance(arg, private.tag_type)
+                    else arg
+                    for arg in args
+                )
+                new = new.wrap(transform, tuple(own), None if store is None else type(store)())
+            return new
+
+        return fresh
 
     def _words(self, wrapped: Any, objects: list[Any], tags: dict[Any, int]) -> tuple[Any, ...]:
         thunk = self._thunk(wrapped)
@@ -252,10 +261,21 @@ def _closure(function: Any) -> dict[str, Any]:
     return dict(zip(function.__code__.co_freevars, _contents(function), strict=True))
 
 
-def _with_closure(function: Any, contents: dict[str, Any]) -> types.FunctionType:
-    code = function.__code__
-    cells = tuple(types.CellType(contents[name]) for name in code.co_freevars)
-    return types.FunctionType(code, function.__globals__, function.__name__, None, cells)
+def _copier(
+    function: Any, contents: dict[str, Any], own: dict[str, Callable[[], Any]]
+) -> Callable[[], types.FunctionType]:
+    """Makes functions that have such a closure; what ``own`` makes is new in each."""
+    code, module, name = function.__code__, function.__globals__, function.__name__
+    cells = {free: types.CellType(contents[free]) for free in code.co_freevars}
+    shared = tuple(cells.values())
+
+    def copy() -> types.FunctionType:
+        if not own:
+            return types.FunctionType(code, module, name, None, shared)
+        made = {free: types.CellType(make()) for free, make in own.items()}
+        return types.FunctionType(code, module, name, None, tuple({**cells, **made}.values()))
+
+    return copy
 
 
 def _contents(function: types.FunctionType) -> Iterator[Any]:
