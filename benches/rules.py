@@ -49,6 +49,17 @@ def scan() -> Function:
     return f
 
 
+def scan_of_custom_rules() -> Function:
+    def f(ws, bs, x):
+        def body(c, wb):
+            return jax.nn.relu(c @ wb[0] + wb[1]), jax.nn.softplus(c).sum()
+
+        carry, ys = lax.scan(body, x, (ws, bs))
+        return carry.sum() + ys.sum()
+
+    return f
+
+
 def scan_of_checkpoint() -> Function:
     def f(ws, bs, x):
         body = jax.checkpoint(lambda c, wb: (layer(c, *wb), c.sum()))
@@ -101,7 +112,17 @@ def jits() -> Function:
     return f
 
 
-PROGRAMS = [plain, scan, scan_of_checkpoint, checkpoints, conds, fori, while_loop, jits]
+PROGRAMS = [
+    plain,
+    scan,
+    scan_of_custom_rules,
+    scan_of_checkpoint,
+    checkpoints,
+    conds,
+    fori,
+    while_loop,
+    jits,
+]
 TRANSFORMATIONS: dict[str, Callable[[Function], Function]] = {
     "none": lambda f: f,
     "jvp": lambda f: lambda *a: jax.jvp(f, a, a),
