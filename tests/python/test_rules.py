@@ -349,6 +349,17 @@ def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
     )
 
 
+@given(constructs, st.lists(names, min_size=2, max_size=4))
+@settings(deadline=None, max_examples=500 if LONG else 12)
+def test_growing_histories(construct: str, transformations: list[str]) -> None:
+    """A program that is used under one transformation more each time."""
+    functions = [
+        of_one_program(construct, transformations[:count])
+        for count in range(1, len(transformations) + 1)
+    ]
+    assert_history([step for f in functions for step in [trace_of(f, X)] * 3])
+
+
 def test_programs_that_live_on() -> None:
     """A program from before a trace is the same one within it."""
     kept = {}
