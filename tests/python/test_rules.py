@@ -221,6 +221,12 @@ def associative(x):
     return lax.associative_scan(lambda a, b: a * b + a, x)
 
 
+def shard_map(x):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+    specs = dict(in_specs=jax.P(), out_specs=jax.P())
+    return jax.shard_map(lambda y: layer(y, jnp.outer(y, y)) + 1, mesh=mesh, **specs)(x)
+
+
 def named(x):
     def body(carry, y):
         with jax.named_scope("inside"):
@@ -258,6 +264,7 @@ CONSTRUCTS: dict[str, Function] = {
         users_rules_in_scan,
         user_rule_in_scan,
         associative,
+        shard_map,
         named,
     ]
 }
@@ -429,6 +436,18 @@ def test_rules_are_replayed(construct: str) -> None:
             after = counts_of(name)
             assert after.hits > before[name].hits, name
             assert (after.misses, after.bypasses) == (before[name].misses, before[name].bypasses)
+
+
+def test_transpositions_of_shard_map_are_replayed() -> None:
+    names = ("transpose of shard_map", "dead code of shard_map")
+    with empty_cache():
+        warm_up(jax.grad(scalar(shard_map)), X, rounds=ROUNDS)
+        before = [counts_of(name) for name in names]
+        warm_up(jax.grad(scalar(shard_map)), X, rounds=1)
+        for name, old in zip(names, before, strict=True):
+            new = counts_of(name)
+            assert new.hits > old.hits, name
+            assert (new.misses, new.bypasses) == (old.misses, old.bypasses)
 
 
 def test_programs_are_let_go() -> None:

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -787,7 +788,10 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         // SAFETY: looking up a type runs no Python code.
         let immutable = self.programs
-            && unsafe { ffi::PySet_Contains(self.jax.immutable_types.as_ptr(), class.cast()) == 1 };
+            && unsafe {
+                ffi::PySet_Contains(self.jax.immutable_types.as_ptr(), class.cast()) == 1
+                    || class == &raw mut ffi::PyFrozenSet_Type && has_names_only(self.py, value)
+            };
         if immutable {
             // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
             let object = unsafe { Bound::from_borrowed_ptr(self.py, value) };
@@ -920,6 +924,15 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         UNKNOWN_OBJECT
     }
+}
+
+/// Whether the items of a set are strings.
+fn has_names_only(py: Python<'_>, set: *mut ffi::PyObject) -> bool {
+    // SAFETY: a live frozen set; to iterate over it runs no Python code.
+    let items = unsafe { Bound::from_borrowed_ptr(py, set) };
+    items.try_iter().is_ok_and(|mut items| {
+        items.all(|item| item.is_ok_and(|item| item.is_exact_instance_of::<PyString>()))
+    })
 }
 
 /// Whether a subclass of tuple has nothing beyond its items, and names for them.
