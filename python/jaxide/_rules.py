@@ -1,11 +1,12 @@
-"""Derivative rules among the params of ``custom_jvp_call``: what they say, how they are made anew.
+"""Functions that trace derivative rules, as equations have them: what they say, and new ones.
 
-jax traces the rule of a ``custom_jvp`` function when it is needed, by a function that it makes at
-each call and that remembers what it has traced.
+jax traces the rule of a ``custom_jvp`` or ``custom_vjp`` function when it is needed, by a function
+that it makes at each call and that remembers what it has traced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -21,31 +22,32 @@ from jaxide._transparent import OF_JAX
 class Private:
     """The parts of jax that such functions consist of."""
 
-    thunk_code: types.CodeType
-    """Of the function that traces a rule."""
-    lift_code: types.CodeType
-    """Of a rule that is the one among the params of another equation."""
-    pruned_code: types.CodeType
-    """Of the function that traces what dead-code removal has left of a rule."""
-    stored_code: types.CodeType
-    """Of the function that reads what a transformation has stored."""
+    known_codes: dict[types.CodeType, str]
+    """Of jax's functions that do nothing but what their closures say, with a name for each."""
     memoize: Callable[[Any], Any]
+    """Makes a function remember what it has returned."""
     wrap: Callable[..., Any]
+    wrapped_type: Any
     store_type: type
     store_error: type[Exception]
+    debug_info_type: Any
     tag_type: type
     aval_type: type
+    eqn_type: Any
+    jaxpr_type: Any
     unhashable_type: Any
     no_axis_name: object
     jit_type: Any
-    custom_jvp_type: Any
-    tracer_types: tuple[type, ...]
+    custom_rule_types: tuple[Any, Any]
+    """``custom_jvp`` and ``custom_vjp``."""
+    trace_type: Any
+    tracer_type: type
     never_followed: tuple[type, ...]
     """Classes of objects that belong to the process."""
 
 
 class _LowTrace:
-    """What the function asks its trace for, which is over."""
+    """What such a function asks its trace for, which is over."""
 
     requires_low = False
 
@@ -55,147 +57,116 @@ class _Opaque(Exception):
 
 
 class Rules:
-    """Reads the functions that trace derivative rules."""
+    """Reads functions that trace derivative rules, and what goes with them."""
 
     def __init__(self, private: Private):
         self._private = private
         self._memoized_code = private.memoize(lambda: None).__code__
 
-    def words(self, wrapped: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-        """What a rule says: objects that count as themselves, and plain values.
+    def words(self, value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+        """What such a function says: objects that count as themselves, and plain values.
 
-        None where it may do more than its words say.
-
-        A user's function is among the values: it is plain where its instructions show that it does
-        nothing but compute.
+        None where it may do more than its words say. A user's function is among the values: it is
+        plain where its instructions show that it does nothing but compute.
         """
         objects: list[Any] = []
         try:
-            values = self._words(wrapped, objects, {})
+            values = self._words(value, objects, {})
         except _Opaque:
             return None
         return tuple(objects), values
 
-    def renewal(self, wrapped: Any) -> Callable[[], Any] | None:
-        """How a rule is made anew; None where it may refer to traced values.
+    def renewal(self, value: Any) -> Callable[[dict[int, Any]], Any] | None:
+        """How such a function is made anew; None where it may refer to traced values.
 
-        The result makes equal ones, each of which remembers for itself.
+        The result makes equal ones, each of which remembers for itself. It is given a dict that
+        says, by address, what stands for what; those that are given the same belong together.
         """
-        if self._thunk(wrapped) is None or self._may_hold_tracers(self._rule(wrapped)):
+        if self.words(value) is None:
             return None
-        return self._maker(wrapped)
+        return self._maker(value) or (lambda made: value)
 
-    def _thunk(self, wrapped: Any) -> Any:
-        """The function that traces a rule; None where it is another of jax's."""
-        memoized = getattr(wrapped, "f", None)
-        if getattr(memoized, "__code__", None) is not self._memoized_code or wrapped.transforms:
-            return None
-        thunk = _closure(memoized)["fn"]
-        code = getattr(thunk, "__code__", None)
-        if code is self._private.thunk_code and not _closure(thunk)["self"].requires_low:
-            return thunk
-        return thunk if code is self._private.pruned_code else None
+    def pair(self, one: Any, another: Any, made: dict[int, Any]) -> None:
+        """Notes what in a function stands for what in another that says the same.
 
-    def _lifted(self, rule: Any) -> Any:
-        """What traces the rule that another equation has, where a rule is that one; else None."""
-        if getattr(rule.f, "__code__", None) is not self._private.lift_code:
-            return None
-        return _closure(rule.f)["jvp_jaxpr_fun"]
-
-    def _rule(self, wrapped: Any) -> Any:
-        """The rule itself, however often it was lifted or pruned."""
-        while (thunk := self._thunk(wrapped)) is not None:
-            parts = _closure(thunk)
-            if thunk.__code__ is self._private.pruned_code:
-                wrapped = parts["jvp_jaxpr_fun"]
-            else:
-                wrapped = self._lifted(parts["jvp"]) or parts["jvp"]
-        return wrapped
-
-    def _maker(self, wrapped: Any) -> Callable[[], Any]:
-        """Makes such a function anew."""
-        thunk, private = self._thunk(wrapped), self._private
-        if thunk is None:
-            return lambda: wrapped
-        parts, own = _closure(thunk), {}
-        if thunk.__code__ is private.pruned_code:
-            zeros = {"symbolic_zeros": parts["eqn"].params["symbolic_zeros"]}
-            parts["eqn"] = types.SimpleNamespace(params=zeros)
-            own["jvp_jaxpr_fun"] = self._maker(parts["jvp_jaxpr_fun"])
-        else:
-            parts["self"] = _LowTrace
-            if (fresh := self._fresh(parts["jvp"])) is not None:
-                own["jvp"] = fresh
-        function = _copier(thunk, parts, own)
-        return lambda: private.wrap(private.memoize(function()), debug_info=wrapped.debug_info)
-
-    def _fresh(self, rule: Any) -> Callable[[], Any] | None:
-        """Makes a rule that has not run; None where one that has is no other.
-
-        What wraps a rule keeps what it learns, and knows traces by tags.
+        What the one has stored the other has stored as well then.
         """
-        private, lifted = self._private, self._lifted(rule)
-        function: Callable[[], Any] = lambda: rule.f
-        if lifted is not None:
-            parts = _closure(rule.f)
-            function = _copier(rule.f, parts, {"jvp_jaxpr_fun": self._maker(lifted)})
-        elif not any(type(store) is private.store_type for store in rule.stores):
-            return None
-        wrappers = list(zip(rule.transforms[::-1], rule.stores[::-1], strict=True))
-
-        def fresh() -> Any:
-            tags: dict[Any, Any] = {}
-            new = private.wrap(function(), dict(rule.params), debug_info=rule.debug_info)
-            for (transform, args), store in wrappers:
-                own = (
-                    tags.setdefault(arg, private.tag_type())
-                    if isinstance(arg, private.tag_type)
-                    else arg
-                    for arg in args
-                )
-                new = new.wrap(transform, tuple(own), None if store is None else type(store)())
-            return new
-
-        return fresh
-
-    def _words(self, wrapped: Any, objects: list[Any], tags: dict[Any, int]) -> tuple[Any, ...]:
-        thunk = self._thunk(wrapped)
-        if thunk is None:
-            raise _Opaque
-        if self._may_hold_tracers(self._rule(wrapped)):
-            raise _Opaque
-        parts = _closure(thunk)
-        plain = functools.partial(self._plain, objects, tags)
-        if thunk.__code__ is self._private.pruned_code:
-            zeros = parts["eqn"].params["symbolic_zeros"]
-            inner = self._words(parts["jvp_jaxpr_fun"], objects, tags)
-            return "pruned", plain(parts["used_outs"]), zeros, inner
-        rule = parts["jvp"]
-        lifted = self._lifted(rule)
-        function: Any
-        if lifted is not None:
-            function = _closure(rule.f)["num_consts"], self._words(lifted, objects, tags)
-        elif self._is_of_jax(rule.f):
-            objects.append(rule.f)
-            function = "of jax"
+        if id(one) in made:
+            return
+        made[id(one)] = another
+        if isinstance(one, self._private.wrapped_type):
+            parts = [(one.f, another.f)]
+            for (_, args), (_, others) in zip(one.transforms, another.transforms, strict=True):
+                parts += zip(args, others, strict=True)
+            for store, other in zip(one.stores, another.stores, strict=True):
+                self._pair_stores(store, other, made)
+        elif self._kind(one) == "stored":
+            (store,), (other,) = _contents(one), _contents(another)
+            self._pair_stores(store, other, made)
+            return
         else:
-            function = rule.f
-        for transform, _ in rule.transforms:
+            closures = _closure(one), _closure(another)
+            parts = [(closures[0][name], closures[1][name]) for name in closures[0]]
+        for own, other in parts:
+            followed = isinstance(own, (types.FunctionType, self._private.wrapped_type))
+            if followed and not self._is_users(own):
+                self.pair(own, other, made)
+
+    def _pair_stores(self, store: Any, other: Any, made: dict[int, Any]) -> None:
+        if store is None or id(store) in made:
+            return
+        made[id(store)] = other
+        with contextlib.suppress(self._private.store_error):
+            value = store.val
+            try:
+                other.val  # noqa: B018
+            except self._private.store_error:
+                other.store(value)
+
+    # ---- words ----
+
+    def _words(self, value: Any, objects: list[Any], tags: dict[Any, int]) -> tuple[Any, ...]:
+        if not isinstance(value, self._private.wrapped_type):
+            return self._closure_words(value, objects, tags)
+        wrapped: Any = value
+        names = tuple(map(str, wrapped.debug_info[:3]))
+        thunk = self._memoized(wrapped)
+        if thunk is not None:
+            return "memoized", names, self._closure_words(thunk, objects, tags)
+        for transform, _ in wrapped.transforms:
             if not self._is_of_jax(transform):
                 raise _Opaque
             objects.append(transform)
-        return (
-            function,
-            tuple(plain(args) for _, args in rule.transforms),
-            *(plain(parts[name]) for name in ("in_avals", "in_tangent_avals")),
-            *(plain(rule.params), plain(rule.in_type)),
-            *(tuple(map(str, info)) for info in (rule.debug_info[:3], wrapped.debug_info[:3])),
-        )
+        given = [args for _, args in wrapped.transforms], wrapped.params, wrapped.in_type
+        function = wrapped.f
+        if self._kind(function) is not None:
+            function = self._closure_words(function, objects, tags)
+        elif self._may_hold_tracers((function, given)):
+            raise _Opaque
+        elif self._is_of_jax(function):
+            objects.append(function)
+            function = "of jax"
+        return function, names, *(self._plain(objects, tags, part) for part in given)
+
+    def _closure_words(
+        self, function: Any, objects: list[Any], tags: dict[Any, int]
+    ) -> tuple[Any, ...]:
+        kind = self._kind(function)
+        if kind is None:
+            raise _Opaque
+        if kind == "stored":
+            try:
+                return kind, self._plain(objects, tags, function())
+            except self._private.store_error:
+                return (kind,)
+        return kind, *(self._plain(objects, tags, part) for part in _closure(function).values())
 
     def _plain(self, objects: list[Any], tags: dict[Any, int], value: Any) -> Any:
-        """An argument of a transformation by what it says."""
+        """A part of such a function by what it says."""
         private = self._private
         plain = functools.partial(self._plain, objects, tags)
+        if isinstance(value, private.debug_info_type):
+            return tuple(map(str, value[:3]))
         if isinstance(value, (tuple, list)):
             return type(value).__name__, *map(plain, value)
         if isinstance(value, private.aval_type):
@@ -203,19 +174,139 @@ class Rules:
             return "aval"
         if isinstance(value, private.tag_type):
             return "tag", tags.setdefault(value, len(tags))
-        if value is private.no_axis_name:
-            return "no axis name"
         if isinstance(value, private.unhashable_type):
             return "unhashable", plain(value.val)
-        if getattr(value, "__code__", None) is private.stored_code:
-            try:
-                return "stored", plain(value())
-            except private.store_error:
-                return "not stored"
+        if value is private.no_axis_name:
+            return "no axis name"
+        if isinstance(value, private.wrapped_type) or self._kind(value) is not None:
+            return self._words(value, objects, tags)
+        if isinstance(value, private.trace_type):
+            if value.requires_low:
+                raise _Opaque
+            return "trace"
+        if value is _LowTrace:
+            return "trace"
+        if isinstance(value, private.eqn_type):
+            return "eqn", value.params["symbolic_zeros"]
+        if isinstance(value, private.jaxpr_type):
+            # Nothing else is read of it.
+            return "jaxpr", plain(tuple(value.out_avals))
         if dataclasses.is_dataclass(value) and type(value).__module__.startswith("jax."):
             fields = (getattr(value, field.name) for field in dataclasses.fields(value))
             return type(value).__name__, *map(plain, fields)
         return value
+
+    # ---- new ones ----
+
+    def _maker(self, value: Any) -> Callable[[dict[int, Any]], Any] | None:
+        """Makes such a function anew; None where one that has run is no other."""
+        private, kind = self._private, self._kind(value)
+        make: Callable[[dict[int, Any]], Any] | None
+        if kind == "stored":
+            make = self._stored(value)
+        elif isinstance(value, private.tag_type):
+            make = lambda made: private.tag_type()
+        elif kind is not None:
+            make = self._copier(value)
+        elif isinstance(value, private.wrapped_type):
+            thunk = self._memoized(value)
+            make = self._wrapper(value) if thunk is None else self._memoizer(value, thunk)
+        else:
+            return None
+        if make is None:
+            return None
+
+        def once(made: dict[int, Any]) -> Any:
+            if id(value) not in made:
+                made[id(value)] = make(made)
+            return made[id(value)]
+
+        return once
+
+    def _memoizer(self, wrapped: Any, thunk: Any) -> Callable[[dict[int, Any]], Any]:
+        """Makes functions anew that remember what one of jax's returns."""
+        wrap, memoize = self._private.wrap, self._private.memoize
+        function = self._maker(thunk) or (lambda made: thunk)
+        return lambda made: wrap(memoize(function(made)), debug_info=wrapped.debug_info)
+
+    def _wrapper(self, wrapped: Any) -> Callable[[dict[int, Any]], Any] | None:
+        private = self._private
+        inner = self._maker(wrapped.f)
+        given = [[self._maker(arg) for arg in args] for _, args in wrapped.transforms]
+        keeps = any(type(store) is private.store_type for store in wrapped.stores)
+        if inner is None and not any(map(any, given)) and not keeps:
+            return None
+        wrappers = list(zip(wrapped.transforms, given, wrapped.stores, strict=True))[::-1]
+
+        def make(made: dict[int, Any]) -> Any:
+            # What wraps a rule keeps what it learns, and knows traces by tags.
+            function = wrapped.f if inner is None else inner(made)
+            new = private.wrap(function, dict(wrapped.params), debug_info=wrapped.debug_info)
+            for (transform, args), makers, store in wrappers:
+                both = zip(args, makers, strict=True)
+                own = tuple(arg if maker is None else maker(made) for arg, maker in both)
+                new = new.wrap(transform, own, None if store is None else _new_store(store, made))
+            return new
+
+        return make
+
+    def _stored(self, read: Any) -> Callable[[dict[int, Any]], Any]:
+        """Makes functions that read stores of their own."""
+        (store,) = _contents(read)
+
+        def make(made: dict[int, Any]) -> Any:
+            own = _new_store(store, made)
+            with contextlib.suppress(self._private.store_error):
+                own.store(store.val)
+            return _with_cells(read, (types.CellType(own),))
+
+        return make
+
+    def _copier(self, function: Any) -> Callable[[dict[int, Any]], Any] | None:
+        """Makes functions as one of jax's, with what has to be new in their closures; None where
+        nothing has."""
+        shared, own, is_changed = {}, {}, False
+        for free, part in _closure(function).items():
+            changed = part
+            if isinstance(part, self._private.trace_type):
+                changed = _LowTrace
+            elif isinstance(part, self._private.eqn_type):
+                zeros = {"symbolic_zeros": part.params["symbolic_zeros"]}
+                changed = part.replace(invars=[], outvars=[], params=zeros)
+            shared[free] = types.CellType(changed)
+            if (make := self._maker(changed)) is not None:
+                own[free] = make
+            is_changed |= changed is not part or free in own
+        if not is_changed:
+            return None
+        cells = tuple(shared.values())
+
+        def copy(made: dict[int, Any]) -> types.FunctionType:
+            if not own:
+                return _with_cells(function, cells)
+            new = {free: types.CellType(make(made)) for free, make in own.items()}
+            return _with_cells(function, tuple({**shared, **new}.values()))
+
+        return copy
+
+    # ---- what functions are ----
+
+    def _kind(self, function: Any) -> str | None:
+        code = getattr(function, "__code__", None)
+        return None if code is None else self._private.known_codes.get(code)
+
+    def _is_users(self, function: Any) -> bool:
+        is_wrapped = isinstance(function, self._private.wrapped_type)
+        return not is_wrapped and self._kind(function) is None and not self._is_memo(function)
+
+    def _is_memo(self, function: Any) -> bool:
+        return getattr(function, "__code__", None) is self._memoized_code
+
+    def _memoized(self, wrapped: Any) -> Any:
+        """The function that a wrapped one remembers the results of; None where it does not."""
+        if not self._is_memo(wrapped.f) or wrapped.transforms:
+            return None
+        return _closure(wrapped.f)["fn"]
 
     def _is_of_jax(self, value: Any, *within: Any) -> bool:
         """Whether a function is jax's own, and so is all that it holds."""
@@ -229,8 +320,11 @@ class Rules:
             )
         if isinstance(value, (tuple, list)):
             return follow(value)
-        if isinstance(value, self._private.custom_jvp_type):
+        custom_jvp, custom_vjp = self._private.custom_rule_types
+        if isinstance(value, custom_jvp):
             return follow([value.fun, value.jvp])
+        if isinstance(value, custom_vjp):
+            return follow([value.fun, value.fwd, value.bwd])
         if isinstance(value, self._private.jit_type):
             return follow([value.__wrapped__])
         return value is None or isinstance(value, (bool, int, float, str))
@@ -245,7 +339,7 @@ class Rules:
             item = pending.pop()
             if id(item) in seen or isinstance(item, skipped):
                 continue
-            if isinstance(item, private.tracer_types) or len(seen) > 2000:
+            if isinstance(item, (private.tracer_type, private.trace_type)) or len(seen) > 2000:
                 return True
             seen[id(item)] = item
             if isinstance(item, types.FunctionType):
@@ -257,25 +351,19 @@ class Rules:
         return False
 
 
+def _new_store(store: Any, made: dict[int, Any]) -> Any:
+    if id(store) not in made:
+        made[id(store)] = type(store)()
+    return made[id(store)]
+
+
 def _closure(function: Any) -> dict[str, Any]:
     return dict(zip(function.__code__.co_freevars, _contents(function), strict=True))
 
 
-def _copier(
-    function: Any, contents: dict[str, Any], own: dict[str, Callable[[], Any]]
-) -> Callable[[], types.FunctionType]:
-    """Makes functions that have such a closure; what ``own`` makes is new in each."""
+def _with_cells(function: Any, cells: tuple[types.CellType, ...]) -> types.FunctionType:
     code, module, name = function.__code__, function.__globals__, function.__name__
-    cells = {free: types.CellType(contents[free]) for free in code.co_freevars}
-    shared = tuple(cells.values())
-
-    def copy() -> types.FunctionType:
-        if not own:
-            return types.FunctionType(code, module, name, None, shared)
-        made = {free: types.CellType(make()) for free, make in own.items()}
-        return types.FunctionType(code, module, name, None, tuple({**cells, **made}.values()))
-
-    return copy
+    return types.FunctionType(code, module, name, function.__defaults__, cells)
 
 
 def _contents(function: types.FunctionType) -> Iterator[Any]:

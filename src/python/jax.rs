@@ -162,13 +162,18 @@ jax_objects! {
     stock_dce: PyAny,
     /// `custom_jvp`, the class.
     custom_jvp_type: PyType,
+    custom_vjp_type: PyType,
     named_sharding_type: PyType,
     /// `ShapeDtypeStruct`, which cannot be changed.
     shape_dtype_struct_type: PyType,
     /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`
     /// returns what returns one; None where there is none.
     custom_jvp_primitive: PyAny,
+    /// A set: those with functions of derivative rules among their params.
+    rule_primitives: PyAny,
     renewal: PyAny,
+    /// Notes what in a derivative rule stands for what in another.
+    pair_rules: PyAny,
     /// What a derivative rule says; None where jax's are others.
     rule_words: PyAny,
     /// `linear_util.WrappedFun`.

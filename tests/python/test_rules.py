@@ -217,6 +217,44 @@ def user_rule_in_scan(x):
     return lax.scan(lambda carry, y: (squared(carry) * y, None), x, x)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def rotated(pair, z, name):
+    return {name: jnp.sin(pair[0]) * z, "rest": pair[1]}
+
+
+def rotated_fwd(pair, z, name):
+    # The rule calls the function itself.
+    return rotated(pair, z, name), (pair, z, jnp.cos(pair[0]))
+
+
+def rotated_bwd(name, kept, ct):
+    pair, z, c = kept
+    return (ct[name] * c * z, ct["rest"] * 2), ct[name] * jnp.sin(pair[0])
+
+
+rotated.defvjp(rotated_fwd, rotated_bwd)
+
+
+def user_rules_in_loops(x):
+    def body(carry, y):
+        made = rotated((carry, y), x, "first")
+        branch = lax.cond(y > 0, squared, jnp.tanh, y)
+        return made["first"] + made["rest"] * branch, jax.vmap(squared)(carry)
+
+    return lax.scan(body, x, x)
+
+
+def user_rule_in_checkpoint(x):
+    def f(y):
+        return squared(jnp.sin(y)) * rotated((y, x), y * 2, "a")["a"]
+
+    return jax.checkpoint(f)(x)
+
+
+def user_rule_in_map(x):
+    return lax.map(lambda y: squared(rotated((y, y), y, "b")["b"]), x)
+
+
 def associative(x):
     return lax.associative_scan(lambda a, b: a * b + a, x)
 
@@ -263,6 +301,9 @@ CONSTRUCTS: dict[str, Function] = {
         custom_rules_in_loops,
         users_rules_in_scan,
         user_rule_in_scan,
+        user_rules_in_loops,
+        user_rule_in_checkpoint,
+        user_rule_in_map,
         associative,
         shard_map,
         named,
@@ -417,6 +458,10 @@ REPLAYED = {
     "custom_rules_in_checkpoint": ("remat2",),
     "custom_rules_in_loops": ("scan",),
     "users_rules_in_scan": ("scan",),
+    "user_rule_in_scan": ("scan",),
+    "user_rules_in_loops": ("scan",),
+    "user_rule_in_checkpoint": ("remat2",),
+    "user_rule_in_map": ("scan",),
 }
 
 
@@ -514,17 +559,33 @@ def test_a_users_rule_runs_each_time() -> None:
         seen.append(primals)
         return doubled(*primals), tangents[0] * 2
 
-    def f(x):
-        return lax.scan(lambda carry, y: (doubled(carry) * y, None), x, x)[0]
+    @jax.custom_vjp
+    def halved(x):
+        return x / 2
 
-    def runs_of(make):
+    def forward(x):
+        seen.append(x)
+        return halved(x), None
+
+    def backward(_, ct):
+        seen.append(ct)
+        return (ct / 2,)
+
+    halved.defvjp(forward, backward)
+
+    def runs_of(make, function):
+        def f(x):
+            return lax.scan(lambda carry, y: (function(carry) * y, None), x, x)[0]
+
         before = len(seen)
         observe(make, jax.grad(scalar(f)), X)
         return len(seen) - before
 
-    with empty_cache():
-        expected = runs_of(jax.make_jaxpr)
-        assert [runs_of(jaxide.make_jaxpr) for _ in range(6)] == [expected] * 6
+    for function in (doubled, halved):
+        with empty_cache():
+            expected = runs_of(jax.make_jaxpr, function)
+            assert expected > 0
+            assert [runs_of(jaxide.make_jaxpr, function) for _ in range(6)] == [expected] * 6
 
 
 def test_a_rule_that_changes() -> None:
@@ -538,15 +599,27 @@ def test_a_rule_that_changes() -> None:
         f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * factor))
         return lambda x: lax.scan(lambda carry, y: (f(carry) * y, None), x, x)[0]
 
-    made = [with_rule(factor) for factor in (2, 3.0, 2)]
+    def with_backward(factor):
+        @jax.custom_vjp
+        def f(x):
+            return x * 2
+
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * x * factor,))
+        return lambda x: lax.scan(lambda carry, y: (f(carry) * y, None), x, x)[0]
+
+    made = [with_(factor) for with_ in (with_rule, with_backward) for factor in (2, 3.0, 2)]
     assert_same_when_warm(*((pulled_back(f), X) for f in made), rounds=ROUNDS)
 
 
-def test_rules_of_twins_are_their_own() -> None:
+@pytest.mark.parametrize(
+    "construct", [custom_rules_in_loops, user_rules_in_loops, user_rule_in_checkpoint]
+)
+@pytest.mark.parametrize("transformation", ["vmap", "grad of scan", "checkpoint of grad"])
+def test_rules_of_twins_are_their_own(construct: Function, transformation: str) -> None:
     """What a replay hands out can be differentiated once more, from another line."""
 
     def once(make):
-        jaxpr = make(lambda x: jax.vmap(custom_rules_in_loops)(jnp.stack([x, x * 2])))(X)
+        jaxpr = make(lambda x: TRANSFORMATIONS[transformation](construct)(x))(X)
         return jax.extend.core.jaxpr_as_fun(jaxpr)
 
     def step(make):

@@ -771,17 +771,28 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.identity(value);
             return Ok(());
         }
+        if self.in_program {
+            let wrapped = is_exactly(value, self.jax.wrapped_function_type.as_ptr().cast());
+            let function = class == &raw mut ffi::PyFunction_Type && self.within.is_empty();
+            if (wrapped || function) && self.derivative_rule(value, depth)? {
+                return Ok(());
+            }
+            if is_exactly(value, self.jax.shaped_array_type.as_ptr().cast()) {
+                self.identity(value);
+                return Ok(());
+            }
+        }
         if class == &raw mut ffi::PyFunction_Type {
             return self.function(value, depth);
+        }
+        if is_exactly(value, self.jax.custom_vjp_type.as_ptr().cast()) {
+            return self.custom_vjp(value, depth);
         }
         if is_exactly(value, self.jax.custom_jvp_type.as_ptr().cast()) {
             return self.custom_jvp(value, depth);
         }
         if self.programs && is_jaxpr(self.py, self.jax, value) {
             return self.program(value);
-        }
-        if self.in_program && is_exactly(value, self.jax.wrapped_function_type.as_ptr().cast()) {
-            return self.derivative_rule(value, depth);
         }
         if self.passes_arrays && depth == 0 && self.concrete(value, class)? {
             return Ok(());

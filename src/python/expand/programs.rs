@@ -11,7 +11,7 @@ use hashlink::LruCache;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyFunction, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ use super::super::hook;
 use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::encode::{Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
 use super::shared::shared;
 use super::site::put_in_words;
 
@@ -406,31 +406,38 @@ pub fn all_vars<'py>(program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyA
     Ok(vars)
 }
 
-/// The derivative rules that a program's equations have, in order.
+/// The functions of derivative rules that a program's equations have, in order.
 ///
 /// # Errors
 /// It is no jaxpr.
 pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let py = program.py();
-    let name = intern!(py, "jvp_jaxpr_fun");
-    let rule_of = |params: &Bound<'py, PyAny>| params.cast::<PyDict>()?.get_item(name);
     let mut rules = Vec::new();
+    let mut add = |params: &Bound<'py, PyAny>| -> PyResult<()> {
+        for (_, value) in params.cast::<PyDict>()? {
+            let wrapped = is_exactly(value.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
+            if wrapped || value.is_exact_instance_of::<PyFunction>() {
+                rules.push(value);
+            }
+        }
+        Ok(())
+    };
+    let has_rule = |primitive: &Bound<'py, PyAny>| jax.rule_primitives.bind(py).contains(primitive);
     if let Some(graph) = unfilled(jax, program) {
         let program = Graph::unread(&graph).program;
         let graph = graph.borrow();
         for id in program.eqns() {
             let data = program.eqn(id);
-            let primitive = program.primitive(data.primitive).object;
-            if graph.side().object(py, primitive).is(&jax.custom_jvp_primitive) {
-                rules.extend(rule_of(&graph.side().params_dict(py, data.params))?);
+            if has_rule(&graph.side().object(py, program.primitive(data.primitive).object))? {
+                add(&graph.side().params_dict(py, data.params))?;
             }
         }
         return Ok(rules);
     }
     for eqn in program.getattr(intern!(py, "eqns"))?.try_iter()? {
         let eqn = eqn?;
-        if eqn.getattr(intern!(py, "primitive"))?.is(&jax.custom_jvp_primitive) {
-            rules.extend(rule_of(&eqn.getattr(intern!(py, "params"))?)?);
+        if has_rule(&eqn.getattr(intern!(py, "primitive"))?)? {
+            add(&eqn.getattr(intern!(py, "params"))?)?;
         }
     }
     Ok(rules)
@@ -566,28 +573,29 @@ impl<'py> Encoder<'_, 'py> {
         Ok(())
     }
 
-    /// The rule of a `custom_jvp` function, which an equation of a program has.
+    /// A function of jax's that traces a derivative rule, or goes with one; whether it is such a function.
     pub(super) fn derivative_rule(
         &mut self,
         rule: *mut ffi::PyObject,
         depth: u32,
-    ) -> Result<(), Reason> {
+    ) -> Result<bool, Reason> {
         let words = self.jax.rule_words.bind(self.py);
+        if words.is_none() {
+            return Ok(false);
+        }
         // SAFETY: a part of the program.
         let rule = unsafe { Bound::from_borrowed_ptr(self.py, rule) };
-        if words.is_none() {
-            return Err(CALLABLE);
-        }
         let words = words.call1((rule,)).map_err(|_| UNKNOWN_OBJECT)?;
         let Ok((objects, values)) = words.extract::<(Bound<'_, PyTuple>, Bound<'_, PyAny>)>()
         else {
-            return Err(CALLABLE);
+            return Ok(false);
         };
         for object in objects.iter_borrowed() {
             self.identity(object.as_ptr());
         }
         self.call.kept.push(words.unbind());
-        self.value(values.as_ptr(), depth + 1)
+        self.value(values.as_ptr(), depth + 1)?;
+        Ok(true)
     }
 
     /// What an open jaxpr consists of.

@@ -84,7 +84,10 @@ impl Renewed {
         let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
         let made = params.copy()?;
         made.set_item(intern!(py, "call_jaxpr"), closed)?;
-        made.set_item(intern!(py, "jvp_jaxpr_fun"), self.renew_rule.bind(py).call0()?)?;
+        made.set_item(
+            intern!(py, "jvp_jaxpr_fun"),
+            self.renew_rule.bind(py).call1((PyDict::new(py),))?,
+        )?;
         Ok(made)
     }
 }

@@ -170,7 +170,9 @@ pub fn replay_or_learn<'py>(
             match way(py, site, recorded, given.as_ref()) {
                 Way::Replay => {
                     site.hits.add_one();
-                    let making = given.map(|given| Making::new(py, given, recorded.number));
+                    let making = given
+                        .zip(recorded.programs.as_ref())
+                        .map(|(given, own)| Making::new(py, given, recorded.number, own));
                     return replay(jax, now, call, recorded, making.as_ref());
                 }
                 Way::Learn => Some(recorded),
@@ -243,7 +245,8 @@ pub fn derive_params<'py>(
         Some(Known::Replay(recorded)) => match way(py, site, recorded, Some(&given)) {
             Way::Replay => {
                 site.hits.add_one();
-                let making = Making::new(py, given, recorded.number);
+                let Some(own) = &recorded.programs else { return run_rule(run) };
+                let making = Making::new(py, given, recorded.number, own);
                 return recorded.made_params(jax, &making, py);
             }
             Way::Learn => Some(recorded),

@@ -314,6 +314,32 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
+    /// As `custom_jvp`, of a function that a transparent one refers to.
+    pub(super) fn custom_vjp(
+        &mut self,
+        value: *mut ffi::PyObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if self.is_within(value) {
+            return Ok(());
+        }
+        if self.within.is_empty() || self.stack.is_some_and(Stack::differentiates) {
+            return Err(CALLABLE);
+        }
+        let py = self.py;
+        // SAFETY: as in `custom_jvp`.
+        let object = unsafe { Bound::from_borrowed_ptr(py, value) };
+        // SAFETY: a live object.
+        self.call.signature.pair(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
+        self.within.push(value);
+        for name in ["fun", "fwd", "bwd", "nondiff_argnums", "symbolic_zeros", "optimize_remat"] {
+            let field = object.getattr(name).map_err(|_| UNKNOWN_OBJECT)?;
+            self.value(field.as_ptr(), depth + 1)?;
+        }
+        self.within.pop();
+        Ok(())
+    }
+
     /// Whether a function is one of those that lead here, which then says all of it.
     fn is_within(&mut self, value: *mut ffi::PyObject) -> bool {
         let position = self.within.iter().position(|&outer| outer == value);

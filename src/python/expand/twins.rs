@@ -5,13 +5,13 @@
 //! that one has a twin in its place, the same one each time. Two recordings, for programs that say the
 //! same, show which those are: what is the same object in both does not depend on the program.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyFunction, PyList, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
@@ -124,7 +124,7 @@ pub enum Repeat {
 
 /// What is known of the programs of a fragment.
 pub struct Programs {
-    given: Given,
+    given: Arc<Given>,
     /// Other programs were seen to give the same but for twins. Which of the programs, and of those
     /// within, were the same objects then.
     anew: Option<Fixed>,
@@ -239,6 +239,7 @@ fn same_objects<'a>(
 impl Programs {
     /// What is known once a call has run.
     pub fn new(given: Given) -> Self {
+        let given = Arc::new(given);
         Self { given, anew: None, repeated: SmallVec::new(), unlabelled: Vec::new() }
     }
 
@@ -295,6 +296,7 @@ impl Programs {
             programs: same_objects(&self.given.programs, &given.programs).collect(),
             nested: same_objects(&self.given.nested, &given.nested).collect(),
         };
+        let given = Arc::new(given);
         Self { given, anew: Some(fixed), repeated: self.repeated.clone(), unlabelled }
     }
 
@@ -309,7 +311,7 @@ impl Programs {
             repeated.push(repeat);
         }
         let unlabelled = self.unlabelled.clone();
-        Self { given, anew: fixed, repeated, unlabelled }
+        Self { given: Arc::new(given), anew: fixed, repeated, unlabelled }
     }
 }
 
@@ -408,10 +410,17 @@ impl Comparison<'_> {
             let same = nodes.iter().all(|node| matches!(node, Node::Same));
             return Some(if same { Node::Same } else { Node::Tuple(nodes) });
         }
-        if is_exactly(now.as_ptr(), jax.wrapped_function_type.as_ptr().cast()) && !now.is(before) {
-            return self.rule(before, now);
+        if let (Ok(before), Ok(now)) = (before.cast_exact::<PyList>(), now.cast_exact::<PyList>()) {
+            let same = |(a, b)| matches!(self.node(&a, &b), Some(Node::Same));
+            let all = before.len() == now.len() && before.iter().zip(now.iter()).all(same);
+            return all.then_some(Node::Same);
         }
-        same_value(jax, before, now).then_some(Node::Same)
+        if same_value(jax, before, now) {
+            return Some(Node::Same);
+        }
+        let wrapped = is_exactly(now.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
+        let rule = wrapped || now.is_exact_instance_of::<PyFunction>();
+        rule.then(|| self.rule(before, now)).flatten()
     }
 
     fn rule(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
@@ -553,13 +562,31 @@ pub struct Making<'py> {
     given: Given,
     /// What stands for programs within those recorded, by their address.
     within: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
+    /// The recorded programs.
+    recorded: Arc<Given>,
+    /// What stands for derivative rules, by address.
+    rules: OnceCell<Bound<'py, PyDict>>,
 }
 
 impl<'py> Making<'py> {
-    /// A replay of a fragment for the programs.
-    pub fn new(py: Python<'py>, given: Given, fragment: u64) -> Self {
+    /// A replay of a fragment for the programs; `recorded` is what is known of its own.
+    pub fn new(py: Python<'py>, given: Given, fragment: u64, recorded: &Programs) -> Self {
         note_replayed(given.first(py), fragment, given.programs[0].as_ptr() as usize);
-        Self { given, within: RefCell::default() }
+        let recorded = recorded.given.clone();
+        Self { given, within: RefCell::default(), recorded, rules: OnceCell::new() }
+    }
+
+    /// What stands for the derivative rules of the recorded programs, and for what is in them.
+    fn rules(&self, py: Python<'py>, jax: &Jax) -> PyResult<&Bound<'py, PyDict>> {
+        if let Some(rules) = self.rules.get() {
+            return Ok(rules);
+        }
+        let rules = PyDict::new(py);
+        let both = self.recorded.rules(py, jax)?.into_iter().zip(self.given.rules(py, jax)?);
+        for (recorded, own) in both.filter(|(recorded, own)| !recorded.is(own)) {
+            jax.pair_rules.bind(py).call1((recorded, own, &rules))?;
+        }
+        Ok(self.rules.get_or_init(|| rules))
     }
 
     /// The params of an equation.
@@ -613,14 +640,12 @@ impl<'py> Making<'py> {
                 close(jax, &open)?
             }
             Node::Rule(index) => {
+                self.rules(py, jax)?;
                 let rules = self.given.rules(py, jax)?;
                 let missing = || PyRuntimeError::new_err("a program without its derivative rule");
                 rules.get(*index).cloned().ok_or_else(missing)?
             }
-            Node::NewRule(renew) => match self.within.borrow().get(&address(recorded)) {
-                Some(made) => return Ok(made.clone()),
-                None => renew.bind(py).call0()?,
-            },
+            Node::NewRule(renew) => renew.bind(py).call1((self.rules(py, jax)?,))?,
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
