@@ -414,7 +414,7 @@ def _inner_code(path: str, name: str, text: str) -> types.CodeType | None:
 
 
 # Functions within functions of jax that equations with derivative rules have among their params:
-# what they are called in words, where they are, their closure, and their text.
+# what they are called in words, where they are, their closure in each version, and their text.
 _RULE_FUNCTIONS = (
     (
         "rule",
@@ -539,7 +539,7 @@ _RULE_FUNCTIONS = (
     (
         "pruned backward",
         "custom_derivatives:_custom_vjp_call_dce",
-        "bwd call_jaxpr out_trees symbolic_zeros used_outs",
+        "bwd call_jaxpr out_trees symbolic_zeros used_outs | bwd call_jaxpr out_trees used_outs",
         """
         def dce_bwd(*args):
           _, res_tree, _ = out_trees()
@@ -567,7 +567,8 @@ def _derivative_rules() -> Rules | None:
         function = inspect.unwrap(_symbol(path))
         if _contains(function, text):
             codes = [c for c in function.__code__.co_consts if isinstance(c, types.CodeType)]
-            known |= {c: kind for c in codes if c.co_freevars == tuple(closure.split())}
+            closures = [tuple(names.split()) for names in closure.split("|")]
+            known |= {c: kind for c in codes if c.co_freevars in closures}
     return Rules(
         Private(
             known_codes=known,
