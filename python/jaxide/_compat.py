@@ -107,6 +107,21 @@ def _immutable_types() -> set[type]:
     return {cls for cls in found if isinstance(cls, type)}
 
 
+def _flat_trees() -> dict[type, tuple[str, ...]]:
+    """Classes of trees among params, from jax 0.11 on: an instance is what these fields are."""
+    fields = {
+        "flattree:FTTuple": "elts",
+        "flattree:FTDict": "keys _vals",
+        "flattree:FTPyTree": "xs _tree",
+        "flattree:FTSingleton": "val",
+        "flattree:FTStatic": "val",
+        "flattree:FTFiltered": "val",
+        "util:Either": "is_right val",
+    }
+    found = {_optional(path): names for path, names in fields.items()}
+    return {cls: tuple(names.split()) for cls, names in found.items() if isinstance(cls, type)}
+
+
 def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
     """The frames of a traceback that jax shows: the address of the code, and where it was."""
     is_users = _symbol("source_info_util:is_user_filename")
@@ -284,6 +299,7 @@ def _load() -> types.SimpleNamespace:
         literalable_scalar_types=_symbol(f"{core}:literalable_scalar_types"),
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
         immutable_types=_immutable_types(),
+        flat_trees=_flat_trees(),
         user_frames=_user_frames(),
         jit_primitive=_symbol("pjit:jit_p"),
         control_primitives=_control_primitives(),
@@ -581,7 +597,7 @@ def _derivative_rules() -> Rules | None:
             tag_type=_symbol("core:TraceTag"),
             aval_type=_symbol("core:ShapedArray"),
             eqn_type=_symbol("core:JaxprEqn"),
-            jaxpr_type=_closed_jaxpr_type(),
+            jaxpr_types=(_closed_jaxpr_type(), _symbol("core:Jaxpr")),
             unhashable_type=_symbol("util:Unhashable"),
             no_axis_name=_symbol("core:no_axis_name"),
             jit_type=_jit_type(),

@@ -34,7 +34,7 @@ class Private:
     tag_type: type
     aval_type: type
     eqn_type: Any
-    jaxpr_type: Any
+    jaxpr_types: tuple[type, ...]
     unhashable_type: Any
     no_axis_name: object
     jit_type: Any
@@ -159,7 +159,11 @@ class Rules:
                 return kind, self._plain(objects, tags, function())
             except self._private.store_error:
                 return (kind,)
-        return kind, *(self._plain(objects, tags, part) for part in _closure(function).values())
+        parts = _closure(function)
+        if "call_jaxpr" in parts:
+            # Nothing else is read of it.
+            parts["call_jaxpr"] = tuple(parts["call_jaxpr"].out_avals)
+        return kind, *(self._plain(objects, tags, part) for part in parts.values())
 
     def _plain(self, objects: list[Any], tags: dict[Any, int], value: Any) -> Any:
         """A part of such a function by what it says."""
@@ -188,9 +192,9 @@ class Rules:
             return "trace"
         if isinstance(value, private.eqn_type):
             return "eqn", value.params["symbolic_zeros"]
-        if isinstance(value, private.jaxpr_type):
-            # Nothing else is read of it.
-            return "jaxpr", plain(tuple(value.out_avals))
+        if isinstance(value, private.jaxpr_types):
+            # Its variables may be those of other programs.
+            raise _Opaque
         if dataclasses.is_dataclass(value) and type(value).__module__.startswith("jax."):
             fields = (getattr(value, field.name) for field in dataclasses.fields(value))
             return type(value).__name__, *map(plain, fields)

@@ -131,6 +131,8 @@ jax_objects! {
     control_primitives: PySet,
     /// Types of objects that never change, of which equal ones are the same.
     immutable_types: PySet,
+    /// Classes of trees among params, with the names of their fields.
+    flat_trees: PyDict,
     cur_qdd: PyAny,
     full_lower: PyAny,
     get_referent: PyAny,

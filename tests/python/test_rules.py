@@ -465,16 +465,28 @@ REPLAYED = {
 }
 
 
+# From jax 0.11 on, where these are one class, jax transposes linear programs itself, and the
+# programs of these constructs differ in more than the core knows of (docs/limits.md).
+if jax.extend.core.ClosedJaxpr is jax.extend.core.Jaxpr:
+    KINDS = ("rule of ",)
+    for name in (
+        "checkpoint_of_names",
+        "custom_rule_in_scan",
+        "custom_rules_in_loops",
+        "users_rules_in_scan",
+        "user_rules_in_loops",
+    ):
+        del REPLAYED[name]
+else:
+    KINDS = ("rule of ", "transpose of ")
+
+
 @pytest.mark.parametrize("construct", REPLAYED)
 def test_rules_are_replayed(construct: str) -> None:
     function = jax.grad(scalar(CONSTRUCTS[construct]))
     with empty_cache():
         warm_up(function, X, rounds=ROUNDS)
-        names = [
-            f"{kind}{name}"
-            for name in REPLAYED[construct]
-            for kind in ("rule of ", "transpose of ")
-        ]
+        names = [f"{kind}{name}" for name in REPLAYED[construct] for kind in KINDS]
         before = {name: counts_of(name) for name in names}
         warm_up(function, X, rounds=1)
         for name in names:
@@ -483,6 +495,7 @@ def test_rules_are_replayed(construct: str) -> None:
             assert (after.misses, after.bypasses) == (before[name].misses, before[name].bypasses)
 
 
+@pytest.mark.skipif("transpose of " not in KINDS, reason="jax transposes linear programs")
 def test_transpositions_of_shard_map_are_replayed() -> None:
     names = ("transpose of shard_map", "dead code of shard_map")
     with empty_cache():

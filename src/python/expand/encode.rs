@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -811,6 +811,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.call.kept.push(shared.unbind());
             return Ok(());
         }
+        if self.programs && self.flat_tree(value, class, depth)? {
+            return Ok(());
+        }
         let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {
             // SAFETY: two types; the method resolution order is read, no Python runs.
@@ -871,6 +874,33 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Ok(());
         }
         Err(self.refusal(value, class))
+    }
+
+    /// A tree among params; whether it is one.
+    fn flat_tree(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+        depth: u32,
+    ) -> Result<bool, Reason> {
+        // SAFETY: to look up a type runs no Python code; what the dict has it holds.
+        let fields = unsafe {
+            let fields = ffi::PyDict_GetItem(self.jax.flat_trees.as_ptr(), class.cast());
+            if fields.is_null() {
+                return Ok(false);
+            }
+            Bound::from_borrowed_ptr(self.py, fields)
+        };
+        // SAFETY: a live argument.
+        let tree = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+        let fields = fields.cast_into::<PyTuple>().map_err(|_| UNKNOWN_OBJECT)?;
+        self.call.signature.pair(Tag::Fields, fields.len(), class as u64);
+        for name in fields.iter() {
+            // An attribute of the instance, which holds it.
+            let field = tree.getattr(name.cast::<PyString>().map_err(|_| UNKNOWN_OBJECT)?);
+            self.value(field.map_err(|_| UNKNOWN_OBJECT)?.as_ptr(), depth + 1)?;
+        }
+        Ok(true)
     }
 
     fn numpy_scalar(

@@ -594,8 +594,10 @@ impl<'py> Encoder<'_, 'py> {
             self.identity(object.as_ptr());
         }
         self.call.kept.push(words.unbind());
+        let programs = self.call.programs.len();
         self.value(values.as_ptr(), depth + 1)?;
-        Ok(true)
+        // A program that a rule refers to may have variables that others have too.
+        if self.call.programs.len() > programs { Err(UNKNOWN_OBJECT) } else { Ok(true) }
     }
 
     /// What an open jaxpr consists of.
