@@ -278,6 +278,8 @@ class Rules:
                 zeros = {"symbolic_zeros": part.params["symbolic_zeros"]}
                 changed = part.replace(invars=[], outvars=[], params=zeros)
             shared[free] = types.CellType(changed)
+            if free == "jvp" and self._is_shared(part):
+                continue
             if (make := self._maker(changed)) is not None:
                 own[free] = make
             is_changed |= changed is not part or free in own
@@ -302,6 +304,11 @@ class Rules:
     def _is_users(self, function: Any) -> bool:
         is_wrapped = isinstance(function, self._private.wrapped_type)
         return not is_wrapped and self._kind(function) is None and not self._is_memo(function)
+
+    def _is_shared(self, rule: Any) -> bool:
+        """Whether a forward rule that has run is no other: it may store the same once more."""
+        stores = any(type(store) is self._private.store_type for store in rule.stores)
+        return self._kind(rule.f) is None and not stores
 
     def _is_memo(self, function: Any) -> bool:
         return getattr(function, "__code__", None) is self._memoized_code
