@@ -237,8 +237,7 @@ class Rules:
         private = self._private
         inner = self._maker(wrapped.f)
         given = [[self._maker(arg) for arg in args] for _, args in wrapped.transforms]
-        keeps = any(type(store) is private.store_type for store in wrapped.stores)
-        if inner is None and not any(map(any, given)) and not keeps:
+        if inner is None and not any(map(any, given)) and not self._stores_once(wrapped):
             return None
         wrappers = list(zip(wrapped.transforms, given, wrapped.stores, strict=True))[::-1]
 
@@ -307,8 +306,11 @@ class Rules:
 
     def _is_shared(self, rule: Any) -> bool:
         """Whether a forward rule that has run is no other: it may store the same once more."""
-        stores = any(type(store) is self._private.store_type for store in rule.stores)
-        return self._kind(rule.f) is None and not stores
+        return self._kind(rule.f) is None and not self._stores_once(rule)
+
+    def _stores_once(self, wrapped: Any) -> bool:
+        """Whether something that a function stores cannot be stored again."""
+        return any(type(store) is self._private.store_type for store in wrapped.stores)
 
     def _is_memo(self, function: Any) -> bool:
         return getattr(function, "__code__", None) is self._memoized_code

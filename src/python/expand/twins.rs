@@ -557,6 +557,8 @@ impl Comparison<'_> {
     }
 }
 
+type OwnRules<'py> = (Vec<Bound<'py, PyAny>>, Bound<'py, PyDict>);
+
 /// Makes params for the programs of a call.
 pub struct Making<'py> {
     given: Given,
@@ -564,8 +566,8 @@ pub struct Making<'py> {
     within: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
     /// The recorded programs.
     recorded: Arc<Given>,
-    /// What stands for derivative rules, by address.
-    rules: OnceCell<Bound<'py, PyDict>>,
+    /// The derivative rules of the programs, and what stands for the recorded ones, by address.
+    rules: OnceCell<OwnRules<'py>>,
 }
 
 impl<'py> Making<'py> {
@@ -576,17 +578,19 @@ impl<'py> Making<'py> {
         Self { given, within: RefCell::default(), recorded, rules: OnceCell::new() }
     }
 
-    /// What stands for the derivative rules of the recorded programs, and for what is in them.
-    fn rules(&self, py: Python<'py>, jax: &Jax) -> PyResult<&Bound<'py, PyDict>> {
+    /// The derivative rules of the programs, and what stands for those of the recorded ones and for
+    /// what is in these.
+    fn rules(&self, py: Python<'py>, jax: &Jax) -> PyResult<&OwnRules<'py>> {
         if let Some(rules) = self.rules.get() {
             return Ok(rules);
         }
-        let rules = PyDict::new(py);
-        let both = self.recorded.rules(py, jax)?.into_iter().zip(self.given.rules(py, jax)?);
-        for (recorded, own) in both.filter(|(recorded, own)| !recorded.is(own)) {
-            jax.pair_rules.bind(py).call1((recorded, own, &rules))?;
+        let (rules, made) = (self.given.rules(py, jax)?, PyDict::new(py));
+        for (recorded, own) in self.recorded.rules(py, jax)?.iter().zip(&rules) {
+            if !recorded.is(own) {
+                jax.pair_rules.bind(py).call1((recorded, own, &made))?;
+            }
         }
-        Ok(self.rules.get_or_init(|| rules))
+        Ok(self.rules.get_or_init(|| (rules, made)))
     }
 
     /// The params of an equation.
@@ -640,12 +644,11 @@ impl<'py> Making<'py> {
                 close(jax, &open)?
             }
             Node::Rule(index) => {
-                self.rules(py, jax)?;
-                let rules = self.given.rules(py, jax)?;
+                let (rules, _) = self.rules(py, jax)?;
                 let missing = || PyRuntimeError::new_err("a program without its derivative rule");
                 rules.get(*index).cloned().ok_or_else(missing)?
             }
-            Node::NewRule(renew) => renew.bind(py).call1((self.rules(py, jax)?,))?,
+            Node::NewRule(renew) => renew.bind(py).call1((&self.rules(py, jax)?.1,))?,
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
