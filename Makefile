@@ -54,6 +54,7 @@ soak: $(VENV)/.installed-test ## trace 100,000 closures: memory must stay flat, 
 
 bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py
+	$(bin)/python benches/captured.py
 	$(bin)/python benches/rules.py
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/overhead.py

@@ -134,6 +134,11 @@ def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
     return user_frames
 
 
+def _array_value() -> Any:
+    """The function behind a concrete array's property ``_value``."""
+    return inspect.unwrap(_symbol("array:ArrayImpl._value").fget)
+
+
 def _control_primitives() -> set[Any]:
     """Primitives with programs among their params, whose rules look at no value of an operand."""
     paths = """
@@ -297,6 +302,8 @@ def _load() -> types.SimpleNamespace:
         typeof_fn=_symbol(f"{core}:typeof"),
         is_literalable=_function(f"{core}:is_literalable", "x for_ad"),
         literalable_scalar_types=_symbol(f"{core}:literalable_scalar_types"),
+        array_type=_symbol("array:ArrayImpl"),
+        stock_value=_sites.copy_function(_array_value()),
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
         immutable_types=_immutable_types(),
         flat_trees=_flat_trees(),
@@ -350,6 +357,7 @@ def _load() -> types.SimpleNamespace:
         renewal=derivative_rules and derivative_rules.renewal,
         pair_rules=derivative_rules and derivative_rules.pair,
         rule_words=derivative_rules and derivative_rules.words,
+        rules_alike=derivative_rules and derivative_rules.are_alike,
         wrapped_function_type=_symbol("linear_util:WrappedFun"),
         check_arg=_function("dispatch:check_arg", "arg"),
         float0=_symbol("dtypes:float0"),
@@ -814,6 +822,8 @@ def _catch() -> None:
     _core.catch_instances("ufunc", jax.numpy.ufunc)
     _function("custom_derivatives:custom_jvp.__call__", "self *args **kwargs")
     _core.catch_instances("custom_jvp", _symbol("custom_derivatives:custom_jvp"))
+    _function("custom_derivatives:custom_vjp.__call__", "self *args **kwargs")
+    _core.catch_instances("custom_vjp", _symbol("custom_derivatives:custom_vjp"))
     eval_shape = _function("api:eval_shape", "fun *args **kwargs")
     _sites.catch(eval_shape, "jax.eval_shape", _eval_shape(), types_only=True)
     update_ref = _symbol("numpy.array_methods:_IndexUpdateRef")
@@ -864,6 +874,11 @@ def _bind_template(self: Any, *args: Any, **params: Any) -> Any:
 def _inline_template(trace: Any, src: Any, jaxpr: Any, consts: Any, *arg_tracers: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(trace, src, jaxpr, consts, arg_tracers)
+
+
+def _value_template(self: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(self)
 
 
 def _evict_template(self: Any) -> Any:
@@ -1075,6 +1090,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "result_paths": (_function(_RESULT_PATHS, "self ans"), _result_paths_template),
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
+        "value": (_array_value(), _value_template),
         "dce": (_function(_DCE, "jaxpr used_outputs instantiate"), _dce_template),
         "check_input": (_function(_CHECK_INPUT, _CHECK_INPUT_NAMES), _check_input_template),
         "debug_info": (_symbol(_DEBUG_INFO), _debug_info_template),

@@ -52,6 +52,18 @@ class _LowTrace:
     requires_low = False
 
 
+@dataclasses.dataclass
+class _Writing:
+    """What is being put in words."""
+
+    stores: bool
+    """Whether what functions have stored is part of it."""
+    objects: list[Any] = dataclasses.field(default_factory=list)
+    """Those that count as themselves."""
+    tags: dict[Any, int] = dataclasses.field(default_factory=dict)
+    """Traces that are told apart, in the order of their mention."""
+
+
 class _Opaque(Exception):
     """Something of which is not known what it does."""
 
@@ -69,12 +81,22 @@ class Rules:
         None where it may do more than its words say. A user's function is among the values: it is
         plain where its instructions show that it does nothing but compute.
         """
-        objects: list[Any] = []
+        return self._written(value, _Writing(stores=True))
+
+    def are_alike(self, one: Any, another: Any) -> bool:
+        """Whether two such functions say the same, whatever they have stored so far."""
+        own, other = (self._written(value, _Writing(stores=False)) for value in (one, another))
+        if own is None or other is None or len(own[0]) != len(other[0]):
+            return False
+        same = all(a is b for a, b in zip(own[0], other[0], strict=True))
+        return same and bool(own[1] == other[1])
+
+    def _written(self, value: Any, to: _Writing) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         try:
-            values = self._words(value, objects, {})
+            values = self._words(value, to)
         except _Opaque:
             return None
-        return tuple(objects), values
+        return tuple(to.objects), values
 
     def renewal(self, value: Any) -> Callable[[dict[int, Any]], Any] | None:
         """How such a function is made anew; None where it may refer to traced values.
@@ -125,65 +147,65 @@ class Rules:
 
     # ---- words ----
 
-    def _words(self, value: Any, objects: list[Any], tags: dict[Any, int]) -> tuple[Any, ...]:
+    def _words(self, value: Any, to: _Writing) -> tuple[Any, ...]:
         if not isinstance(value, self._private.wrapped_type):
-            return self._closure_words(value, objects, tags)
+            return self._closure_words(value, to)
         wrapped: Any = value
         names = tuple(map(str, wrapped.debug_info[:3]))
         thunk = self._memoized(wrapped)
         if thunk is not None:
-            return "memoized", names, self._closure_words(thunk, objects, tags)
+            return "memoized", names, self._closure_words(thunk, to)
         for transform, _ in wrapped.transforms:
             if not self._is_of_jax(transform):
                 raise _Opaque
-            objects.append(transform)
+            to.objects.append(transform)
         given = [args for _, args in wrapped.transforms], wrapped.params, wrapped.in_type
         function = wrapped.f
         if self._kind(function) is not None:
-            function = self._closure_words(function, objects, tags)
+            function = self._closure_words(function, to)
         elif self._may_hold_tracers((function, given)):
             raise _Opaque
         elif self._is_of_jax(function):
-            objects.append(function)
+            to.objects.append(function)
             function = "of jax"
-        return function, names, *(self._plain(objects, tags, part) for part in given)
+        return function, names, *(self._plain(to, part) for part in given)
 
-    def _closure_words(
-        self, function: Any, objects: list[Any], tags: dict[Any, int]
-    ) -> tuple[Any, ...]:
+    def _closure_words(self, function: Any, to: _Writing) -> tuple[Any, ...]:
         kind = self._kind(function)
         if kind is None:
             raise _Opaque
         if kind == "stored":
+            if not to.stores:
+                return (kind,)
             try:
-                return kind, self._plain(objects, tags, function())
+                return kind, self._plain(to, function())
             except self._private.store_error:
                 return (kind,)
         parts = _closure(function)
         if "call_jaxpr" in parts:
             # Nothing else is read of it.
             parts["call_jaxpr"] = tuple(parts["call_jaxpr"].out_avals)
-        return kind, *(self._plain(objects, tags, part) for part in parts.values())
+        return kind, *(self._plain(to, part) for part in parts.values())
 
-    def _plain(self, objects: list[Any], tags: dict[Any, int], value: Any) -> Any:
+    def _plain(self, to: _Writing, value: Any) -> Any:
         """A part of such a function by what it says."""
         private = self._private
-        plain = functools.partial(self._plain, objects, tags)
+        plain = functools.partial(self._plain, to)
         if isinstance(value, private.debug_info_type):
             return tuple(map(str, value[:3]))
         if isinstance(value, (tuple, list)):
             return type(value).__name__, *map(plain, value)
         if isinstance(value, private.aval_type):
-            objects.append(value)
+            to.objects.append(value)
             return "aval"
         if isinstance(value, private.tag_type):
-            return "tag", tags.setdefault(value, len(tags))
+            return "tag", to.tags.setdefault(value, len(to.tags))
         if isinstance(value, private.unhashable_type):
             return "unhashable", plain(value.val)
         if value is private.no_axis_name:
             return "no axis name"
         if isinstance(value, private.wrapped_type) or self._kind(value) is not None:
-            return self._words(value, objects, tags)
+            return self._words(value, to)
         if isinstance(value, private.trace_type):
             if value.requires_low:
                 raise _Opaque

@@ -41,6 +41,12 @@ pub enum Tag {
     Lifted,
     /// A value of an enclosing trace: the position of the same object among those, its type.
     Enclosing,
+    /// The value of an enclosing trace before this is a concrete array: whether it is bound to devices,
+    /// which follow.
+    Concrete,
+    /// An array that may change: how many dimensions it has, the size of each; its format and its bytes
+    /// follow.
+    Array,
     /// A transformation: its kind; what its rules depend on follows.
     Layer,
     /// A function: how much it reads, its code's identity, and its own where that counts; then its

@@ -209,6 +209,7 @@ pub fn initialize<'py>(
         ("check_input", wrap_pyfunction!(super::leaves::check_input_type, py)?),
         ("map_leaves", wrap_pyfunction!(super::leaves::map_leaves, py)?),
         ("check_types", wrap_pyfunction!(super::leaves::check_returned_types, py)?),
+        ("value", wrap_pyfunction!(super::reads::read_value, py)?),
         ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),
     ];
     let mut hooked =
@@ -342,6 +343,7 @@ fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     }
     super::warn::on(py, jax)?;
     super::epoch::on(py, jax);
+    super::reads::on(jax);
     super::expand::switch::on(py)
 }
 
@@ -350,6 +352,7 @@ fn stop_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     let _no_collection = NoCollection::start(py);
     super::expand::now::forget();
     super::expand::switch::off(py)?;
+    super::reads::off(jax);
     super::epoch::off(py, jax);
     super::warn::off(py, jax)?;
     for hooked in hooked(py)? {

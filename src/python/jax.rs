@@ -123,6 +123,9 @@ jax_objects! {
     is_literalable: PyAny,
     /// The scalar types that are always literals.
     literalable_scalar_types: PySet,
+    /// `ArrayImpl`, and its property `_value`.
+    array_type: PyType,
+    stock_value: PyAny,
     /// Types of concrete values that are constants and need no further look (`ArrayImpl`, ...).
     plain_const_types: PySet,
     /// `jit_p`.
@@ -178,6 +181,8 @@ jax_objects! {
     pair_rules: PyAny,
     /// What a derivative rule says; None where jax's are others.
     rule_words: PyAny,
+    /// Whether two derivative rules say the same, whatever they have stored.
+    rules_alike: PyAny,
     /// `linear_util.WrappedFun`.
     wrapped_function_type: PyType,
     check_arg: PyAny,

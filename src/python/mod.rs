@@ -16,6 +16,7 @@
 //! dce.rs       dead-code removal of a linear program in which nothing is dead
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
 //! epoch.rs     noticing that jax's state may have changed
+//! reads.rs     noticing that somebody reads the elements of a concrete array
 //! expand/      what library functions append, remembered and replayed
 //! warn.rs      warnings that do not count trampolines
 //! hook.rs      switching the interposition on and off
@@ -36,6 +37,7 @@ mod leaves;
 mod memo;
 mod native;
 mod params;
+mod reads;
 mod side;
 mod source;
 mod stage;

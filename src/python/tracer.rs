@@ -313,6 +313,12 @@ fn frame_of<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> Option<Bound<'py, Fra
     super::trace::frame_of(jax, &trace)
 }
 
+/// The value that a tracer of ours is a constant of.
+pub fn constant_of<'py>(jax: &Jax, tracer: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let var = variable(tracer.py(), tracer.as_ptr())?;
+    Frame::constant(&frame_of(jax, tracer)?, var)
+}
+
 /// Runs when a tracer dies: its program may forget what only the tracer kept alive.
 unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
     // SAFETY: CPython calls this for instances of our type, with the interpreter attached.

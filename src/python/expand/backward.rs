@@ -28,7 +28,7 @@ use super::encode::{Call, Equation, Operand, encode_transposition};
 use super::now::{Now, Within};
 use super::owned;
 use super::rule::{Sites, has_programs};
-use super::site::replay_or_learn;
+use super::site::{put_in_words, replay_or_learn};
 use super::store;
 use super::twins::{is_running, run_rule};
 
@@ -589,7 +589,7 @@ impl Pass {
         let in_words = |call: &mut Call| {
             encode_transposition(py, jax, &now, &equation, &pointers, operands, call)
         };
-        if let Err(reason) = in_words(&mut call) {
+        if let Err(reason) = put_in_words(py, &mut call, in_words)? {
             store::count_bypass(site.id, reason);
             return self.run_step(py, jax, step, &cotangents);
         }

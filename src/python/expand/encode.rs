@@ -6,6 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,7 +19,7 @@ use super::super::jax::Jax;
 use super::super::native::Slot;
 use super::super::params::known;
 use super::super::side::is_exactly;
-use super::super::tracer::{Traced as Tracer, traced};
+use super::super::tracer::{Traced as Tracer, constant_of, traced};
 use super::now::Now;
 use super::programs::is_jaxpr;
 use super::shared::{shared, shared_traceback};
@@ -46,8 +47,11 @@ pub const TRACED_PARAM: Reason = "traced value within a program";
 const MAX_DEPTH: u32 = 64;
 /// A call with more than this in it is not keyed.
 const MAX_WORDS: usize = 1 << 14;
+/// An array of numpy's with more bytes than this is not keyed.
+const MAX_ARRAY: usize = 256;
 
 /// A call in words, with what its words refer to. Lives no longer than the call's arguments.
+#[allow(clippy::struct_excessive_bools)] // what was seen among the arguments
 pub struct Call {
     pub signature: Signature,
     /// The tracers among the arguments. Under transformations also their parts.
@@ -71,8 +75,14 @@ pub struct Call {
     pub kept: Vec<Py<PyAny>>,
     /// As `kept`, the tracebacks of a program's equations.
     pub tracebacks: Vec<Py<PyAny>>,
+    /// There are concrete arrays, by their types.
+    pub has_arrays: bool,
+    /// There are arrays of numpy's, by what is in them.
+    pub has_mutable_arrays: bool,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
     pub finite_float: bool,
+    /// Where it happens is part of it: what it appends may have lines of the user's.
+    pub located: bool,
     /// Code that has to be looked through first.
     pub unread_code: Option<*mut ffi::PyObject>,
 }
@@ -101,6 +111,7 @@ pub struct Encoder<'a, 'py> {
     pub(super) py: Python<'py>,
     pub(super) jax: &'a Jax,
     trace: *mut ffi::PyObject,
+    now: Option<&'a Now<'py>>,
     pub(super) stack: Option<&'a Stack>,
     pub(super) call: &'a mut Call,
     /// The first position of each traced value, where there are many.
@@ -118,7 +129,9 @@ pub struct Encoder<'a, 'py> {
     in_program: bool,
     /// It is the params of a jit.
     pub(super) of_jit: bool,
-    /// Concrete arrays are known by their types: they are passed on, and nothing looks into them.
+    /// It is the params of an equation, which may have derivative rules.
+    has_rules: bool,
+    /// So are numpy's arrays known by their types: they are passed on, and nothing looks into them.
     passes_arrays: bool,
 }
 
@@ -137,6 +150,9 @@ impl Call {
             pins: None,
             kept: Vec::new(),
             tracebacks: Vec::new(),
+            located: false,
+            has_arrays: false,
+            has_mutable_arrays: false,
             finite_float: false,
             unread_code: None,
         }
@@ -156,10 +172,10 @@ impl Call {
 
 /// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
 /// large. `functions` says which of the user's functions may be among them.
-pub fn encode(
-    py: Python<'_>,
+pub fn encode<'py>(
+    py: Python<'py>,
     jax: &Jax,
-    now: &Now<'_>,
+    now: &Now<'py>,
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     functions: Functions,
@@ -264,7 +280,10 @@ pub fn encode_transposition<'py>(
     let primitive = unsafe { Bound::from_borrowed_ptr(py, equation.primitive) };
     let passes = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
     if let Some(params) = equation.params {
+        encoder.has_rules = true;
+        encoder.functions = Functions::Params;
         encoder.value(params, 0)?;
+        encoder.has_rules = false;
         if !encoder.call.programs.is_empty() {
             encoder.given_traceback(now)?;
         }
@@ -304,7 +323,7 @@ pub fn encode_transposition<'py>(
 
 impl<'a, 'py> Encoder<'a, 'py> {
     /// Starts with the transformations of the moment.
-    fn new(py: Python<'py>, jax: &'a Jax, now: &'a Now<'_>, call: &'a mut Call) -> Self {
+    fn new(py: Python<'py>, jax: &'a Jax, now: &'a Now<'py>, call: &'a mut Call) -> Self {
         let stack = now.stack();
         if let Some(stack) = stack {
             call.signature.extend(stack.words());
@@ -314,6 +333,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             py,
             jax,
             trace: now.trace.as_ptr(),
+            now: Some(now),
             stack,
             call,
             first: FxHashMap::default(),
@@ -324,6 +344,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             programs: false,
             in_program: false,
             of_jit: false,
+            has_rules: false,
             passes_arrays: false,
         }
     }
@@ -334,6 +355,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             py,
             jax,
             trace: std::ptr::null_mut(),
+            now: None,
             stack: None,
             call,
             first: FxHashMap::default(),
@@ -344,6 +366,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             programs: true,
             in_program: true,
             of_jit: false,
+            has_rules: false,
             passes_arrays: false,
         }
     }
@@ -354,6 +377,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.traceback(&traceback)?;
         }
         Ok(())
+    }
+
+    /// Where the call happens, which is part of it from now on.
+    pub(super) fn locate(&mut self) -> Result<(), Reason> {
+        let source = self.now.and_then(|now| now.source(self.jax).ok());
+        let traceback = source.and_then(|source| source.traceback).ok_or(UNKNOWN_OBJECT)?;
+        self.call.located = true;
+        self.traceback(&traceback)
     }
 
     /// A traceback, by the one that stands for all that are equal.
@@ -380,7 +411,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             }
             Some(_) if !self.within.is_empty() => return self.captured(value),
             Some(Tracer::Variable(var)) => return self.variable(value, var),
-            Some(Tracer::Constant) => return Err(CAPTURED_CONSTANT),
+            Some(Tracer::Constant) => return self.constant(value),
             Some(Tracer::Literal) => return self.literal(value),
             Some(Tracer::Enclosing) => return self.enclosing(value),
             Some(Tracer::Foreign) => return Err(FOREIGN_TRACER),
@@ -468,29 +499,76 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
     }
 
-    /// A concrete array, which is a constant of the program that records. One without dimensions may
-    /// become a literal.
+    /// A concrete array, which is a constant of the program that records: its type stands for it, since
+    /// a call that looks into an array is not kept. One without dimensions may become a literal.
     fn concrete(
         &mut self,
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
     ) -> Result<bool, Reason> {
+        let of_jax = class == self.jax.array_type.as_ptr().cast();
         // SAFETY: looking up a type runs no Python code.
-        if unsafe { ffi::PySet_Contains(self.jax.plain_const_types.as_ptr(), class.cast()) } != 1 {
+        let plain = || unsafe {
+            ffi::PySet_Contains(self.jax.plain_const_types.as_ptr(), class.cast()) == 1
+        };
+        if self.in_program || !(of_jax || self.passes_arrays && plain()) {
             return Ok(false);
         }
+        let py = self.py;
         // SAFETY: a live argument, of a class of jax's.
-        let array = unsafe { Bound::from_borrowed_ptr(self.py, value) };
-        let aval = self.jax.typeof_fn.bind(self.py).call1((&array,)).map_err(|_| UNKNOWN_OBJECT)?;
-        let dims = aval.getattr(pyo3::intern!(self.py, "ndim")).and_then(|dims| dims.extract());
-        if dims.is_ok_and(|dims: usize| dims > 0)
-            && is_exactly(aval.as_ptr(), self.jax.shaped_array_type.as_ptr().cast())
+        let array = unsafe { Bound::from_borrowed_ptr(py, value) };
+        let field = |name| array.getattr(name).map_err(|_| UNKNOWN_OBJECT);
+        let aval = if of_jax {
+            field(intern!(py, "aval"))?
+        } else {
+            self.jax.typeof_fn.bind(py).call1((&array,)).map_err(|_| UNKNOWN_OBJECT)?
+        };
+        let shape = aval.getattr(intern!(py, "shape")).ok();
+        let dims = shape.and_then(|shape| shape.cast_into::<PyTuple>().ok());
+        if dims.is_none_or(|dims| dims.is_empty())
+            || !is_exactly(aval.as_ptr(), self.jax.shaped_array_type.as_ptr().cast())
         {
-            self.passed(value, aval.as_ptr());
-            self.call.kept.push(aval.unbind());
-            return Ok(true);
+            return Ok(false);
         }
-        Ok(false)
+        if self.within.is_empty() {
+            self.passed(value, aval.as_ptr());
+        } else if let Functions::Typed { .. } = self.functions {
+            self.call.signature.pair(Tag::Traced, 0, aval.as_ptr() as u64);
+            self.pin(aval.as_ptr());
+        } else {
+            return Ok(false);
+        }
+        self.call.kept.push(aval.unbind());
+        self.call.has_arrays = true;
+        let bound = of_jax && field(intern!(py, "_committed"))?.is_truthy().unwrap_or(true);
+        self.call.signature.tag(Tag::Concrete, usize::from(bound));
+        if bound {
+            let devices = shared(&field(intern!(py, "sharding"))?).map_err(|_| UNKNOWN_OBJECT)?;
+            self.identity(devices.as_ptr());
+            self.call.kept.push(devices.unbind());
+        }
+        Ok(true)
+    }
+
+    /// A tracer of a concrete array: the array, as which it is an operand.
+    fn constant(&mut self, tracer: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live argument.
+        let object = unsafe { Bound::from_borrowed_ptr(self.py, tracer) };
+        let class = self.jax.array_type.as_ptr().cast();
+        let value = constant_of(self.jax, &object);
+        let value = value.filter(|value| is_exactly(value.as_ptr(), class));
+        let value = value.ok_or(CAPTURED_CONSTANT)?;
+        let known = self.call.enclosing.contains(&value.as_ptr());
+        if known && !self.call.traced.contains(&tracer) {
+            return Err(TWO_TRACERS);
+        }
+        let aval = self.array_type(tracer)?;
+        self.passed(value.as_ptr(), aval);
+        self.call.signature.tag(Tag::Concrete, 2);
+        self.call.kept.push(value.unbind());
+        self.call.has_arrays = true;
+        self.call.traced.push(tracer);
+        Ok(())
     }
 
     fn array_type(&self, tracer: *mut ffi::PyObject) -> Result<*mut ffi::PyObject, Reason> {
@@ -560,10 +638,15 @@ impl<'a, 'py> Encoder<'a, 'py> {
     ) -> Result<(), Reason> {
         match traced(self.py, self.jax, part, self.trace) {
             Some(Tracer::Variable(var)) => self.variable(part, var),
-            Some(Tracer::Constant | Tracer::Literal) => Err(CAPTURED_CONSTANT),
-            Some(Tracer::Foreign | Tracer::Enclosing) => Err(FOREIGN_TRACER),
+            Some(Tracer::Constant) => self.constant(part),
+            Some(Tracer::Literal) => Err(CAPTURED_CONSTANT),
+            Some(Tracer::Enclosing) => self.enclosing(part),
+            Some(Tracer::Foreign) => Err(FOREIGN_TRACER),
             None => match stack.parts(self.py, self.jax, part, level) {
                 Some((level, parts)) => self.lifted(stack, part, level, parts),
+                None if is_lifted(self.jax, part) => self.enclosing(part),
+                // SAFETY: a part of a live tracer.
+                None if self.concrete(part, unsafe { ffi::Py_TYPE(part) })? => Ok(()),
                 None => Err(CONCRETE_ARRAY),
             },
         }
@@ -767,11 +850,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
         class: *mut ffi::PyTypeObject,
         depth: u32,
     ) -> Result<(), Reason> {
+        if self.concrete(value, class)? {
+            return Ok(());
+        }
         if is_stable(value) {
             self.identity(value);
             return Ok(());
         }
-        if self.in_program {
+        if self.in_program || self.has_rules {
             let wrapped = is_exactly(value, self.jax.wrapped_function_type.as_ptr().cast());
             let function = class == &raw mut ffi::PyFunction_Type && self.within.is_empty();
             if (wrapped || function) && self.derivative_rule(value, depth)? {
@@ -793,9 +879,6 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         if self.programs && is_jaxpr(self.py, self.jax, value) {
             return self.program(value);
-        }
-        if self.passes_arrays && depth == 0 && self.concrete(value, class)? {
-            return Ok(());
         }
         // SAFETY: looking up a type runs no Python code.
         let immutable = self.programs
@@ -841,6 +924,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         if subtype(class, &known.numpy_scalar) {
             return self.numpy_scalar(value, class);
+        }
+        if class == known.numpy_array.as_ptr().cast() && !self.in_program {
+            return self.numpy_array(value);
         }
         if is_exactly(value, self.jax.index_update_ref_type.as_ptr().cast()) {
             self.call.signature.pair(Tag::Fields, 2, class as u64);
@@ -911,6 +997,43 @@ impl<'a, 'py> Encoder<'a, 'py> {
         self.call.signature.pair(Tag::Scalar, 0, class as u64);
         self.pin(class.cast());
         self.buffer(value)
+    }
+
+    /// A small array of numpy's, such as a list of places, by what is in it now. It may change, so a
+    /// call that keeps it is refused later.
+    fn numpy_array(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live array; its buffer and what describes it are read while it is held.
+        unsafe {
+            let mut view: ffi::Py_buffer = std::mem::zeroed();
+            let flags = ffi::PyBUF_FORMAT | ffi::PyBUF_C_CONTIGUOUS;
+            if ffi::PyObject_GetBuffer(value, &raw mut view, flags) != 0 {
+                ffi::PyErr_Clear();
+                return Err(CONCRETE_ARRAY);
+            }
+            let dims = usize::try_from(view.ndim).unwrap_or(0);
+            let len = view.len.unsigned_abs();
+            let fits = dims > 0 && len <= MAX_ARRAY && !view.format.is_null();
+            if fits {
+                let format = std::ffi::CStr::from_ptr(view.format);
+                self.call.signature.tag(Tag::Array, dims);
+                for &dim in std::slice::from_raw_parts(view.shape, dims) {
+                    self.call.signature.word(dim.cast_unsigned() as u64);
+                }
+                self.call.signature.bytes(Tag::Text, format.to_bytes());
+                let bytes: &[u8] = match len {
+                    0 => &[],
+                    _ => std::slice::from_raw_parts(view.buf.cast::<u8>(), len),
+                };
+                self.call.signature.bytes(Tag::Bytes, bytes);
+            }
+            ffi::PyBuffer_Release(&raw mut view);
+            if !fits {
+                return Err(CONCRETE_ARRAY);
+            }
+        }
+        self.call.finite_float = true;
+        self.call.has_mutable_arrays = true;
+        Ok(())
     }
 
     /// The bytes of a numpy scalar, or of an array without dimensions.

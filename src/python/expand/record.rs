@@ -14,11 +14,11 @@ use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, ForeignId, LiteralId, Var};
 use super::super::frame::{Frame, Mark};
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
-use super::super::params::{typed_equal, typed_hash};
+use super::super::params::{known, typed_equal, typed_hash};
 use super::super::side::address;
 use super::super::source::SourceRef;
-use super::super::tracer::{Traced, traced};
-use super::encode::{Call, Reason};
+use super::super::tracer::{Traced, traced, variable};
+use super::encode::{CONCRETE_ARRAY, Call, Reason};
 use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
@@ -120,6 +120,8 @@ pub enum Captured {
     Value(Py<PyAny>),
     /// The argument that is a value of an enclosing trace.
     Enclosing(usize),
+    /// A residual: the tracer of an argument that is a concrete array.
+    Constant(usize),
     /// A residual: the primal of a traced argument.
     Arg(usize),
     /// A residual: an output of the primal values' equations.
@@ -134,30 +136,43 @@ pub enum Captured {
     Literal(Py<PyAny>),
 }
 
-/// Whether the constants of the equations since `mark` were first used in the order of the equations:
-/// jax numbers them by first use, and one may be used without an equation.
-fn in_order_of_use(frame: &Bound<'_, Frame>, mark: Mark, from: usize) -> bool {
+/// Whether constants were first used in the order in which a replay makes them: those of the equations
+/// since `mark`, then `others`, which are used without an equation. jax numbers constants by first use.
+/// The tracers of `given` constants are arguments, so those are there already.
+fn in_order_of_use(
+    frame: &Bound<'_, Frame>,
+    mark: Mark,
+    from: usize,
+    given: &[Var],
+    others: &[Var],
+) -> bool {
     let borrowed = borrow_mut(frame);
     let uses = borrowed.constants_used(from);
     let Some((builder, _)) = borrowed.recorded() else { return false };
-    let mut in_equations: Vec<Var> = Vec::new();
+    let mut order: Vec<Var> = Vec::new();
+    let mut add = |var: Var| {
+        let known = given.contains(&var) && !uses.contains(&var);
+        if !known && !order.contains(&var) {
+            order.push(var);
+        }
+    };
     for eqn in (mark.eqns..row(builder.num_appended())).map(Eqn::from_u32) {
         for atom in builder.eqn_invars(eqn) {
             if let AtomKind::Var(var) = atom.kind()
                 && matches!(builder.var(var).def, Def::Constvar(_))
-                && !in_equations.contains(&var)
             {
-                in_equations.push(var);
+                add(var);
             }
         }
     }
+    others.iter().copied().for_each(add);
     let mut noted: Vec<Var> = Vec::new();
     for var in uses {
-        if in_equations.contains(&var) && !noted.contains(&var) {
+        if order.contains(&var) && !noted.contains(&var) {
             noted.push(var);
         }
     }
-    noted == in_equations
+    noted == order
 }
 
 impl Captured {
@@ -252,6 +267,15 @@ struct Tables<'py> {
     scope_rows: FxHashMap<(usize, usize), u32>,
 }
 
+/// Whether an array of numpy's is among params, which may change.
+fn has_array(params: &Bound<'_, PyDict>) -> bool {
+    let known = known(params.py());
+    known.is_ok_and(|known| {
+        let array = known.numpy_array.bind(params.py());
+        params.values().iter().any(|value| value.is_instance(array).unwrap_or(true))
+    })
+}
+
 fn is_infinite(literal: &Bound<'_, PyAny>) -> bool {
     let value = literal.getattr("val").and_then(|val| val.call_method0("__float__"));
     value.and_then(|value| value.extract::<f64>()).is_ok_and(f64::is_infinite)
@@ -285,11 +309,6 @@ pub fn record<'py>(
             Captured::enclosing(call, value).map_or_else(|| Captured::constant(jax, value), Ok)
         };
         let (frame, mark) = &before.frame;
-        if let Some(from) = before.constants_used
-            && !in_order_of_use(frame, *mark, from)
-        {
-            return Err(ORDER_OF_CONSTANTS);
-        }
         let reading = Reading {
             jax,
             call,
@@ -300,7 +319,7 @@ pub fn record<'py>(
         };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
-    let made = RefCell::default();
+    let (made, constants) = (RefCell::default(), RefCell::default());
     let tangent_outs = RefCell::default();
     let origin = Origin {
         jax,
@@ -311,6 +330,7 @@ pub fn record<'py>(
         outs: &outs,
         tangent_outs: &tangent_outs,
         lifted: &made,
+        constants: &constants,
     };
     let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
     for begun in &before.tangents {
@@ -333,6 +353,14 @@ pub fn record<'py>(
                 return Err(STRUCTURED_RESIDUALS);
             }
             structured_residuals.push((begun.level, recipe));
+        }
+    }
+    if let Some(from) = before.constants_used {
+        let (frame, mark) = &before.frame;
+        let given: SmallVec<[Var; 4]> =
+            call.traced.iter().filter_map(|&tracer| variable(py, tracer)).collect();
+        if !in_order_of_use(frame, *mark, from, &given, &constants.borrow()) {
+            return Err(ORDER_OF_CONSTANTS);
         }
     }
     let residuals = tangents.iter().flat_map(|(_, part)| &part.consts);
@@ -409,6 +437,7 @@ fn tangent_part<'py>(
                     .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind())))
                     .ok_or(OUTER_VALUE);
             }
+            Some(Traced::Constant) => return origin.constant(value).map(Captured::Constant),
             _ => {}
         }
         match Recipe::of_residual(origin, value, begun.level + 1)? {
@@ -445,6 +474,10 @@ impl<'py> Reading<'_, 'py> {
         let source = self.caller;
         let Some(callers) = &source.traceback else { return Err(OTHER_SOURCE) };
         let is_callers = traceback.eq(callers).map_err(|_| OTHER_SOURCE)?;
+        if self.call.located {
+            let own = (!is_callers).then(|| shared_traceback(self.jax, traceback));
+            return own.transpose().map_err(|_| OTHER_SOURCE);
+        }
         if is_callers || is_within(traceback, callers).map_err(|_| OTHER_SOURCE)? {
             return Ok(None);
         }
@@ -529,7 +562,12 @@ impl<'py> Reading<'_, 'py> {
                             if index == next {
                                 let value = side.constant(py, id).ok_or(OUTER_VALUE)?;
                                 let aval = side.aval(py, builder.type_of(var)).unbind();
-                                tables.consts.push((captured(var, &value)?, aval));
+                                let captured = captured(var, &value)?;
+                                let own = matches!(captured, Captured::Value(_));
+                                if own && self.call.has_mutable_arrays {
+                                    return Err(CONCRETE_ARRAY);
+                                }
+                                tables.consts.push((captured, aval));
                             }
                             Operand::Const(index)
                         } else {
@@ -553,6 +591,9 @@ impl<'py> Reading<'_, 'py> {
             }
             let primitive = side.object(py, builder.primitive_data(data.primitive).object);
             let params = side.params_dict(py, data.params);
+            if self.call.has_mutable_arrays && has_array(&params) {
+                return Err(CONCRETE_ARRAY);
+            }
             if super::super::trace::has_high_param(jax, &params).map_err(|_| HIGH_TYPE)? {
                 return Err(HIGH_TYPE);
             }
@@ -573,7 +614,8 @@ impl<'py> Reading<'_, 'py> {
         let sources: Vec<_> = scoped
             .iter()
             .map(|(_, _, source)| {
-                let given = if self.call.programs.is_empty() { None } else { source.traceback };
+                let own = self.call.located || !self.call.programs.is_empty();
+                let given = if own { source.traceback } else { None };
                 (object(source.name_stack), object(given))
             })
             .collect();
@@ -867,6 +909,7 @@ impl Part {
                 | (Captured::Out(a), Captured::Out(b))
                 | (Captured::Lifted(a), Captured::Lifted(b))
                 | (Captured::Enclosing(a), Captured::Enclosing(b))
+                | (Captured::Constant(a), Captured::Constant(b))
                 | (Captured::LiteralArg(a), Captured::LiteralArg(b))
                 | (Captured::OwnLiteral(a), Captured::OwnLiteral(b)) => a == b,
                 (Captured::Literal(a), Captured::Literal(b)) => {

@@ -1,13 +1,13 @@
 //! Params that jax makes anew at each call.
 //!
-//! A function with a custom derivative rule of jax's own is a macro like others, but two of its
-//! params are new objects each time: the program of the function, and the function that traces the
-//! rule. A replay makes them anew as well, since jax tells programs apart by identity, and prints one
+//! A function with a custom derivative rule is a macro like others, but some of its params are new
+//! objects each time: the program of the function, and the functions that trace the rule or run it. A
+//! replay makes them anew as well, since jax tells programs apart by identity, and prints one
 //! that occurs twice as such.
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyList};
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
@@ -20,9 +20,10 @@ use super::record::same_literal;
 
 /// How to make the params of a custom derivative anew.
 pub struct Renewed {
-    program: Py<Graph>,
-    /// Returns a function that traces the rule.
-    renew_rule: Py<PyAny>,
+    /// The names of programs, with what they are twins of.
+    programs: Vec<(Py<PyAny>, Py<Graph>)>,
+    /// The names of functions, with what returns new ones; those of one equation belong together.
+    rules: Vec<(Py<PyAny>, Py<PyAny>)>,
 }
 
 impl Renewed {
@@ -40,34 +41,36 @@ impl Renewed {
         let py = primitive.py();
         let renewal = jax.renewal.bind(py);
         if renewal.is_none()
-            || !primitive.is(&jax.custom_jvp_primitive)
+            || !jax.rule_primitives.bind(py).contains(primitive)?
             || before.len() != params.len()
         {
             return Ok(None);
         }
-        let (program, rule) = (intern!(py, "call_jaxpr"), intern!(py, "jvp_jaxpr_fun"));
+        let mut renewed = Self { programs: Vec::new(), rules: Vec::new() };
         for (name, value) in before {
             let Some(other) = params.get_item(&name)? else { return Ok(None) };
-            let renewed = name.eq(program)? || name.eq(rule)?;
-            if !renewed && !value.is(&other) && !typed_equal(&value, &other) {
-                return Ok(None);
+            let closed = &jax.closed_jaxpr_type;
+            let is_rule = name.eq(intern!(py, "jvp_jaxpr_fun"))?;
+            if value.get_type().is(closed) && other.get_type().is(closed) {
+                let programs = (graph_of(jax, &value)?, graph_of(jax, &other)?);
+                if !same_program(py, jax, &programs.0, &programs.1)? {
+                    return Ok(None);
+                }
+                renewed.programs.push((name.unbind(), programs.1.unbind()));
+            } else if is_rule || !same_value(&value, &other) {
+                // A `custom_jvp` function is what the caller knows it by.
+                let alike = |one, another| jax.rules_alike.bind(py).call1((one, another));
+                if !is_rule && !alike(&value, &other)?.is_truthy()? {
+                    return Ok(None);
+                }
+                let rule = renewal.call1((&other,))?;
+                if rule.is_none() || renewal.call1((&value,))?.is_none() {
+                    return Ok(None);
+                }
+                renewed.rules.push((name.unbind(), rule.unbind()));
             }
         }
-        let pair = |name: &Bound<'py, PyString>| -> PyResult<Option<_>> {
-            Ok(before.get_item(name)?.zip(params.get_item(name)?))
-        };
-        let (Some(programs), Some(rules)) = (pair(program)?, pair(rule)?) else { return Ok(None) };
-        let closed = &jax.closed_jaxpr_type;
-        if !programs.0.get_type().is(closed) || !programs.1.get_type().is(closed) {
-            return Ok(None);
-        }
-        let programs = (graph_of(jax, &programs.0)?, graph_of(jax, &programs.1)?);
-        let renew_rule = renewal.call1((&rules.1,))?;
-        let may = !renew_rule.is_none() && !renewal.call1((&rules.0,))?.is_none();
-        if !may || !same_program(py, jax, &programs.0, &programs.1)? {
-            return Ok(None);
-        }
-        Ok(Some(Self { program: programs.1.unbind(), renew_rule: renew_rule.unbind() }))
+        Ok(Some(renewed))
     }
 
     /// The params of one more call.
@@ -80,16 +83,29 @@ impl Renewed {
         params: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = params.py();
-        let program = Graph::twin(self.program.bind(py), jax, &[], &[])?;
-        let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
         let made = params.copy()?;
-        made.set_item(intern!(py, "call_jaxpr"), closed)?;
-        made.set_item(
-            intern!(py, "jvp_jaxpr_fun"),
-            self.renew_rule.bind(py).call1((PyDict::new(py),))?,
-        )?;
+        for (name, program) in &self.programs {
+            let program = Graph::twin(program.bind(py), jax, &[], &[])?;
+            let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
+            made.set_item(name, closed)?;
+        }
+        let stands_for = PyDict::new(py);
+        for (name, rule) in &self.rules {
+            made.set_item(name, rule.bind(py).call1((&stands_for,))?)?;
+        }
         Ok(made)
     }
+}
+
+/// Whether two params are the same, or lists of the same.
+fn same_value(one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
+    let same = |a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>| a.is(b) || typed_equal(a, b);
+    same(one, another)
+        || one.cast_exact::<PyList>().is_ok_and(|own| {
+            another.cast_exact::<PyList>().is_ok_and(|other| {
+                own.len() == other.len() && own.iter().zip(other.iter()).all(|(a, b)| same(&a, &b))
+            })
+        })
 }
 
 /// A program with its objects.

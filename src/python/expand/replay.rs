@@ -149,6 +149,7 @@ fn residual<'py>(
         Captured::LiteralArg(index) => borrowed(made.call.literals.get(*index)),
         Captured::Enclosing(index) => borrowed(made.call.enclosing.get(*index)),
         Captured::Out(index) => Some(Recipe::Out(*index).make(made)?),
+        Captured::Constant(index) => Some(Recipe::Constant(*index).make(made)?),
         Captured::Lifted(number) => Some(Recipe::Lifted(*number).make(made)?),
         Captured::OwnLiteral(index) => literal((made.literals)(*index)?)?,
         Captured::Literal(own) => literal(jax.copy_literal(own.bind(py))?)?,

@@ -11,11 +11,13 @@ use smallvec::SmallVec;
 
 use crate::ir::{Atom, Var};
 
+use super::super::frame::Frame;
 use super::super::jax::Jax;
 use super::super::params::typed_hash;
 use super::super::source::SourceRef;
-use super::super::tracer::{Traced as Tracer, new_literal_tracer, traced};
-use super::encode::{Call, Reason};
+use super::super::trace::frame_of;
+use super::super::tracer::{Traced as Tracer, constant_of, new_literal_tracer, traced, variable};
+use super::encode::{CAPTURED_CONSTANT, Call, Reason};
 use super::record::Part;
 use super::replay::Tracers;
 use super::stack::{Parts, Stack};
@@ -39,6 +41,8 @@ pub enum Recipe {
     LiteralArg(usize),
     /// The argument that is a value of an enclosing trace.
     Enclosing(usize),
+    /// The tracer of an argument that is a concrete array.
+    Constant(usize),
     /// A new tracer of a literal of the equations.
     OwnLiteral(usize),
     /// A new tracer of a literal that is equal to this, and its aval.
@@ -75,6 +79,21 @@ pub struct Origin<'a, 'py> {
     pub tangent_outs: &'a RefCell<TangentOuts>,
     /// The tracers of transformations so far, each with its address.
     pub lifted: &'a RefCell<Vec<(usize, LiftedRecipe)>>,
+    /// The variables of constants that are used without an equation.
+    pub constants: &'a RefCell<Vec<Var>>,
+}
+
+impl Origin<'_, '_> {
+    /// The argument, a concrete array, that a tracer is a constant of.
+    ///
+    /// # Errors
+    /// It is no argument.
+    pub fn constant(&self, tracer: &Bound<'_, PyAny>) -> Result<usize, Reason> {
+        let value = constant_of(self.jax, tracer).ok_or(CAPTURED_CONSTANT)?;
+        let found = self.call.enclosing.iter().position(|&arg| arg == value.as_ptr());
+        self.constants.borrow_mut().extend(variable(tracer.py(), tracer.as_ptr()));
+        found.ok_or(CAPTURED_CONSTANT)
+    }
 }
 
 /// A named tuple.
@@ -114,6 +133,17 @@ pub struct Made<'a, 'py> {
 }
 
 impl<'py> Made<'_, 'py> {
+    /// The tracer of an argument that is a concrete array.
+    fn constant(&self, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.trace.py();
+        // SAFETY: an argument of the call under way.
+        let value = unsafe { Bound::from_borrowed_ptr(py, self.call.enclosing[index]) };
+        let aval = value.getattr(pyo3::intern!(py, "aval"))?;
+        let frame = frame_of(self.jax, self.trace)
+            .ok_or_else(|| PyRuntimeError::new_err("a constant of no program"))?;
+        Frame::const_tracer(&frame, self.jax, self.trace, &value, &aval, self.source)
+    }
+
     /// A tracer of a transformation, made once.
     fn lifted(&self, number: usize) -> PyResult<Bound<'py, PyAny>> {
         if let Some(made) = &self.lifted.borrow()[number] {
@@ -186,7 +216,13 @@ impl Recipe {
         }
         match traced(py, from.jax, result.as_ptr(), from.trace.as_ptr()) {
             Some(Tracer::Variable(var)) => return Self::of_variable(from, result, var),
-            Some(Tracer::Constant) => return Err(super::encode::CAPTURED_CONSTANT),
+            Some(Tracer::Constant) => {
+                let given = from.call.traced.iter().position(|&arg| arg == result.as_ptr());
+                return match given {
+                    Some(index) => Ok(Self::Arg(index)),
+                    None => from.constant(result).map(Self::Constant),
+                };
+            }
             Some(Tracer::Literal) => return Self::of_literal(from, result),
             Some(Tracer::Foreign | Tracer::Enclosing) => {
                 return Err(super::encode::FOREIGN_TRACER);
@@ -311,8 +347,18 @@ impl Recipe {
         level: usize,
     ) -> Result<Self, Reason> {
         let py = part.py();
+        if let Some(index) = from.call.enclosing.iter().position(|&arg| arg == part.as_ptr()) {
+            return Ok(Self::Enclosing(index));
+        }
         match traced(py, from.jax, part.as_ptr(), from.trace.as_ptr()) {
             Some(Tracer::Variable(var)) => Self::of_variable(from, part, var),
+            Some(Tracer::Constant) => {
+                let given = from.call.traced.iter().position(|&arg| arg == part.as_ptr());
+                match given {
+                    Some(index) => Ok(Self::Arg(index)),
+                    None => from.constant(part).map(Self::Constant),
+                }
+            }
             Some(_) => Err(OUTER_VALUE),
             None => match stack.parts(py, from.jax, part.as_ptr(), level) {
                 Some((level, parts)) => Self::of_lifted(from, stack, part, level, parts),
@@ -432,6 +478,7 @@ impl Recipe {
                 tracer(of_level.map_or(&[], |(_, tracers)| tracers), *index)
             }
             Self::Lifted(number) => from.lifted(*number),
+            Self::Constant(index) => from.constant(*index),
             Self::OwnLiteral(index) => {
                 let literal = (from.literals)(*index)?;
                 let aval = literal.getattr(pyo3::intern!(py, "aval"))?;

@@ -11,6 +11,7 @@ use crate::expand::CallableId;
 use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::native::attached;
+use super::super::reads;
 use super::super::warn;
 use super::encode::{Call, Reason, encode, encode_params};
 use super::now::Now;
@@ -25,6 +26,7 @@ use super::twins::{Given, Making, Programs, Settling, Way, is_running, run_rule}
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
 pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
+pub const READ: Reason = "function that looks into a concrete array";
 pub const WARNED: Reason = "function that warned";
 pub const KEPT: Reason = "new program that may be used again";
 pub const MINGLED: Reason = "program that other calls have beside others";
@@ -352,7 +354,7 @@ fn learn<'py>(
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<(Bound<'py, PyAny>, Known)> {
     let before = Before::now(jax, now, call)?;
-    let warnings = warn::count();
+    let (warnings, reads) = (warn::count(), reads::count());
     let recording = warn::Recording::begin(py, jax)?;
     let result = if call.programs.is_empty() { proceed() } else { run_rule(proceed) };
     drop(recording);
@@ -362,10 +364,12 @@ fn learn<'py>(
         let settling = Settling::new(jax, given, (site.id, call.signature.words()));
         before.frames().try_for_each(|(frame, first)| settling.settle(frame, first))?;
     }
-    let learnt = if warn::count() == warnings {
-        record(jax, now, &before, call, &result)
-    } else {
+    let learnt = if warn::count() != warnings {
         Err(WARNED)
+    } else if call.has_arrays && reads::count() != reads {
+        Err(READ)
+    } else {
+        record(jax, now, &before, call, &result)
     };
     let learnt = match learnt {
         Ok(_) if captures()? => Err(CAPTURES),

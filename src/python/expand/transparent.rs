@@ -295,13 +295,12 @@ impl Encoder<'_, '_> {
             ffi::Py_TYPE(fun) == &raw mut ffi::PyFunction_Type
                 && (!self.within.is_empty() || is_named(fun.cast(), value))
         };
-        // Under differentiation the rule runs at once, and its equations have the user's lines.
-        if !usable || self.stack.is_some_and(Stack::differentiates) {
+        if !usable {
             return Err(CALLABLE);
         }
         // SAFETY: a live object.
         self.call.signature.pair(Tag::Fields, 4, unsafe { ffi::Py_TYPE(value) } as u64);
-        let may_run = !self.within.is_empty();
+        let may_run = self.rule_may_run()?;
         self.within.push(value);
         self.function(fun, depth + 1)?;
         self.identity(rule);
@@ -314,7 +313,7 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
-    /// As `custom_jvp`, of a function that a transparent one refers to.
+    /// As `custom_jvp`, of a function with a rule for the backward pass, which runs later.
     pub(super) fn custom_vjp(
         &mut self,
         value: *mut ffi::PyObject,
@@ -323,21 +322,50 @@ impl Encoder<'_, '_> {
         if self.is_within(value) {
             return Ok(());
         }
-        if self.within.is_empty() || self.stack.is_some_and(Stack::differentiates) {
-            return Err(CALLABLE);
-        }
         let py = self.py;
         // SAFETY: as in `custom_jvp`.
         let object = unsafe { Bound::from_borrowed_ptr(py, value) };
+        let field = |name: &str| object.getattr(name).map_err(|_| UNKNOWN_OBJECT);
+        let [fun, fwd, bwd] = ["fun", "fwd", "bwd"].map(field);
+        let (fun, fwd, bwd) = (fun?, fwd?, bwd?);
+        let is_nested = !self.within.is_empty();
+        // SAFETY: as in `custom_jvp`.
+        let usable = unsafe {
+            ffi::Py_TYPE(fun.as_ptr()) == &raw mut ffi::PyFunction_Type
+                && (is_nested || is_named(fun.as_ptr().cast(), value))
+        };
+        if !usable {
+            return Err(CALLABLE);
+        }
         // SAFETY: a live object.
         self.call.signature.pair(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
+        let may_run = self.rule_may_run()?;
         self.within.push(value);
-        for name in ["fun", "fwd", "bwd", "nondiff_argnums", "symbolic_zeros", "optimize_remat"] {
-            let field = object.getattr(name).map_err(|_| UNKNOWN_OBJECT)?;
-            self.value(field.as_ptr(), depth + 1)?;
+        self.function(fun.as_ptr(), depth + 1)?;
+        for (rule, may_run) in [(&fwd, may_run), (&bwd, is_nested)] {
+            self.identity(rule.as_ptr());
+            if may_run {
+                self.value(rule.as_ptr(), depth + 1)?;
+            }
+        }
+        for name in ["nondiff_argnums", "symbolic_zeros", "optimize_remat"] {
+            self.value(field(name)?.as_ptr(), depth + 1)?;
         }
         self.within.pop();
         Ok(())
+    }
+
+    /// Whether the derivative rule of a function may run when the function is called: under
+    /// differentiation it does, and what it appends has the user's lines.
+    fn rule_may_run(&mut self) -> Result<bool, Reason> {
+        let differentiates = self.stack.is_some_and(Stack::differentiates);
+        if !self.within.is_empty() {
+            return if differentiates { Err(CALLABLE) } else { Ok(true) };
+        }
+        if differentiates {
+            self.locate()?;
+        }
+        Ok(differentiates)
     }
 
     /// Whether a function is one of those that lead here, which then says all of it.

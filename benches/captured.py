@@ -1,0 +1,63 @@
+"""Warm retraces of the workloads as closures: their arguments are captured arrays, not arguments.
+
+A training step that is made anew in each round often has its weights and data that way. Each round
+has arrays of its own, so nothing can be known by an array's identity. Stock and jaxide take turns;
+the ratio is the median of the ratios of neighbours, and the texts are compared.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+import jaxide
+import report
+import workloads
+
+
+def measure(workload: str, rounds: int) -> list[str]:
+    """A row of the table."""
+    function, args = workloads.ALL[workload]()
+
+    def trace(make: Callable) -> tuple[float, Any]:
+        captured = jax.block_until_ready(jax.tree.map(lambda leaf: leaf.copy(), args))
+        gc.collect(1)
+        start = time.perf_counter()
+        jaxpr = make(lambda: function(*captured))()
+        return time.perf_counter() - start, jaxpr
+
+    expected = str(trace(jax.make_jaxpr)[1])
+    same = all(str(trace(jaxide.make_jaxpr)[1]) == expected for _ in range(5))
+    gc.collect()
+    gc.freeze()
+    times = [(trace(jax.make_jaxpr)[0], trace(jaxide.make_jaxpr)[0]) for _ in range(rounds)]
+    gc.unfreeze()
+    ratio = statistics.median(stock / ours for stock, ours in times)
+    medians = [f"{1e3 * statistics.median(column):.1f}" for column in zip(*times, strict=True)]
+    return [workload, "yes" if same else "DIFFERS", *medians, f"{ratio:.1f}x"]
+
+
+def main() -> int:
+    """Prints the table and puts it into the document; fails if a text differs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help="warm retraces of each tracer")
+    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
+    options = parser.parse_args()
+    rows = []
+    for workload in options.only or workloads.ALL:
+        rows.append(measure(workload, options.rounds))
+        print(*rows[-1], sep="  ", flush=True)
+    if not options.only:
+        table = report.table(["workload", "identical", "jax, ms", "jaxide, ms", "ratio"], rows)
+        content = [table, report.provenance("benches/captured.py")]
+        report.replace_section("captured", "\n\n".join(content))
+    return 1 if any("DIFFERS" in row for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
