@@ -1,4 +1,5 @@
-"""Warm retraces of loops, branches and checkpoints whose functions are defined anew each time.
+"""Warm retraces of loops, branches and checkpoints whose functions are defined anew each time, of
+programs that are evaluated, and of functions with rules of the user's.
 
 jax knows what it has made of a body by the body's identity, so it differentiates and batches each
 of them from the start. Stock and jaxide take turns; the ratio is the median of the ratios of
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import eval_jaxpr
 
 import jaxide
 import report
@@ -56,6 +58,42 @@ def scan_of_custom_rules() -> Function:
 
         carry, ys = lax.scan(body, x, (ws, bs))
         return carry.sum() + ys.sum()
+
+    return f
+
+
+@jax.custom_vjp
+def clipped(h: Any) -> Any:
+    """A rule of the user's for the backward pass."""
+    return jnp.clip(h, -1.0, 1.0)
+
+
+def _clipped_fwd(h: Any) -> Any:
+    return jnp.clip(h, -1.0, 1.0), jnp.abs(h) < 1.0
+
+
+def _clipped_bwd(inside: Any, ct: Any) -> Any:
+    return (jnp.where(inside, ct, 0.1 * ct),)
+
+
+clipped.defvjp(_clipped_fwd, _clipped_bwd)
+
+
+def custom_vjps() -> Function:
+    def f(ws, bs, x):
+        for i in range(LAYERS):
+            x = clipped(x @ ws[i] + bs[i])
+        return x.sum()
+
+    return f
+
+
+def evaluations() -> Function:
+    def f(ws, bs, x):
+        for i in range(LAYERS):
+            jaxpr = jax.make_jaxpr(lambda *a: layer(*a))(x, ws[i], bs[i])
+            (x,) = eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x, ws[i], bs[i])
+        return x.sum()
 
     return f
 
@@ -115,6 +153,8 @@ def jits() -> Function:
 PROGRAMS = [
     plain,
     scan,
+    custom_vjps,
+    evaluations,
     scan_of_custom_rules,
     scan_of_checkpoint,
     checkpoints,

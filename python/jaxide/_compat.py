@@ -344,6 +344,7 @@ def _load() -> types.SimpleNamespace:
         dce_rules=_symbol(f"{pe}:dce_rules"),
         plain_dce_rules=_has_plain_dce_rules(),
         stock_dce=_sites.copy_function(_function(_DCE, "jaxpr used_outputs instantiate")),
+        stock_eval_jaxpr=_stock_evaluation(),
         custom_jvp_type=_symbol("custom_derivatives:custom_jvp"),
         custom_vjp_type=_symbol("custom_derivatives:custom_vjp"),
         named_sharding_type=jax.sharding.NamedSharding,
@@ -876,6 +877,21 @@ def _inline_template(trace: Any, src: Any, jaxpr: Any, consts: Any, *arg_tracers
     return hook(trace, src, jaxpr, consts, arg_tracers)
 
 
+def _stock_evaluation() -> Callable[..., Any]:
+    """``core.eval_jaxpr``, with the arguments of the program as a tuple."""
+    stock = _sites.copy_function(_function(_EVALUATION, _EVALUATION_PARAMETERS))
+    return lambda jaxpr, consts, args, keeps_sources: stock(
+        jaxpr, consts, *args, propagate_source_info=keeps_sources
+    )
+
+
+def _evaluation_template(
+    jaxpr: Any, consts: Any, *args: Any, propagate_source_info: Any = True
+) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(jaxpr, consts, args, propagate_source_info)
+
+
 def _value_template(self: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(self)
@@ -1091,6 +1107,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "bind": (_symbol("core:Primitive.bind"), _bind_template),
         "inline": (_symbol(_INLINE), _inline_template),
         "value": (_array_value(), _value_template),
+        "eval": (_function(_EVALUATION, _EVALUATION_PARAMETERS), _evaluation_template),
         "dce": (_function(_DCE, "jaxpr used_outputs instantiate"), _dce_template),
         "check_input": (_function(_CHECK_INPUT, _CHECK_INPUT_NAMES), _check_input_template),
         "debug_info": (_symbol(_DEBUG_INFO), _debug_info_template),
@@ -1111,6 +1128,8 @@ _CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
 _CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
 _BACKWARD = "interpreters.ad:backward_pass3"
 _BACKWARD_PARAMETERS = "jaxpr transform_stack consts primals_in cotangents_in"
+_EVALUATION = "core:eval_jaxpr"
+_EVALUATION_PARAMETERS = "jaxpr consts *args propagate_source_info"
 _INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
 _RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 

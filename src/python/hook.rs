@@ -209,6 +209,7 @@ pub fn initialize<'py>(
         ("check_input", wrap_pyfunction!(super::leaves::check_input_type, py)?),
         ("map_leaves", wrap_pyfunction!(super::leaves::map_leaves, py)?),
         ("check_types", wrap_pyfunction!(super::leaves::check_returned_types, py)?),
+        ("eval", wrap_pyfunction!(super::expand::rule::eval_jaxpr, py)?),
         ("value", wrap_pyfunction!(super::reads::read_value, py)?),
         ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),
     ];

@@ -165,6 +165,8 @@ jax_objects! {
     /// Whether those are given nothing but which outputs are used, and the equation.
     plain_dce_rules: PyAny,
     stock_dce: PyAny,
+    /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
+    stock_eval_jaxpr: PyAny,
     /// `custom_jvp`, the class.
     custom_jvp_type: PyType,
     custom_vjp_type: PyType,

@@ -338,21 +338,30 @@ def assert_same_when_repeated(
 orders = st.permutations([jax.make_jaxpr, jaxide.make_jaxpr])
 
 
-@given(programs(depth=2), st.lists(arguments, min_size=1, max_size=3), orders)
+@given(
+    programs(depth=2),
+    st.lists(arguments, min_size=1, max_size=3),
+    st.lists(arguments, max_size=2),
+    orders,
+)
 def test_generated_warm(
-    program: Program, args: list[Any], makers: list[Callable[..., Any]]
+    program: Program, args: list[Any], captured: list[Any], makers: list[Callable[..., Any]]
 ) -> None:
-    assert_same_when_repeated(makers, lambda values, log: run(program, values), args)
+    assert_same_when_repeated(makers, lambda values, log: run(program, [*values, *captured]), args)
 
 
 @given(
     random_calls.programs(depth=2),
     st.lists(random_calls.arguments, min_size=1, max_size=3),
+    st.lists(random_calls.arguments, max_size=2),
     orders,
 )
 def test_calls(
-    program: random_calls.Program, args: list[Any], makers: list[Callable[..., Any]]
+    program: random_calls.Program,
+    args: list[Any],
+    captured: list[Any],
+    makers: list[Callable[..., Any]],
 ) -> None:
     assert_same_when_repeated(
-        makers, lambda values, log: random_calls.run(program, values, log), args
+        makers, lambda values, log: random_calls.run(program, [*values, *captured], log), args
     )

@@ -66,11 +66,11 @@ LAYERS: dict[str, Callable[[Function], Function]] = {
 }
 
 
-def nested(names: tuple[str, ...], function: str) -> Function:
+def nested(names: tuple[str, ...], function: str, captured: Any = None) -> Function:
     """The function under the transformations, the first one outermost."""
 
     def f(x):
-        return FUNCTIONS[function](x, x + 1)
+        return FUNCTIONS[function](x, x + 1 if captured is None else captured)
 
     for name in reversed(names):
         f = LAYERS[name](f)
@@ -94,7 +94,8 @@ EXAMPLES = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 60
 def test_random_nests(names: list[str], function: str) -> None:
     # Jacobians of Jacobians grow with each.
     if sum(name.startswith("jac") for name in names) < 2:
-        assert_same_when_warm((nested(tuple(names), function), X))
+        arrays = (None, jnp.asarray(X), jnp.asarray(X + 1))
+        assert_same_when_warm(*((nested(tuple(names), function, w), X) for w in arrays))
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,47 @@ class Counter:
         return jnp.zeros(self.count)
 
 
+def test_shapes_of_values_of_enclosing_traces() -> None:
+    def program(x, w):
+        def body(c, _):
+            of_outer = jax.eval_shape(lambda: jnp.outer(w, c))
+            lifted = jax.vmap(lambda v: v * jnp.ones(jax.eval_shape(lambda: v * w).shape))(w)
+            return c + jnp.zeros(of_outer.shape).sum() + lifted.sum(), c
+
+        looped = lax.scan(body, x, None, length=2)
+        gradient = jax.grad(
+            lambda v: lax.scan(
+                lambda c, _: (c * jnp.ones(jax.eval_shape(lambda: v * c).shape), c),
+                v,
+                None,
+                length=2,
+            )[0].sum()
+        )
+        return looped, gradient(x)
+
+    wide = np.ones((3, 3), np.float32)
+    assert_same_when_warm((program, X, X), (program, X, X.astype(np.float16)), (program, X, X))
+    assert_same_when_warm((program, wide, wide[0]), (program, wide[0], wide[0]))
+
+
+def test_types_as_arguments() -> None:
+    """A type that stands for an array is known by what it says."""
+
+    def program(x, struct):
+        joined = jnp.result_type(struct, x), jax.eval_shape(lambda a: jnp.sin(a) * 2, struct)
+        return x.astype(joined[0]) * jnp.zeros(joined[1].shape, joined[1].dtype)
+
+    kinds = [
+        jax.ShapeDtypeStruct((3,), np.float32),
+        jax.ShapeDtypeStruct((3,), np.float16),
+        jax.ShapeDtypeStruct((3,), np.float32, weak_type=True),
+        jax.ShapeDtypeStruct((1,), np.float32),
+        jax.ShapeDtypeStruct((3,), np.float32),
+        jax.ShapeDtypeStruct((3,), np.complex64),
+    ]
+    assert_same_when_warm(*((lambda x, kind=kind: program(x, kind), X) for kind in kinds))
+
+
 def test_side_effects_happen_at_each_call() -> None:
     seen: list[int] = []
     counter, state = Counter(), {"n": 0}

@@ -226,6 +226,22 @@ pub fn encode_rule<'py>(
     encoder.value(params, 0)
 }
 
+/// Adds what the evaluation of a program is given: the program, its constants and its arguments.
+///
+/// # Errors
+/// Why it is not remembered.
+pub fn encode_evaluation<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    now: &Now<'py>,
+    given: &[*mut ffi::PyObject],
+    call: &mut Call,
+) -> Result<(), Reason> {
+    let mut encoder = Encoder { programs: true, ..Encoder::new(py, jax, now, call) };
+    encoder.given_traceback(now)?;
+    given.iter().try_for_each(|&part| encoder.value(part, 0))
+}
+
 /// Adds params with programs.
 ///
 /// # Errors
@@ -406,9 +422,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Err(TRACED_PARAM);
         }
         match traced(self.py, self.jax, value, self.trace) {
-            Some(Tracer::Foreign | Tracer::Enclosing) if !self.within.is_empty() => {
-                return Err(CAPTURES);
-            }
+            Some(Tracer::Foreign) if !self.within.is_empty() => return Err(CAPTURES),
             Some(_) if !self.within.is_empty() => return self.captured(value),
             Some(Tracer::Variable(var)) => return self.variable(value, var),
             Some(Tracer::Constant) => return self.constant(value),
@@ -426,6 +440,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return self.lifted(stack, value, level, parts);
         }
         if is_lifted(self.jax, value) {
+            if !self.within.is_empty() {
+                return self.captured(value);
+            }
             return self.enclosing(value);
         }
         // SAFETY: the exact type is checked before each access; nothing here runs Python code.
@@ -471,6 +488,15 @@ impl<'a, 'py> Encoder<'a, 'py> {
     /// A traced value that a function refers to.
     fn captured(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
         if !matches!(self.functions, Functions::Typed { .. }) {
+            return Err(CAPTURES);
+        }
+        // SAFETY: a tracer, whose trace has jax's slots.
+        let is_over = unsafe {
+            let trace = self.jax.slots.tracer_trace.peek(object);
+            trace.is_null() || self.jax.slots.trace_invalidated.peek(trace) != ffi::Py_False()
+        };
+        // To use it would be an error.
+        if is_over {
             return Err(CAPTURES);
         }
         let aval = self.array_type(object)?;
@@ -886,7 +912,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 ffi::PySet_Contains(self.jax.immutable_types.as_ptr(), class.cast()) == 1
                     || class == &raw mut ffi::PyFrozenSet_Type && has_names_only(self.py, value)
             };
-        if immutable {
+        if immutable || is_exactly(value, self.jax.shape_dtype_struct_type.as_ptr().cast()) {
             // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
             let object = unsafe { Bound::from_borrowed_ptr(self.py, value) };
             let shared = shared(&object).map_err(|_| UNKNOWN_OBJECT)?;

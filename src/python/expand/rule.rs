@@ -5,7 +5,7 @@
 //! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
 //! each time: here it is known by what it says.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::intern;
@@ -14,12 +14,13 @@ use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::side::address;
-use super::encode::{Call, encode_rule};
+use super::encode::{Call, encode_evaluation, encode_rule};
 use super::now::Now;
 use super::programs::is_jaxpr;
-use super::site::{Site, put_in_words, replay_or_learn};
+use super::site::{Site, Use, put_in_words, replay_or_learn};
 use super::store;
 use super::twins::{is_running, run_rule};
 
@@ -56,6 +57,39 @@ pub fn bind<'py>(
     }
     replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
 }
+
+/// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
+///
+/// Raises:
+///     What its equations raise.
+#[pyfunction]
+pub fn eval_jaxpr<'py>(
+    jaxpr: &Bound<'py, PyAny>,
+    consts: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    keeps_sources: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = jaxpr.py();
+    let jax = jax(py)?;
+    let stock = jax.stock_eval_jaxpr.bind(py);
+    let proceed = || stock.call1((jaxpr, consts, args, keeps_sources));
+    if hook::rests(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
+        return proceed();
+    }
+    let Some(now) = Now::read(py, jax)? else { return proceed() };
+    let Ok(configuration) = now.configuration() else { return proceed() };
+    let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
+    let mut call = Call::new(configuration.number);
+    let in_words = |call: &mut Call| encode_evaluation(py, jax, &now, &given, call);
+    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+        store::count_bypass(EVALUATION.id, reason);
+        return proceed();
+    }
+    replay_or_learn(py, jax, &EVALUATION, &now, &call, in_words, proceed, || Ok(false))
+}
+
+static EVALUATION: LazyLock<Site> =
+    LazyLock::new(|| Site { programs: Use::Evaluated, ..Site::pure("eval_jaxpr") });
 
 /// Whether there are programs among params.
 pub fn has_programs(jax: &Jax, params: &Bound<'_, PyDict>) -> bool {
@@ -96,9 +130,10 @@ impl Sites {
         }
         let name = primitive.getattr(intern!(primitive.py(), "name"))?;
         let py = primitive.py();
-        let keeps_programs = primitive.is(&jax(py)?.jit_primitive);
+        let of_jits = primitive.is(&jax(py)?.jit_primitive);
+        let programs = if of_jits { Use::Kept } else { Use::Rule };
         let pure = Site::pure(&format!("{}{name}", self.kind));
-        let site = Arc::new(Site { keeps_programs, ..pure });
+        let site = Arc::new(Site { programs, ..pure });
         // Its address is known from now on, so it must stay its own.
         std::mem::forget(primitive.clone().unbind());
         Ok(known().get_or_insert_default().entry(place).or_insert(site).clone())

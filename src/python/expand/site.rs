@@ -39,16 +39,31 @@ pub struct Site {
     pub forgets: bool,
     /// It asks traced values for nothing but their types.
     pub types_only: bool,
-    /// What it is given may be used again later in the same trace: a program of a jit, which the jit
-    /// has.
-    pub keeps_programs: bool,
+    pub programs: Use,
+}
+
+/// What a callable does with the programs that it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It makes something of them.
+    Rule,
+    /// So it does, and they may be used again later in the same trace: programs of jits, which the jits
+    /// have.
+    Kept,
+    /// It evaluates them, equation by equation, each of which may be known.
+    Evaluated,
 }
 
 impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self { id, hits, forgets: false, types_only: false, keeps_programs: false }
+        Self { id, hits, forgets: false, types_only: false, programs: Use::Rule }
+    }
+
+    /// Runs a rule that is given programs, of which nothing is to be known.
+    fn run<R>(&self, rule: impl FnOnce() -> R) -> R {
+        if self.programs == Use::Evaluated { rule() } else { run_rule(rule) }
     }
 }
 
@@ -165,7 +180,7 @@ pub fn replay_or_learn<'py>(
     let given = Given::of(py, jax, call);
     if given.as_ref().is_some_and(|given| given.are_mingled(py, jax)) {
         store::count_bypass(site.id, MINGLED);
-        return run_rule(proceed);
+        return site.run(proceed);
     }
     let candidate = match known {
         Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
@@ -180,7 +195,7 @@ pub fn replay_or_learn<'py>(
                 Way::Learn => Some(recorded),
                 Way::Run => {
                     store::count_bypass(site.id, KEPT);
-                    return run_rule(proceed);
+                    return site.run(proceed);
                 }
             }
         }
@@ -195,7 +210,7 @@ pub fn replay_or_learn<'py>(
             }
             Known::Bypass(reason) => {
                 store::count_bypass(site.id, reason);
-                return if given.is_some() { run_rule(proceed) } else { proceed() };
+                return if given.is_some() { site.run(proceed) } else { proceed() };
             }
             Known::Replay(recorded) | Known::Candidate(recorded) => Some(recorded),
         },
@@ -279,7 +294,7 @@ pub fn derive_params<'py>(
 fn way(py: Python<'_>, site: &Site, recorded: &Recorded, given: Option<&Given>) -> Way {
     match (&recorded.programs, given) {
         (Some(programs), Some(given)) => {
-            programs.way(py, given, recorded.number, site.keeps_programs)
+            programs.way(py, given, recorded.number, site.programs == Use::Kept)
         }
         _ => Way::Learn,
     }

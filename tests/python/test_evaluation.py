@@ -1,0 +1,175 @@
+"""Programs that are evaluated equation by equation while others are traced."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax._src import core
+
+import jaxide
+from expansion import (
+    assert_history,
+    assert_same_when_warm,
+    counts_of,
+    empty_cache,
+    trace_of,
+    warm_up,
+)
+from test_custom_rules import clipped, of_tree, scaled, soft, total
+
+X = np.linspace(0.25, 1, 3, dtype=np.float32)
+TABLE = np.arange(3, dtype=np.float32)
+
+Function = Callable[[Any], Any]
+
+
+@jax.jit
+def at_module_level(x):
+    return jnp.sin(x) * 2
+
+
+FUNCTIONS: dict[str, Function] = {
+    "operators": lambda x: x * 2 + jnp.sin(x) - jnp.where(x > 0, x, 0.5),
+    "functions": lambda x: jax.nn.softmax(x) * jnp.cumsum(x) + jax.nn.gelu(x),
+    "constant": lambda x: x * TABLE + jnp.asarray(TABLE),
+    "captured array": lambda x: x * jnp.arange(3.0),
+    "scope": lambda x: jax.named_scope("scope")(jnp.sin)(x) * 2,
+    "nothing": lambda x: x,
+    "literal": lambda x: (x, 2.0, jnp.float32(1)),
+    "tree": lambda x: {"a": x, "b": [x * 2, x]},
+    "scan": lambda x: lax.scan(lambda c, v: (c * v, c + v), x, jnp.stack([x, x])),
+    "cond": lambda x: lax.cond(x[0] > 0, jnp.sin, lambda v: v * 2, x),
+    "while": lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: c * 2, x),
+    "checkpoint": lambda x: jax.checkpoint(lambda v: jnp.sin(jnp.cos(v)))(x),
+    "jit of a module": lambda x: at_module_level(x) + at_module_level(x * 2),
+    "new jit": lambda x: jax.jit(lambda v: jnp.sin(v) * v)(x),
+    "one jit twice": lambda x: (lambda f: f(x) + f(f(x)))(jax.jit(lambda v: v * 3)),
+    "rules of jax": lambda x: jax.nn.relu(x) + jax.nn.softplus(x) + jax.nn.silu(x),
+    "rules of the user": lambda x: clipped(x, 0.5) + soft(x) + scaled(x, 2.0),
+    "rule of a tree": lambda x: of_tree({"a": x, "b": (x,)}),
+    "grad": lambda x: jax.grad(lambda v: jnp.sum(jnp.tanh(v) * v))(x),
+    "vmap": lambda x: jax.vmap(lambda v: v * x)(jnp.stack([x, x])),
+    "effect": lambda x: (jax.debug.print("{}", x), x * 2)[1],
+}
+
+
+def evaluated(function: Function, x: Any) -> Any:
+    jaxpr = jax.make_jaxpr(function)(x)
+    return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x)
+
+
+def twice(function: Function, x: Any) -> Any:
+    evaluate = core.jaxpr_as_fun(jax.make_jaxpr(function)(x))
+    return evaluate(x), evaluate(x * 2)
+
+
+def without_sources(function: Function, x: Any) -> Any:
+    jaxpr = jax.make_jaxpr(function)(x)
+    return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x, propagate_source_info=False)
+
+
+def closed_over(function: Function, x: Any) -> Any:
+    converted, consts = jax.closure_convert(lambda v: total(function(v * x)), x)
+    return converted(x, *consts)
+
+
+EVALUATIONS = {f.__name__: f for f in (evaluated, twice, without_sources, closed_over)}
+
+TRANSFORMATIONS: dict[str, Callable[[Function], Function]] = {
+    "none": lambda f: f,
+    "grad": lambda f: jax.grad(lambda x: total(f(x))),
+    "jvp": lambda f: lambda x: jax.jvp(lambda v: total(f(v)), (x,), (x,)),
+    "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, x])),
+    "vmap of grad": lambda f: (
+        lambda x: jax.vmap(jax.grad(lambda v: total(f(v))))(jnp.stack([x, x]))
+    ),
+    "grad of grad": lambda f: jax.grad(lambda x: total(jax.grad(lambda v: total(f(v)))(x))),
+    "grad of checkpoint": lambda f: jax.grad(jax.checkpoint(lambda x: total(f(x)))),
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (c + total(f(c)), None), x, None, length=2),
+    "grad of jit": lambda f: jax.grad(jax.jit(lambda x: total(f(x)))),
+}
+
+
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_same_when_warm(name: str, transformation: str) -> None:
+    programs = [
+        TRANSFORMATIONS[transformation](functools.partial(evaluate, FUNCTIONS[name]))
+        for evaluate in EVALUATIONS.values()
+    ]
+    assert_same_when_warm(*((program, X) for program in programs))
+
+
+def test_programs_that_are_kept() -> None:
+    """A program from before a trace, and the same one under several transformations."""
+    kept = {
+        name: jax.make_jaxpr(function)(X)
+        for name, function in FUNCTIONS.items()
+        if name not in ("while", "effect")
+    }
+
+    def use(name: str, transformations: list[str]) -> Function:
+        evaluate = core.jaxpr_as_fun(kept[name])
+        made = [TRANSFORMATIONS[name](evaluate) for name in transformations]
+        return lambda x: [f(x) for f in made]
+
+    growing = list(TRANSFORMATIONS)
+    for name in kept:
+        steps = [trace_of(use(name, growing[:count]), X) for count in range(1, len(growing) + 1)]
+        assert_history([step for step in steps for _ in range(2)])
+
+
+def test_an_evaluation_beside_a_rule() -> None:
+    """One program is evaluated and is the body of a loop."""
+
+    def program(x):
+        jaxpr = jax.make_jaxpr(lambda v: (jnp.sin(v) * v, jax.nn.relu(v)))(x)
+        body = core.jaxpr_as_fun(jaxpr)
+        looped = lax.scan(lambda c, _: tuple(body(c)), x, None, length=2)
+        return looped, body(x), jax.grad(lambda v: total(body(v)))(x)
+
+    def of_loop(x):
+        loop = jax.make_jaxpr(lambda v: lax.scan(lambda c, _: (c * v, c), v, None, length=2))(x)
+        evaluate = core.jaxpr_as_fun(loop)
+        return evaluate(x), jax.grad(lambda v: total(evaluate(v)))(x), evaluate(x * 2)
+
+    assert_same_when_warm((program, X), (of_loop, X), (jax.grad(lambda x: total(of_loop(x))), X))
+
+
+@pytest.mark.parametrize("transformation", ["none", "grad", "vmap", "jvp"])
+def test_evaluations_are_replayed(transformation: str) -> None:
+    program = TRANSFORMATIONS[transformation](functools.partial(evaluated, FUNCTIONS["operators"]))
+    with empty_cache():
+        warm_up(program, X, rounds=4)
+        before = counts_of("eval_jaxpr")
+        warm_up(program, X, rounds=1)
+        assert counts_of("eval_jaxpr").hits > before.hits
+
+
+def test_wrong_arguments() -> None:
+    jaxpr = jax.make_jaxpr(lambda x, y: x * y)(X, X)
+    assert_same_when_warm(
+        (lambda x: core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x), X),
+        (lambda x: core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x, x, x), X),
+        (lambda x: core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x, x[:2]), X),
+        (lambda x: core.eval_jaxpr(jaxpr.jaxpr, [x], x, x), X),
+        (lambda x: core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x, 2.0), X),
+    )
+
+
+def test_numerics() -> None:
+    jaxpr = jax.make_jaxpr(FUNCTIONS["rules of the user"])(X)
+    evaluate = core.jaxpr_as_fun(jaxpr)
+    gradient = jax.grad(lambda x: total(evaluate(x)))
+    traced = warm_up(gradient, X)
+    (actual,) = core.eval_jaxpr(traced.jaxpr, traced.consts, X)
+    np.testing.assert_array_equal(actual, gradient(X))
+    with jaxide.accelerated():
+        np.testing.assert_array_equal(jax.jit(gradient)(X), jax.jit(lambda x: gradient(x))(X))
