@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -222,7 +223,12 @@ def test_lines_of_the_user(transformation: str) -> None:
         assert stock == ours
 
 
-@pytest.mark.parametrize("transformation", ["none", "grad", "vmap", "vmap of grad", "grad of vmap"])
+# From jax 0.11 on jax transposes linear programs itself, and batched rules are new each time.
+IS_NEWEST = jax.extend.core.ClosedJaxpr is jax.extend.core.Jaxpr
+REPLAYED = ["none", "grad"] + ([] if IS_NEWEST else ["vmap", "vmap of grad", "grad of vmap"])
+
+
+@pytest.mark.parametrize("transformation", REPLAYED)
 @pytest.mark.parametrize("name", ["vjp", "nondifferentiable argument", "tree", "forwarded", "jvp"])
 def test_calls_are_replayed(name: str, transformation: str) -> None:
     program = TRANSFORMATIONS[transformation](PROGRAMS[name])
@@ -234,7 +240,7 @@ def test_calls_are_replayed(name: str, transformation: str) -> None:
     kind = "custom_jvp" if name == "jvp" else "custom_vjp"
     assert after.callables[kind].hits > before.callables[kind].hits
     assert after.callables[kind].bypasses == before.callables[kind].bypasses
-    if "grad" in transformation and name != "jvp":
+    if "grad" in transformation and name != "jvp" and not IS_NEWEST:
         of_rules = "transpose of custom_lin"
         assert after.callables[of_rules].hits > before.callables[of_rules].hits
 
