@@ -18,6 +18,7 @@ import jax
 import jaxide
 import report
 import workloads
+from jaxide._demo import pairwise_ratio
 
 
 def measure(workload: str, rounds: int) -> list[str]:
@@ -37,8 +38,9 @@ def measure(workload: str, rounds: int) -> list[str]:
     gc.freeze()
     times = [(trace(jax.make_jaxpr)[0], trace(jaxide.make_jaxpr)[0]) for _ in range(rounds)]
     gc.unfreeze()
-    ratio = statistics.median(stock / ours for stock, ours in times)
-    medians = [f"{1e3 * statistics.median(column):.1f}" for column in zip(*times, strict=True)]
+    stock, ours = zip(*times, strict=True)
+    medians = [f"{1e3 * statistics.median(column):.1f}" for column in (stock, ours)]
+    ratio = pairwise_ratio(stock, ours)
     return [workload, "yes" if same else "DIFFERS", *medians, f"{ratio:.1f}x"]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax._src import core
 
 import jaxide
@@ -109,6 +110,11 @@ def assert_same_when_warm(*calls: tuple[Any, ...], rounds: int = ROUNDS) -> None
     steps = [trace_of(*call) for call in calls]
     assert_history(steps * rounds)
     assert_history(steps[::-1] * rounds)
+
+
+def total(tree: Any) -> Any:
+    """The sum of all that is in a tree of arrays."""
+    return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(tree))
 
 
 # ---- counts -----------------------------------------------------------------------------------

@@ -13,7 +13,15 @@ from jax import lax
 
 import expansion
 import jaxide
-from expansion import Step, assert_history, assert_same_when_warm, empty_cache, observe, warm_up
+from expansion import (
+    Step,
+    assert_history,
+    assert_same_when_warm,
+    empty_cache,
+    observe,
+    total,
+    warm_up,
+)
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
 
@@ -65,10 +73,6 @@ TRANSFORMATIONS: dict[str, Callable[[Program], Program]] = {
         )
     ),
 }
-
-
-def total(tree: Any) -> Any:
-    return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(tree))
 
 
 def arrays(number: int) -> tuple[Any, Any]:

@@ -16,7 +16,15 @@ from jax import lax
 
 import expansion
 import jaxide
-from expansion import Step, assert_history, assert_same_when_warm, empty_cache, observe, warm_up
+from expansion import (
+    Step,
+    assert_history,
+    assert_same_when_warm,
+    empty_cache,
+    observe,
+    total,
+    warm_up,
+)
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
 
@@ -176,10 +184,6 @@ TRANSFORMATIONS: dict[str, Callable[[Program], Program]] = {
     "grad of grad": lambda f: jax.grad(lambda x: total(jax.grad(lambda x: total(f(x)))(x))),
     "jvp": lambda f: lambda x: jax.jvp(lambda x: total(f(x)), (x,), (x,)),
 }
-
-
-def total(tree: Any) -> Any:
-    return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(tree))
 
 
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)

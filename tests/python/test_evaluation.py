@@ -19,10 +19,11 @@ from expansion import (
     assert_same_when_warm,
     counts_of,
     empty_cache,
+    total,
     trace_of,
     warm_up,
 )
-from test_custom_rules import clipped, of_tree, scaled, soft, total
+from test_custom_rules import clipped, of_tree, scaled, soft
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
 TABLE = np.arange(3, dtype=np.float32)

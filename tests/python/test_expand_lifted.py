@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import jaxide
-from expansion import assert_same_when_warm, counts_of, empty_cache, warm_up
+from expansion import assert_same_when_warm, counts_of, empty_cache, total, warm_up
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
 M = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
@@ -22,7 +22,7 @@ CAPTURED = jnp.arange(3.0)
 
 def scalar(f: Callable[..., Any]) -> Callable[..., Any]:
     """`f` with all its results added up."""
-    return lambda *args: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(f(*args)))
+    return lambda *args: total(f(*args))
 
 
 @jax.jit

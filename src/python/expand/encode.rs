@@ -507,9 +507,6 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// A value of an enclosing trace. Objects count: each is a constant of its own.
     fn enclosing(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
-        if !self.within.is_empty() {
-            return Err(CAPTURES);
-        }
         let aval = self.array_type(object)?;
         self.passed(object, aval);
         Ok(())

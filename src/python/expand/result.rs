@@ -216,13 +216,7 @@ impl Recipe {
         }
         match traced(py, from.jax, result.as_ptr(), from.trace.as_ptr()) {
             Some(Tracer::Variable(var)) => return Self::of_variable(from, result, var),
-            Some(Tracer::Constant) => {
-                let given = from.call.traced.iter().position(|&arg| arg == result.as_ptr());
-                return match given {
-                    Some(index) => Ok(Self::Arg(index)),
-                    None => from.constant(result).map(Self::Constant),
-                };
-            }
+            Some(Tracer::Constant) => return Self::of_constant(from, result),
             Some(Tracer::Literal) => return Self::of_literal(from, result),
             Some(Tracer::Foreign | Tracer::Enclosing) => {
                 return Err(super::encode::FOREIGN_TRACER);
@@ -352,13 +346,7 @@ impl Recipe {
         }
         match traced(py, from.jax, part.as_ptr(), from.trace.as_ptr()) {
             Some(Tracer::Variable(var)) => Self::of_variable(from, part, var),
-            Some(Tracer::Constant) => {
-                let given = from.call.traced.iter().position(|&arg| arg == part.as_ptr());
-                match given {
-                    Some(index) => Ok(Self::Arg(index)),
-                    None => from.constant(part).map(Self::Constant),
-                }
-            }
+            Some(Tracer::Constant) => Self::of_constant(from, part),
             Some(_) => Err(OUTER_VALUE),
             None => match stack.parts(py, from.jax, part.as_ptr(), level) {
                 Some((level, parts)) => Self::of_lifted(from, stack, part, level, parts),
@@ -379,6 +367,13 @@ impl Recipe {
         let Some(stack) = from.stack else { return Ok(None) };
         let parts = stack.parts(value.py(), from.jax, value.as_ptr(), level);
         parts.map(|(level, parts)| Self::of_lifted(from, stack, value, level, parts)).transpose()
+    }
+
+    fn of_constant(from: &Origin<'_, '_>, tracer: &Bound<'_, PyAny>) -> Result<Self, Reason> {
+        match from.call.traced.iter().position(|&arg| arg == tracer.as_ptr()) {
+            Some(index) => Ok(Self::Arg(index)),
+            None => from.constant(tracer).map(Self::Constant),
+        }
     }
 
     fn of_literal(from: &Origin<'_, '_>, result: &Bound<'_, PyAny>) -> Result<Self, Reason> {
