@@ -56,6 +56,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py
 	$(bin)/python benches/captured.py
 	$(bin)/python benches/rules.py
+	$(bin)/python benches/shares.py
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/overhead.py
 

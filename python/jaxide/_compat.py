@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import importlib
 import inspect
 import types
@@ -368,6 +369,10 @@ def _load() -> types.SimpleNamespace:
         vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         debug_info_hook=_debug_infos(),
+        derivation_hooks={
+            path: _core.DerivationCache(function.__name__, _sites.copy_function(function))
+            for path, function in _derivations().items()
+        },
         postponed_paths=Postponed,
         jit_captures=_jit_captures,
         jits_forgot=_forgotten_jits(),
@@ -1099,8 +1104,40 @@ def _flat_tree() -> _FlatTree:
     return _FlatTree(map_leaves, "xs", lambda tree, leaves: new(leaves, tree.tree))
 
 
+# Functions whose results jax keeps with the program that is their first argument.
+_DERIVATIONS = {
+    "interpreters.ad:_linearize_jaxpr": "jaxpr nonzeros instantiate allow_fwds is_vjp",
+    "interpreters.ad:_jvp_jaxpr": "jaxpr nonzeros instantiate",
+    "interpreters.batching:_batch_jaxpr2": "closed_jaxpr axis_data in_axes",
+    "interpreters.batching:_batch_jaxpr_axes": "closed_jaxpr axis_data in_axes out_axes_dest",
+    "pjit:_transpose_jaxpr_fancy": "jaxpr in_tree in_avals specs",
+}
+
+
+@functools.cache
+def _derivations() -> dict[str, types.FunctionType]:
+    """Those of these functions that this jax has, by path, as they are behind their caches."""
+    found = {}
+    for path, parameters in _DERIVATIONS.items():
+        # A native cache has no attribute for what it wraps.
+        for behind in gc.get_referents(_optional(path)):
+            function = inspect.unwrap(behind) if callable(behind) else None
+            if not isinstance(function, types.FunctionType) or function.__closure__ is not None:
+                continue
+            if " ".join(inspect.signature(function).parameters) == parameters:
+                found[path] = function
+    return found
+
+
+def _derivation_template(jaxpr: Any, *key: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(jaxpr, *key)
+
+
 def _hooked(name: str) -> tuple[Any, Any]:
     """A function of jax that the core steps into, and how it is to call the core."""
+    if name in _DERIVATIONS:
+        return _derivations()[name], _derivation_template
     return {
         "evict": (_function("pjit:jit_evict_fn", "self"), _evict_template),
         "result_paths": (_function(_RESULT_PATHS, "self ans"), _result_paths_template),

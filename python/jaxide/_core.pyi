@@ -6,6 +6,7 @@ from typing import Any, final
 
 __all__ = [
     "Activation",
+    "DerivationCache",
     "Graph",
     "Script",
     "catch_function",
@@ -89,6 +90,14 @@ def catch_function(
     types_only: bool,
 ) -> None:
     """Catches the calls of a function of jax while a trace of ours may run."""
+
+@final
+class DerivationCache:
+    """Stands in for a function of jax whose results jax keeps by a program and a key."""
+
+    def __new__(cls, name: str, stock: Callable[..., Any]) -> DerivationCache: ...
+    def __call__(self, jaxpr: Any, /, *key: Any) -> Any:
+        """Makes twins of what is known for a program that says the same, else runs the function."""
 
 def trust_callable(callable: Any) -> None:
     """Lets an object that lives as long as the process be an argument of remembered calls."""

@@ -222,6 +222,9 @@ pub fn initialize<'py>(
             hooked.push(Hooked::new(make_trampoline, name, hook)?);
         }
     }
+    for (name, hook) in jax.derivation_hooks.bind(py) {
+        hooked.push(Hooked::new(make_trampoline, &name.extract::<String>()?, &hook)?);
+    }
     for (name, hook) in ours {
         hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);
     }

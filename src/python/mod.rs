@@ -51,6 +51,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::expand::derivations::DerivationCache;
+    #[pymodule_export]
     use super::expand::script::Script;
     #[pymodule_export]
     use super::expand::store::{clear_fragments, fragment_info, set_fragment_bounds};

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! backward.rs  transposing a linear program, equation by equation
+//! derivations.rs  what jax makes of a program and keeps with it
 //! encode.rs    the arguments of a call as a signature
 //! now.rs       the trace, the configuration and the source info at the moment of a call
 //! owned.rs     what is known of the params of fragments' equations
@@ -25,6 +26,7 @@
 
 pub mod backward;
 pub mod caught;
+pub mod derivations;
 pub mod encode;
 pub mod now;
 pub mod operators;

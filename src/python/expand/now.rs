@@ -229,6 +229,14 @@ impl Moment {
     }
 }
 
+/// The configuration of this moment, whatever the trace, or why nothing is remembered in it.
+///
+/// # Errors
+/// jax's state cannot be read.
+pub fn configuration_now(py: Python<'_>, jax: &Jax) -> PyResult<Result<Configuration, Reason>> {
+    configuration(py, jax, Epoch::now())
+}
+
 /// The number of the config context and of the other settings that a function may read.
 fn configuration(
     py: Python<'_>,

@@ -33,6 +33,13 @@ pub const CONSTANTS: Reason = "program with constants or effects";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Number(u64);
 
+impl Number {
+    /// As a key.
+    pub fn raw(self) -> u64 {
+        self.0
+    }
+}
+
 /// What is known of a program for as long as it lives.
 struct Known {
     program: Py<PyWeakrefReference>,

@@ -151,6 +151,15 @@ pub fn count_bypass(id: CallableId, reason: Reason) {
     });
 }
 
+/// Counts a call that ran and is remembered elsewhere.
+pub fn count_miss(id: CallableId) {
+    with(|store| {
+        if let Some(callable) = store.callables.get_mut(&id) {
+            callable.counts.misses += 1;
+        }
+    });
+}
+
 /// Remembers a call that ran.
 ///
 /// # Errors
@@ -194,8 +203,9 @@ pub fn insert(
 
 /// Forgets all fragments and starts counting anew.
 #[pyfunction]
-pub fn clear_fragments() {
+pub fn clear_fragments(py: Python<'_>) {
     super::programs::forget();
+    super::derivations::forget(py);
     let removed = with(|store| {
         for callable in store.callables.values_mut() {
             callable.counts = Counts::default();

@@ -22,7 +22,7 @@ use super::super::frame::Frame;
 use super::super::graph::{Graph, borrow_mut, is_lazy};
 use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
-use super::encode::{Call, is_plain_namedtuple};
+use super::encode::{Call, Reason, is_plain_namedtuple};
 use super::programs::{
     Form, Kind, Label, Maker, Number, Others, all_vars, are_mingled, are_several, has_new_jit,
     is_jaxpr, label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of,
@@ -76,7 +76,8 @@ impl<'py> Place<'py> {
     }
 }
 
-fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// The closed one of an open program without constants.
+pub fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = open.py();
     jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
 }
@@ -165,6 +166,46 @@ impl Given {
             given.programs.push(program.unbind());
         }
         Some(given)
+    }
+
+    /// These beside others that say the same.
+    pub fn beside<'a>(&'a self, jax: &'a Jax, now: &'a Self) -> Comparison<'a> {
+        Comparison { jax, before: self, now, derived: RefCell::default() }
+    }
+
+    /// One program, and the number of what it says.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub fn of_program(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<(Self, Number), Reason> {
+        let (open, _) = open(jax, program)?;
+        let number = number_of(jax, &open)?;
+        let nested = nested_of(&open).into_iter().map(|(_, inner)| inner).collect();
+        let programs = vec![program.clone().unbind()];
+        Ok((Self { programs, open: vec![open.unbind()], nested }, number))
+    }
+
+    /// Whether they are the same, closed anew or not.
+    pub fn is(&self, other: &Self) -> bool {
+        self.repeats(other).is_some()
+    }
+
+    /// Which of the programs within them are the same as those of others that say the same; None where
+    /// there are others.
+    pub fn same_within(&self, other: &Self) -> Option<Vec<bool>> {
+        (self.nested.len() == other.nested.len())
+            .then(|| same_objects(&self.nested, &other.nested).collect())
+    }
+
+    /// The addresses of their variables, as far as there are objects; None where one cannot be read.
+    pub fn seen_vars(&self, py: Python<'_>, jax: &Jax) -> Option<FxHashSet<usize>> {
+        let mut seen = FxHashSet::default();
+        for open in &self.open {
+            let graph = graph_of(jax, open.bind(py)).ok()?;
+            let graph = graph.try_borrow().ok()?;
+            seen.extend(graph.side().seen_vars(py).map(|(_, var)| address(&var)));
+        }
+        Some(seen)
     }
 
     fn first<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
@@ -287,7 +328,7 @@ impl Programs {
 
     /// The programs of this recording beside those of another, whose objects may differ.
     pub fn beside<'a>(&'a self, jax: &'a Jax, now: &'a Given) -> Comparison<'a> {
-        Comparison { jax, before: &self.given, now, derived: RefCell::default() }
+        self.given.beside(jax, now)
     }
 
     /// What is known once a recording for other programs has agreed with this one.
@@ -519,6 +560,11 @@ impl Comparison<'_> {
     /// Whether an open program is one of those given.
     fn is_given(&self, program: &Bound<'_, PyAny>) -> bool {
         self.now.open.iter().chain(&self.before.open).any(|given| given.is(program))
+    }
+
+    /// Whether all params of two programs' equations are the same, whatever the programs given.
+    pub fn have_same_params(&self, now: &Bound<'_, Graph>, before: &Bound<'_, Graph>) -> bool {
+        self.params_within(now, before).is_some_and(|changed| changed.is_empty())
     }
 
     /// The params of a program's equations that have programs made anew.
