@@ -254,9 +254,14 @@ impl Given {
         Some(tracebacks)
     }
 
+    /// Whether a program is one of them.
+    fn is_one(&self, program: &Bound<'_, PyAny>) -> bool {
+        self.open.iter().chain(&self.programs).any(|own| own.is(program))
+    }
+
     /// Whether a program is one of them, or within one.
     fn has(&self, program: &Bound<'_, PyAny>) -> bool {
-        self.open.iter().chain(&self.programs).chain(&self.nested).any(|own| own.is(program))
+        self.is_one(program) || self.nested.iter().any(|own| own.is(program))
     }
 
     /// Whether they are the same programs, and if so whether closed anew.
@@ -949,9 +954,8 @@ impl<'a, 'py> Settling<'a, 'py> {
             }
         }
         if params.is_empty() {
-            let holds = |inner: &Py<PyAny>| self.given.has(inner.bind(py));
-            // What is remembered of a program must not keep it alive.
-            if !within.iter().any(|(_, inner)| holds(inner)) {
+            // What is remembered of a program must not keep it alive; it does keep those within it.
+            if !within.iter().any(|(_, inner)| self.given.is_one(inner.bind(py))) {
                 place.note(Form::Open, &open, Maker::Rule);
                 place.note(form, program, Maker::Rule);
             }
