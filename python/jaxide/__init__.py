@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 from jaxide import _compat as _compat
 from jaxide._api import from_jaxpr as from_jaxpr
 from jaxide._api import make_jaxpr as make_jaxpr
+from jaxide._api import structural_hash as structural_hash
 from jaxide._api import trace as trace
 from jaxide._cache import CacheInfo as CacheInfo
 from jaxide._cache import CallableInfo as CallableInfo

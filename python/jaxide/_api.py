@@ -148,9 +148,22 @@ def from_jaxpr(jaxpr: Any) -> Program:
     Raises:
       TypeError: the argument is not a jaxpr.
     """
+    return _read("from_jaxpr", jaxpr)
+
+
+def structural_hash(jaxpr: Any) -> int:
+    """128 bits that stand for what any jaxpr says, as :attr:`Program.structural_hash`.
+
+    Raises:
+      TypeError: the argument is not a jaxpr.
+    """
+    return _read("structural_hash", jaxpr).structural_hash
+
+
+def _read(name: str, jaxpr: Any) -> Program:
     if not _compat.is_jaxpr(jaxpr):
         raise TypeError(
-            "jaxide.from_jaxpr expects a jaxpr, got an object of type "
+            f"jaxide.{name} expects a jaxpr, got an object of type "
             f"{type(jaxpr).__module__}.{type(jaxpr).__qualname__}"
         )
     return Program._of(jaxpr)

@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxide import _core, _sites, _transparent
+from jaxide import _objects as objects
 from jaxide._names import DebugInfos, Postponed, ResultPaths
+from jaxide._objects import Objects
 from jaxide._rules import Private, Rules
 
 SUPPORTED = "jax 0.10.2 to 0.12"
@@ -369,6 +371,19 @@ def _load() -> types.SimpleNamespace:
         vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         debug_info_hook=_debug_infos(),
+        objects=Objects(
+            objects.Private(
+                literal_type=_symbol(f"{core}:Literal"),
+                context_type=_symbol(f"{core}:JaxprEqnContext"),
+                primitive_type=_symbol(f"{core}:Primitive"),
+                wrapped_type=_symbol("linear_util:WrappedFun"),
+                tracer_type=_symbol(f"{core}:Tracer"),
+                array_types=(_symbol("literals:TypedNdArray"),),
+                immutable_types=frozenset(_immutable_types()),
+                mesh_type=_symbol("mesh:Mesh"),
+                rules_alike=derivative_rules.are_alike if derivative_rules else None,
+            )
+        ),
         derivation_hooks={
             path: _core.DerivationCache(function.__name__, _sites.copy_function(function))
             for path, function in _derivations().items()

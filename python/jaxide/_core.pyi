@@ -44,6 +44,12 @@ class Graph:
     def dump(self) -> str:
         """The program as text with the IR's own names, nested programs included."""
 
+    def fingerprint(self, constants_by_value: bool) -> int:
+        """The structural hash: 128 bits, with constants by type or by value."""
+
+    def equals(self, other: Graph, constants_by_value: bool) -> bool:
+        """Whether another program is the same but for the names of variables and sources."""
+
     def violations(self) -> list[str]:
         """Every violated invariant of the IR, as text; empty for a well-formed program."""
 

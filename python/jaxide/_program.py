@@ -51,6 +51,41 @@ class Program:
         """The types of the outputs."""
         return self.jaxpr.out_avals
 
+    @cached_property
+    def structural_hash(self) -> int:
+        """128 bits that stand for what the program says, its constants by their types.
+
+        The same in every process and on every machine, whatever variables are called and wherever
+        the code is; equal for programs that can share an executable. See ``docs/structure.md`` for
+        what counts. A hash finds, ``==`` decides.
+        """
+        return self._read_graph().fingerprint(False)
+
+    @property
+    def content_hash(self) -> int:
+        """As :attr:`structural_hash`, with the constants by their values, as they are now."""
+        return self._read_graph().fingerprint(True)
+
+    def _read_graph(self) -> _core.Graph:
+        if self._graph is None:
+            raise NotImplementedError(
+                f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
+                "can be hashed and compared"
+            )
+        return self._graph
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the programs are the same but for the names of variables, sources and names of
+        arguments and results; constants by their values, functions by identity."""
+        if not isinstance(other, Program):
+            return NotImplemented
+        if self is other:
+            return True
+        return self._read_graph().equals(other._read_graph(), True)
+
+    def __hash__(self) -> int:
+        return hash(self.structural_hash)
+
     def __len__(self) -> int:
         """The number of equations, those of nested programs not counted."""
         return len(self.jaxpr.eqns if self._graph is None else self._graph)

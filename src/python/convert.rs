@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyAssertionError, PyOverflowError, PyRuntimeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
@@ -222,48 +223,49 @@ pub fn read_jaxpr<'py>(
 
     let consts: Vec<Bound<'_, PyAny>> = consts.try_iter()?.collect::<PyResult<_>>()?;
     let mut values = consts.iter();
-    for var in jaxpr.getattr("constvars")?.try_iter()? {
+    for var in jaxpr.getattr(intern!(py, "constvars"))?.try_iter()? {
         let var = var?;
         let none = py.None().into_bound(py);
         let value = side_.new_const(values.next().unwrap_or(&none));
-        let ty = side_.ty(jax, builder_, &var.getattr("aval")?)?;
+        let ty = side_.ty(jax, builder_, &var.getattr(intern!(py, "aval"))?)?;
         let id = builder_.constvar(ty, value).map_err(build_error)?;
         // The program's own handle: constants of a finished program stay.
         builder_.retain(id);
         side_.set_var_object(id, &var);
     }
-    for var in jaxpr.getattr("invars")?.try_iter()? {
+    for var in jaxpr.getattr(intern!(py, "invars"))?.try_iter()? {
         let var = var?;
-        let ty = side_.ty(jax, builder_, &var.getattr("aval")?)?;
+        let ty = side_.ty(jax, builder_, &var.getattr(intern!(py, "aval"))?)?;
         let id = builder_.invar(ty).map_err(build_error)?;
         side_.set_var_object(id, &var);
     }
     let mut atoms = Vec::new();
     let mut types = Vec::new();
-    for (position, eqn) in jaxpr.getattr("eqns")?.try_iter()?.enumerate() {
+    for (position, eqn) in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()?.enumerate() {
         let eqn = eqn?;
-        let primitive = side_.primitive(builder_, &eqn.getattr("primitive")?)?;
-        let params = eqn.getattr("params")?.cast_into::<PyDict>()?;
+        let primitive = side_.primitive(builder_, &eqn.getattr(intern!(py, "primitive"))?)?;
+        let params = eqn.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?;
         let params = side_.params_id(jax, builder_, &params)?;
         atoms.clear();
-        for atom in eqn.getattr("invars")?.try_iter()? {
+        for atom in eqn.getattr(intern!(py, "invars"))?.try_iter()? {
             atoms.push(read_atom(jax, builder_, side_, &atom?, || format!("equation {position}"))?);
         }
-        let outvars: Vec<_> = eqn.getattr("outvars")?.try_iter()?.collect::<PyResult<_>>()?;
+        let outvars: Vec<_> =
+            eqn.getattr(intern!(py, "outvars"))?.try_iter()?.collect::<PyResult<_>>()?;
         types.clear();
         for var in &outvars {
-            types.push(side_.ty(jax, builder_, &var.getattr("aval")?)?);
+            types.push(side_.ty(jax, builder_, &var.getattr(intern!(py, "aval"))?)?);
         }
-        let effects = eqn.getattr("effects")?;
+        let effects = eqn.getattr(intern!(py, "effects"))?;
         let effects = if effects.len()? == 0 {
             side_.note_no_effects(primitive, &effects);
             EffectsId::NONE
         } else {
             side_.effects_id(jax, builder_, &effects)?
         };
-        let source = SourceRef::of(jax, &eqn.getattr("source_info")?)?;
+        let source = SourceRef::of(jax, &eqn.getattr(intern!(py, "source_info"))?)?;
         let source = side_.source(builder_, &source)?;
-        let context = side_.handle(&eqn.getattr("ctx")?);
+        let context = side_.handle(&eqn.getattr(intern!(py, "ctx"))?);
         let context = builder_.context(context);
         let id = builder_
             .eqn(primitive, params, &atoms, &types, effects, source, context)
@@ -273,7 +275,7 @@ pub fn read_jaxpr<'py>(
         }
     }
     let mut outvars = Vec::new();
-    for atom in jaxpr.getattr("outvars")?.try_iter()? {
+    for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
         outvars.push(read_atom(jax, builder_, side_, &atom?, || "the outputs".to_owned())?);
     }
     resolve_subprograms(jax, py, builder_, side_)?;
@@ -300,11 +302,12 @@ pub fn resolve_subprograms(
     jax: &Jax,
     py: Python<'_>,
     builder: &mut Builder,
-    side: &Side,
+    side: &mut Side,
 ) -> PyResult<()> {
     for id in builder.unresolved_subprograms() {
-        let object = side.object(py, builder.subprogram_data(id).object);
-        let graph = graph_of(jax, &object)?;
+        let handle = builder.subprogram_data(id).object;
+        let graph = graph_of(jax, &side.object(py, handle))?;
+        side.set_subgraph(handle, &graph);
         builder.resolve_subprogram(id, Graph::resolved_program(&graph, jax)?);
     }
     Ok(())

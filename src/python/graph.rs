@@ -24,11 +24,14 @@ use crate::ir::{
     Program, SourceId, Var, verify,
 };
 
+use crate::structure::{equal, fingerprint};
+
 use super::convert::{self, build_error, resolve_subprograms};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::side::{Side, is_exactly};
+use super::structure::{PyObjects, by};
 
 /// A finished program and the Python objects behind its ids.
 #[pyclass(module = "jaxide._core")]
@@ -213,12 +216,24 @@ impl Graph {
             let effects = program.effects();
             let mut builder = program.into_builder(DeadCode::Keep);
             graph.side.resolve_params(py, jax, &mut builder)?;
-            resolve_subprograms(jax, py, &mut builder, &graph.side)?;
+            resolve_subprograms(jax, py, &mut builder, &mut graph.side)?;
             let program = builder.finish(&outvars, names, effects).map_err(build_error)?;
             graph.program = Arc::new(program);
             graph.resolved = true;
         }
         Ok(graph.program.clone())
+    }
+
+    /// The graph of a nested program, which is kept from now on.
+    pub fn read_subgraph<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        object: ForeignId,
+    ) -> PyResult<Bound<'py, Self>> {
+        let jaxpr = slf.borrow().side.object(slf.py(), object);
+        let graph = convert::graph_of(jax, &jaxpr)?;
+        borrow_mut(slf).side.set_subgraph(object, &graph);
+        Ok(graph)
     }
 
     /// The program as recorded.
@@ -434,6 +449,28 @@ impl Graph {
     fn dump(slf: &Bound<'_, Self>) -> PyResult<String> {
         let py = slf.py();
         Ok(Self::resolved_program(slf, jax(py)?)?.to_string())
+    }
+
+    /// The structural hash: 128 bits, with constants by type or by value.
+    ///
+    /// Raises:
+    ///     What describing an object of the program raises.
+    fn fingerprint(slf: &Bound<'_, Self>, constants_by_value: bool) -> PyResult<u128> {
+        let program = PyObjects::of(jax(slf.py())?, slf)?;
+        Ok(fingerprint(program, by(constants_by_value))?.0)
+    }
+
+    /// Whether another program is the same but for the names of variables and sources.
+    ///
+    /// Raises:
+    ///     What comparing objects of the programs raises.
+    fn equals(
+        slf: &Bound<'_, Self>,
+        other: &Bound<'_, Self>,
+        constants_by_value: bool,
+    ) -> PyResult<bool> {
+        let jax = jax(slf.py())?;
+        equal(PyObjects::of(jax, slf)?, PyObjects::of(jax, other)?, by(constants_by_value))
     }
 
     /// Every violated invariant of the IR, as text; empty for a well-formed program.

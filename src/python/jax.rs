@@ -198,6 +198,8 @@ jax_objects! {
     debug_info_hook: PyAny,
     /// `_vjp3_callable`, its accumulators made at once; None where jax's is another.
     vjp_hook: PyAny,
+    /// What the objects in programs are.
+    objects: PyAny,
     /// What stands in for functions that make something of a program, by name.
     derivation_hooks: PyDict,
     /// `DebugInfo.set_result_paths`, remembering.

@@ -20,6 +20,7 @@
 //! expand/      what library functions append, remembered and replayed
 //! warn.rs      warnings that do not count trampolines
 //! hook.rs      switching the interposition on and off
+//! structure.rs the objects of programs, for their structural hash and equality
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
@@ -41,6 +42,7 @@ mod reads;
 mod side;
 mod source;
 mod stage;
+mod structure;
 mod trace;
 mod tracer;
 mod warn;

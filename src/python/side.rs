@@ -21,6 +21,7 @@ use crate::ir::{
 };
 
 use super::convert::{self, AvalInfo};
+use super::graph::Graph;
 use super::jax::Jax;
 use super::params::{self, typed_equal, typed_hash};
 use super::source::SourceRef;
@@ -80,6 +81,8 @@ pub struct Side {
     primitive_by_pointer: FxHashMap<usize, PrimitiveId>,
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
+    /// The graphs of nested programs that were read, by the handles of their jaxprs.
+    subgraphs: FxHashMap<ForeignId, Py<Graph>>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
     effects: FxHashMap<EffectsId, Object>,
     /// What stands for no effects, for the primitives that do not say so with an empty set.
@@ -167,6 +170,16 @@ impl Side {
         let id = ForeignId::from_u32(u32::try_from(sources.len()).unwrap_or(u32::MAX - 1));
         sources.push(object.clone().unbind());
         id
+    }
+
+    /// Notes the graph of a nested program.
+    pub fn set_subgraph(&mut self, object: ForeignId, graph: &Bound<'_, Graph>) {
+        self.subgraphs.insert(object, graph.clone().unbind());
+    }
+
+    /// The graph of a nested program that was read.
+    pub fn subgraph<'py>(&self, py: Python<'py>, object: ForeignId) -> Option<Bound<'py, Graph>> {
+        self.subgraphs.get(&object).map(|graph| graph.bind(py).clone())
     }
 
     /// A handle that is not looked up again.
@@ -606,6 +619,9 @@ impl Side {
         }
         for params in self.params.values() {
             visit.call(params)?;
+        }
+        for graph in self.subgraphs.values() {
+            visit.call(graph)?;
         }
         for object in self.consts.iter().flatten().chain(self.vars.iter().flatten()) {
             visit.call(object)?;

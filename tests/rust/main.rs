@@ -9,6 +9,7 @@ mod ids;
 mod nesting;
 mod params;
 mod random;
+mod structure;
 mod text;
 mod types;
 mod verify;

@@ -1,0 +1,199 @@
+"""What the objects that programs refer to are: descriptions that outlive the process, and sameness.
+
+The core knows most of a program by itself. What is left are the values of literals and constants,
+contexts of equations, and params that are objects of jax, of libraries or of the user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import re
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+# Deeper nesting than this counts by its class.
+MAX_DEPTH = 32
+_ADDRESS = re.compile(r"(?:at )?0x[0-9a-fA-F]+")
+_PLAIN = (type(None), bool, int, complex, str, bytes, type(...))
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+)
+
+
+class Private(NamedTuple):
+    """Private things of jax that are met in programs."""
+
+    literal_type: Any
+    context_type: Any
+    primitive_type: Any
+    wrapped_type: Any
+    tracer_type: Any
+    # Arrays that literals have as values.
+    array_types: tuple[type, ...]
+    # Classes of values that never change and print as what they are.
+    immutable_types: frozenset[type]
+    mesh_type: Any
+    # Whether two functions of derivative rules say the same; None where they are not read.
+    rules_alike: Callable[[Any, Any], bool] | None
+
+
+def _name(of: Any) -> str:
+    return f"{getattr(of, '__module__', None)}.{getattr(of, '__qualname__', None)}"
+
+
+class Objects:
+    """Descriptions and comparisons of objects."""
+
+    def __init__(self, private: Private):
+        self._private = private
+
+    def describe(self, value: Any) -> bytes:
+        """A text that is the same for objects that are, in any process.
+
+        Others may have the same one: an object without a description counts by its class, a
+        function by its name.
+        """
+        return repr(self._parts(value, 0)).encode()
+
+    def _parts(self, value: Any, depth: int) -> Any:
+        private, class_ = self._private, type(value)
+        if isinstance(value, _PLAIN):
+            return class_.__name__, repr(value)
+        if isinstance(value, float):
+            return class_.__name__, value.hex()
+        if isinstance(value, private.literal_type):
+            return self._parts(value.val, depth)
+        if (array := self._array(value)) is not None:
+            return array
+        own = _name(class_)
+        if depth == MAX_DEPTH:
+            return own
+        parts = lambda values: tuple(self._parts(item, depth + 1) for item in values)
+        if isinstance(value, (tuple, list)):
+            return own, parts(value)
+        if isinstance(value, dict):
+            return own, tuple(parts(item) for item in value.items())
+        if isinstance(value, (set, frozenset)):
+            return own, tuple(sorted(map(repr, parts(value))))
+        if isinstance(value, (type, *_FUNCTIONS)):
+            return own, _name(value)
+        if isinstance(value, functools.partial):
+            return own, parts((value.func, value.args, value.keywords))
+        if isinstance(value, enum.Enum):
+            return own, value.name
+        if isinstance(value, np.dtype):
+            return own, value.name
+        if isinstance(value, private.context_type):
+            return own, parts(_fields(value))
+        if isinstance(value, private.primitive_type):
+            return own, value.name
+        if isinstance(value, private.mesh_type):
+            devices = tuple(getattr(device, "id", None) for device in value.devices.flat)
+            return own, _text(value), value.devices.shape, devices
+        if isinstance(value, jax.sharding.NamedSharding):
+            return own, parts((value.mesh, value.spec, value.memory_kind))
+        if class_ in private.immutable_types:
+            return own, _text(value)
+        if dataclasses.is_dataclass(value):
+            return own, parts(getattr(value, f.name) for f in dataclasses.fields(value))
+        return own
+
+    def _array(self, value: Any) -> Any:
+        """Type and elements of an array; None for anything else."""
+        if isinstance(value, jax.Array) and not isinstance(value, self._private.tracer_type):
+            if not value.is_fully_addressable:
+                return "array", str(value.aval)
+            if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+                return "keys", str(value.dtype), self._array(jax.random.key_data(value))
+        elif not isinstance(value, (np.ndarray, np.generic, *self._private.array_types)):
+            return None
+        elements = np.asarray(value)
+        if elements.dtype == object:
+            return None
+        # The bytes of a number are in the order of the machine.
+        ordered = elements.astype(elements.dtype.newbyteorder("<"), copy=False)
+        weak = bool(getattr(value, "weak_type", False))
+        return "array", elements.dtype.name, elements.shape, weak, ordered.tobytes()
+
+    def same(self, one: Any, another: Any) -> bool:
+        """Whether two objects are the same to whatever runs a program.
+
+        Functions are by identity, but for derivative rules, which jax makes anew at each trace.
+        """
+        return self._same(one, another, 0)
+
+    def _same(self, one: Any, another: Any, depth: int) -> bool:
+        private = self._private
+        class_: Any = type(one)
+        if one is another:
+            return True
+        if class_ is not type(another) or depth == MAX_DEPTH:
+            return False
+        if isinstance(one, _PLAIN):
+            # Zeros of a complex number have signs.
+            return repr(one) == repr(another)
+        if isinstance(one, float):
+            return one.hex() == another.hex()
+        same = lambda ones, others: (
+            len(ones) == len(others)
+            and all(self._same(a, b, depth + 1) for a, b in zip(ones, others, strict=True))
+        )
+        if isinstance(one, private.literal_type):
+            return self._same(one.val, another.val, depth)
+        if (array := self._array(one)) is not None:
+            return bool(array == self._array(another)) and _is_read(one)
+        if isinstance(one, (tuple, list)):
+            return same(one, another)
+        if isinstance(one, dict):
+            return same(list(one.items()), list(another.items()))
+        if isinstance(one, private.context_type):
+            return same(_fields(one), _fields(another))
+        if class_ in private.immutable_types or isinstance(
+            one, (set, frozenset, np.dtype, private.mesh_type, jax.sharding.Sharding)
+        ):
+            return bool(one == another)
+        if isinstance(one, functools.partial):
+            parts = [(f.func, f.args, f.keywords) for f in (one, another)]
+            return same(*parts)
+        if isinstance(one, types.MethodType):
+            return one.__func__ is another.__func__ and one.__self__ is another.__self__
+        if isinstance(one, (types.FunctionType, private.wrapped_type)):
+            alike = private.rules_alike
+            return alike is not None and self._is_rule(one) and alike(one, another)
+        if dataclasses.is_dataclass(one) and class_.__dataclass_params__.frozen:
+            names = [f.name for f in dataclasses.fields(one)]
+            return same(*([getattr(value, name) for name in names] for value in (one, another)))
+        return False
+
+    def _is_rule(self, function: Any) -> bool:
+        """Whether a function is one that jax makes for a derivative rule."""
+        return isinstance(function, self._private.wrapped_type) or _name(function).startswith(
+            "jax."
+        )
+
+
+def _is_read(array: Any) -> bool:
+    """Whether the elements of an array were compared, not its type alone."""
+    return not isinstance(array, jax.Array) or array.is_fully_addressable
+
+
+def _fields(context: Any) -> list[Any]:
+    """What a context of equations consists of."""
+    slots = (slot for class_ in type(context).__mro__ for slot in vars(class_).get("__slots__", ()))
+    return [getattr(context, slot, None) for slot in slots if slot != "__weakref__"]
+
+
+def _text(value: Any) -> str:
+    """How a value prints, without addresses."""
+    return _ADDRESS.sub("", repr(value))

@@ -1,0 +1,433 @@
+//! The stable hash of a program.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cranelift_entity::SecondaryMap;
+use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::ir::{
+    ArrayType, AtomKind, ContextId, Dim, Effect, EffectsId, Eqn, EqnData, LiteralData, ParamValue,
+    ParamsId, PrimitiveData, PrimitiveId, Program, SubprogramId, Type, TypeId, Var,
+};
+
+use super::{Constants, Nested, Objects, VERSION};
+
+/// 128 bits that stand for what was fed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint(pub u128);
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A stream of tagged values that has a fingerprint.
+pub struct Text(Xxh3);
+
+impl Default for Text {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Text {
+    /// Nothing but the version.
+    pub fn new() -> Self {
+        let mut text = Self(Xxh3::new());
+        text.number(VERSION.into());
+        text
+    }
+
+    /// A number, or which of several alternatives follows.
+    pub fn number(&mut self, number: u64) {
+        self.0.update(&number.to_le_bytes());
+    }
+
+    fn len(&mut self, len: usize) {
+        self.number(len as u64);
+    }
+
+    /// Bytes, with their number.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.len(bytes.len());
+        self.0.update(bytes);
+    }
+
+    /// What something else was fed.
+    pub fn fingerprint(&mut self, fingerprint: Fingerprint) {
+        self.0.update(&fingerprint.0.to_le_bytes());
+    }
+
+    fn optional(&mut self, text: Option<&str>) {
+        self.number(text.is_some().into());
+        if let Some(text) = text {
+            self.bytes(text.as_bytes());
+        }
+    }
+
+    /// What stands for all that was fed.
+    pub fn finish(&self) -> Fingerprint {
+        Fingerprint(self.0.digest128())
+    }
+}
+
+/// The fingerprint of a program. `key` tells it from the programs within it.
+///
+/// # Errors
+/// An object cannot be described.
+pub fn fingerprint<O: Objects>(
+    program: Nested<O>,
+    constants: Constants,
+) -> Result<Fingerprint, O::Error> {
+    let mut known: FxHashMap<usize, Fingerprint> = FxHashMap::default();
+    let root = program.key;
+    let mut pending = vec![Pending::new(program)?];
+    while let Some(mut next) = pending.pop() {
+        // Programs within come first; each is looked through once.
+        if let Some(inner) = next.within.pop() {
+            pending.push(next);
+            if !known.contains_key(&inner.key) {
+                pending.push(Pending::new(inner)?);
+            }
+            continue;
+        }
+        let key = next.program.key;
+        let reading = Reading { pending: &next, known: &known, constants };
+        let own = reading.fingerprint()?;
+        known.insert(key, own);
+    }
+    Ok(known[&root])
+}
+
+/// A program whose programs within are looked through first.
+struct Pending<O> {
+    program: Nested<O>,
+    within: Vec<Nested<O>>,
+    keys: FxHashMap<SubprogramId, usize>,
+}
+
+impl<O: Objects> Pending<O> {
+    fn new(program: Nested<O>) -> Result<Self, O::Error> {
+        let mut within = Vec::new();
+        let mut keys = FxHashMap::default();
+        for (id, subprogram) in program.program.subprograms() {
+            let nested = program.objects.nested(subprogram)?;
+            keys.insert(id, nested.key);
+            within.push(nested);
+        }
+        Ok(Self { program, within, keys })
+    }
+}
+
+/// One program that is read; those within it are known.
+struct Reading<'a, O> {
+    pending: &'a Pending<O>,
+    known: &'a FxHashMap<usize, Fingerprint>,
+    constants: Constants,
+}
+
+/// What is fed for rows of tables, which many equations share.
+struct Rows {
+    types: SecondaryMap<TypeId, Option<Fingerprint>>,
+    params: FxHashMap<ParamsId, Fingerprint>,
+    primitives: FxHashMap<PrimitiveId, Fingerprint>,
+    contexts: FxHashMap<ContextId, Fingerprint>,
+    /// The place of each variable in the order of definition.
+    places: SecondaryMap<Var, u32>,
+    next: u32,
+}
+
+impl<O: Objects> Reading<'_, O> {
+    fn program(&self) -> &Arc<Program> {
+        &self.pending.program.program
+    }
+
+    fn objects(&self) -> &O {
+        &self.pending.program.objects
+    }
+
+    fn fingerprint(&self) -> Result<Fingerprint, O::Error> {
+        let program = self.program();
+        let mut text = Text::new();
+        let mut rows = Rows {
+            types: SecondaryMap::new(),
+            params: FxHashMap::default(),
+            primitives: FxHashMap::default(),
+            contexts: FxHashMap::default(),
+            places: SecondaryMap::with_default(u32::MAX),
+            next: 0,
+        };
+        text.len(program.constvars().len());
+        for &(var, value) in program.constvars() {
+            self.define(&mut text, &mut rows, var)?;
+            if self.constants == Constants::ByValue {
+                text.fingerprint(self.objects().describe_constant(value)?);
+            }
+        }
+        text.len(program.invars().len());
+        for &var in program.invars() {
+            self.define(&mut text, &mut rows, var)?;
+        }
+        text.len(program.num_eqns());
+        for eqn in program.eqns() {
+            self.eqn(&mut text, &mut rows, eqn)?;
+        }
+        text.len(program.outvars().len());
+        for atom in program.outvars() {
+            self.atom(&mut text, &mut rows, atom.kind())?;
+        }
+        self.effects(&mut text, &rows, program.effects())?;
+        Ok(text.finish())
+    }
+
+    fn define(&self, text: &mut Text, rows: &mut Rows, var: Var) -> Result<(), O::Error> {
+        rows.places[var] = rows.next;
+        rows.next += 1;
+        let ty = self.type_fingerprint(rows, self.program().var_type(var))?;
+        text.fingerprint(ty);
+        Ok(())
+    }
+
+    fn eqn(&self, text: &mut Text, rows: &mut Rows, id: Eqn) -> Result<(), O::Error> {
+        let program = self.program();
+        // A new field has to be decided on here.
+        let EqnData {
+            primitive,
+            params,
+            effects,
+            source: _,
+            context,
+            invars: _,
+            first_outvar: _,
+            num_outvars: _,
+        } = *program.eqn(id);
+        text.fingerprint(self.primitive(rows, primitive)?);
+        text.fingerprint(self.params(rows, params)?);
+        let operands = program.eqn_invars(id);
+        text.len(operands.len());
+        for operand in operands {
+            self.atom(text, rows, operand.kind())?;
+        }
+        let outvars = program.eqn_outvars(id);
+        text.len(outvars.len());
+        for var in outvars {
+            self.define(text, rows, var)?;
+        }
+        self.effects(text, rows, effects)?;
+        let known = rows.contexts.get(&context).copied();
+        let described = match known {
+            Some(known) => known,
+            None => self.objects().describe(program.context(context))?,
+        };
+        rows.contexts.insert(context, described);
+        text.fingerprint(described);
+        Ok(())
+    }
+
+    fn atom(&self, text: &mut Text, rows: &mut Rows, atom: AtomKind) -> Result<(), O::Error> {
+        match atom {
+            AtomKind::Var(var) => text.number(u64::from(rows.places[var]) << 1),
+            AtomKind::Literal(literal) => {
+                text.number(1);
+                let LiteralData { ty, object } = *self.program().literal(literal);
+                text.fingerprint(self.type_fingerprint(rows, ty)?);
+                text.fingerprint(self.objects().describe(object)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn effects(&self, text: &mut Text, rows: &Rows, effects: EffectsId) -> Result<(), O::Error> {
+        let effects = self.program().effect_list(effects);
+        text.len(effects.len());
+        // Their order is that of the table.
+        let mut all = Vec::with_capacity(effects.len());
+        for Effect { name, input, object } in effects {
+            let mut effect = Text::new();
+            effect.bytes(name.as_bytes());
+            effect.number(input.map_or(u64::MAX, |var| rows.places[var].into()));
+            effect.fingerprint(self.objects().describe(*object)?);
+            all.push(effect.finish());
+        }
+        all.sort_unstable();
+        for effect in all {
+            text.fingerprint(effect);
+        }
+        Ok(())
+    }
+
+    fn primitive(&self, rows: &mut Rows, id: PrimitiveId) -> Result<Fingerprint, O::Error> {
+        if let Some(&known) = rows.primitives.get(&id) {
+            return Ok(known);
+        }
+        let PrimitiveData { name, multiple_results, object } = self.program().primitive(id);
+        let mut text = Text::new();
+        text.bytes(name.as_bytes());
+        text.number((*multiple_results).into());
+        text.fingerprint(self.objects().describe(*object)?);
+        let own = text.finish();
+        rows.primitives.insert(id, own);
+        Ok(own)
+    }
+
+    fn type_fingerprint(&self, rows: &mut Rows, id: TypeId) -> Result<Fingerprint, O::Error> {
+        if let Some(known) = rows.types[id] {
+            return Ok(known);
+        }
+        let mut text = Text::new();
+        self.ty(&mut text, self.program().ty(id))?;
+        let own = text.finish();
+        rows.types[id] = Some(own);
+        Ok(own)
+    }
+
+    fn ty(&self, text: &mut Text, ty: &Type) -> Result<(), O::Error> {
+        match ty {
+            Type::Array(array) => {
+                let ArrayType {
+                    dtype,
+                    shape,
+                    weak_type,
+                    sharding,
+                    manual_axis_type,
+                    memory_space,
+                    layout,
+                } = array;
+                text.number(0);
+                text.bytes(dtype.name().as_bytes());
+                text.len(shape.len());
+                for dim in shape {
+                    match dim {
+                        Dim::Static(size) => {
+                            text.number(0);
+                            text.number(*size);
+                        }
+                        Dim::Symbolic(expression) => {
+                            text.number(1);
+                            text.bytes(expression.as_bytes());
+                        }
+                    }
+                }
+                text.number((*weak_type).into());
+                for field in [sharding, manual_axis_type, memory_space, layout] {
+                    text.optional(field.as_deref());
+                }
+            }
+            Type::Ref { inner, memory_space, kind } => {
+                text.number(1);
+                self.ty(text, inner)?;
+                text.optional(memory_space.as_deref());
+                text.optional(kind.as_deref());
+            }
+            Type::Token => text.number(2),
+            Type::Opaque { name, object } => {
+                if let Some(described) = self.objects().type_of(*object)? {
+                    return self.ty(text, &described);
+                }
+                text.number(3);
+                text.bytes(name.as_bytes());
+                text.fingerprint(self.objects().describe(*object)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn params(&self, rows: &mut Rows, id: ParamsId) -> Result<Fingerprint, O::Error> {
+        if let Some(&known) = rows.params.get(&id) {
+            return Ok(known);
+        }
+        let mut text = Text::new();
+        for (name, value) in self.program().params(id).iter() {
+            text.bytes(name.as_bytes());
+            self.value(&mut text, value)?;
+        }
+        let own = text.finish();
+        rows.params.insert(id, own);
+        Ok(own)
+    }
+
+    /// The embedding bounds how deep a value is.
+    fn value(&self, text: &mut Text, value: &ParamValue) -> Result<(), O::Error> {
+        match value {
+            ParamValue::None => text.number(0),
+            ParamValue::Bool(value) => {
+                text.number(1);
+                text.number((*value).into());
+            }
+            ParamValue::Int(value) => {
+                text.number(2);
+                text.number(value.cast_unsigned());
+            }
+            ParamValue::BigInt(digits) => {
+                text.number(3);
+                text.bytes(digits.as_bytes());
+            }
+            ParamValue::Float(bits) => {
+                text.number(4);
+                text.number(*bits);
+            }
+            ParamValue::Complex(real, imaginary) => {
+                text.number(5);
+                text.number(*real);
+                text.number(*imaginary);
+            }
+            ParamValue::Str(value) => {
+                text.number(6);
+                text.bytes(value.as_bytes());
+            }
+            ParamValue::Bytes(bytes) => {
+                text.number(7);
+                text.bytes(bytes);
+            }
+            ParamValue::DType(dtype) => {
+                text.number(8);
+                text.bytes(dtype.name().as_bytes());
+            }
+            ParamValue::Dim(expression) => {
+                text.number(9);
+                text.bytes(expression.as_bytes());
+            }
+            ParamValue::Enum { type_name, member } => {
+                text.number(10);
+                text.bytes(type_name.as_bytes());
+                text.bytes(member.as_bytes());
+            }
+            ParamValue::Tuple(items) | ParamValue::List(items) => {
+                text.number(if matches!(value, ParamValue::Tuple(_)) { 11 } else { 12 });
+                text.len(items.len());
+                for item in items {
+                    self.value(text, item)?;
+                }
+            }
+            ParamValue::Dict(entries) => {
+                text.number(13);
+                text.len(entries.len());
+                for (key, item) in entries {
+                    self.value(text, key)?;
+                    self.value(text, item)?;
+                }
+            }
+            ParamValue::Named { type_name, fields } => {
+                text.number(14);
+                text.bytes(type_name.as_bytes());
+                text.len(fields.len());
+                for (name, item) in fields {
+                    text.bytes(name.as_bytes());
+                    self.value(text, item)?;
+                }
+            }
+            ParamValue::Program(id) => {
+                text.number(15);
+                text.fingerprint(self.known[&self.pending.keys[id]]);
+            }
+            ParamValue::Opaque(object) => {
+                text.number(16);
+                text.fingerprint(self.objects().describe(*object)?);
+            }
+        }
+        Ok(())
+    }
+}

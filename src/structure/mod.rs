@@ -1,0 +1,106 @@
+//! What a program says, whatever its variables are called: a stable hash, and equality.
+//!
+//! Two programs are *equal* where they apply the same primitives with the same parameters to the same
+//! operands, in the same order, and so return the same. The hash finds candidates; equality decides.
+//!
+//! # What counts
+//!
+//! Every field of every equation, but for those below: primitive, params, operands, types of the
+//! outputs, effects and context; the types of inputs and constants, the outputs, the effects of the
+//! program. Variables count by the order in which they are defined, nested programs by what they say,
+//! constants by their type or by their value, as asked ([`Constants`]).
+//!
+//! Not counted are:
+//!
+//! - names of inputs and outputs, and what the program was traced for: they are for messages;
+//! - sources: the same computation at another line is the same;
+//! - ids and the order of tables, which depend on what was recorded and removed before;
+//! - in the hash alone, what has no description that outlives the process: a function counts by its name,
+//!   an unknown object by its class.
+//!
+//! # The contract of the hash
+//!
+//! It is 128 bits of XXH3 over a byte stream that begins with [`VERSION`]. Integers are fed in
+//! little-endian order, texts with their length, alternatives with a tag, so that no two different
+//! programs feed the same bytes. The same program has the same hash in any process and on any machine.
+//! Whoever changes what is fed changes the version.
+
+mod equality;
+mod fingerprint;
+
+use std::sync::Arc;
+
+use crate::ir::{ConstId, ForeignId, Program, Subprogram, Type};
+
+pub use equality::equal;
+pub use fingerprint::{Fingerprint, Text, fingerprint};
+
+/// Part of every hash; another one where what is fed to it is another.
+pub const VERSION: u32 = 1;
+
+/// How constants count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Constants {
+    /// By their type: can the same executable be used?
+    ByType,
+    /// By their value: is it the same computation?
+    ByValue,
+}
+
+/// A nested program.
+pub struct Nested<O> {
+    /// Tells it from all others that are alive; the same for the same program.
+    pub key: usize,
+    /// The program.
+    pub program: Arc<Program>,
+    /// Its objects.
+    pub objects: O,
+}
+
+/// What the embedding knows of the objects that a program refers to.
+pub trait Objects: Sized {
+    /// Why it cannot say.
+    type Error;
+
+    /// A nested program with its own objects.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn nested(&self, subprogram: &Subprogram) -> Result<Nested<Self>, Self::Error>;
+
+    /// What an object is, by a text that does not depend on the process. Objects that are the same
+    /// have the same.
+    ///
+    /// # Errors
+    /// It cannot be described.
+    fn describe(&self, object: ForeignId) -> Result<Fingerprint, Self::Error>;
+
+    /// The value of a constant, in the same way.
+    ///
+    /// # Errors
+    /// It cannot be described.
+    fn describe_constant(&self, value: ConstId) -> Result<Fingerprint, Self::Error>;
+
+    /// What the object of an opaque type is, where the IR can say it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn type_of(&self, object: ForeignId) -> Result<Option<Type>, Self::Error>;
+
+    /// Whether an object is the same as another program's.
+    ///
+    /// # Errors
+    /// They cannot be compared.
+    fn same(&self, own: ForeignId, others: &Self, other: ForeignId) -> Result<bool, Self::Error>;
+
+    /// Whether a constant has the same value as another program's.
+    ///
+    /// # Errors
+    /// They cannot be compared.
+    fn same_constant(
+        &self,
+        own: ConstId,
+        others: &Self,
+        other: ConstId,
+    ) -> Result<bool, Self::Error>;
+}
