@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::ir::{AtomKind, EffectsId, Eqn, ParamsId, PrimitiveId, Var};
 
 use super::expand::owned::{OwnedParams, is_owned, note_without_dead_code, without_dead_code};
+use super::expand::record::same_value;
 use super::expand::rule::Sites;
 use super::expand::site::derive_params;
 use super::graph::{Graph, Unread, unfilled};
@@ -103,11 +104,17 @@ fn nothing_dead<'py>(
         match rule {
             Rule::Default => {}
             Rule::Own if used == program.eqn_outvars(id).len() => {
-                if let Entry::Vacant(unknown) = changed.entry(data.params) {
-                    let Some(new) = params_by_rule(jax, graph, id, data.params)? else {
-                        return Ok(None);
-                    };
-                    unknown.insert(new);
+                let Some(new) = params_by_rule(jax, graph, id, data.params)? else {
+                    return Ok(None);
+                };
+                match changed.entry(data.params) {
+                    Entry::Vacant(unknown) => {
+                        unknown.insert(new);
+                    }
+                    // Equations that share params may come to have programs of their own.
+                    Entry::Occupied(known)
+                        if same_params(jax, known.get().bind(py), new.bind(py)) => {}
+                    Entry::Occupied(_) => return Ok(None),
                 }
             }
             Rule::Own | Rule::Other => return Ok(None),
@@ -168,7 +175,9 @@ fn params_by_rule<'py>(
         let primitive = graph.program().primitive(graph.program().eqn(id).primitive).object;
         (graph.side().object(py, primitive), graph.side().params_dict(py, params))
     };
-    if let Some(known) = without_dead_code(&params) {
+    // jax remembers what this is for the program of a jit, and makes others anew for each equation.
+    let is_remembered = is_owned(&params) && primitive.is(&jax.jit_primitive);
+    if is_remembered && let Some(known) = without_dead_code(&params) {
         return Ok(Some(known));
     }
     let run = || {
@@ -192,12 +201,22 @@ fn params_by_rule<'py>(
     };
     let new = derive_params(jax, &*SITES.of(&primitive)?, &primitive, &params, run)?;
     let Some(new) = new else { return Ok(None) };
-    if !is_owned(&params) {
+    if !is_remembered {
         return Ok(Some(Arc::new(OwnedParams::of_program(new))));
     }
     let new = Arc::new(OwnedParams::new(new));
     note_without_dead_code(&params, &new);
     Ok(Some(new))
+}
+
+/// Whether params have the same values, programs by identity.
+fn same_params(jax: &Jax, one: &Bound<'_, PyDict>, another: &Bound<'_, PyDict>) -> bool {
+    one.len() == another.len()
+        && one.iter().all(|(name, value)| {
+            another
+                .get_item(name)
+                .is_ok_and(|other| other.is_some_and(|other| same_value(jax, &value, &other)))
+        })
 }
 
 /// Whether two equations have the same variables.

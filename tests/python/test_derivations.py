@@ -106,6 +106,12 @@ def inlined(f: Function, x: Any) -> Any:
     return jax.jit(lambda v: f(v), inline=True)(x)
 
 
+def inlined_twice(f: Function, x: Any) -> Any:
+    """The equations of both calls have the same params, which jax's removal of dead code parts."""
+    jitted = jax.jit(lambda v: f(v), inline=True)
+    return jitted(jitted(x))
+
+
 USES = [
     called_twice,
     two_of_one_body,
@@ -117,6 +123,7 @@ USES = [
     nested,
     forwarding,
     inlined,
+    inlined_twice,
 ]
 
 
@@ -135,6 +142,12 @@ def test_uses(use: Callable[[Function, Any], Any], transformation: str) -> None:
 def test_bodies(body: str) -> None:
     transformations = ("grad", "jvp", "vmap", "vmap of grad")
     assert_same_when_warm(*((using(called_twice, body, name), X) for name in transformations))
+
+
+@pytest.mark.parametrize("body", ["scan", "fori", "cond", "checkpoint"])
+def test_loops_that_are_inlined_twice(body: str) -> None:
+    transformations = ("grad", "vjp", "grad of vmap")
+    assert_same_when_warm(*((using(inlined_twice, body, name), X) for name in transformations))
 
 
 calls = st.tuples(

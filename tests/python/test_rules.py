@@ -21,6 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
+from jax.experimental.ode import odeint
+from jax.scipy.linalg import expm
+from jax.scipy.sparse.linalg import cg
 
 import jaxide
 from expansion import (
@@ -362,6 +365,25 @@ def test_two_places(construct: str) -> None:
         return observe(make, lambda x: jax.grad(scalar(CONSTRUCTS[construct]))(x), X)
 
     assert_history([here, there] * 4)
+
+
+# Functions of libraries with loops within.
+WITH_LOOPS: dict[str, Function] = {
+    "cg": lambda x: cg(lambda v: v * 2, x)[0],
+    "polyval": lambda x: jnp.polyval(jnp.ones(40) * x[0], x),
+    "expm": lambda x: expm(jnp.outer(x, x))[0],
+    "odeint": lambda x: odeint(lambda y, _: -y, x, jnp.array([0.0, 1.0]))[1],
+    "associative_scan": lambda x: lax.associative_scan(jnp.multiply, x),
+}
+
+
+@pytest.mark.parametrize("transformation", ["grad", "jvp", "vmap of grad", "grad of grad"])
+@pytest.mark.parametrize("name", WITH_LOOPS)
+def test_several_calls(name: str, transformation: str) -> None:
+    """What jax makes of one call's programs may be made of another's as well."""
+    f = WITH_LOOPS[name]
+    program = TRANSFORMATIONS[transformation](lambda x: f(x) * f(x * 2) + f(f(x)))
+    assert_history([trace_of(program, X)] * ROUNDS)
 
 
 # ---- one program under several transformations ----

@@ -334,8 +334,8 @@ fn known_of(
     if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
         return Known::Bypass(NEW_OBJECTS);
     }
-    let unlabelled = both.unlabelled();
-    recorded.programs = Some(before.confirmed(given, unlabelled));
+    let made = both.made();
+    recorded.programs = Some(before.confirmed(given, made));
     Known::Replay(recorded)
 }
 

@@ -131,8 +131,8 @@ pub struct Programs {
     anew: Option<Fixed>,
     /// How the same programs were seen to give the same.
     repeated: SmallVec<[Repeat; 2]>,
-    /// Programs made that are known by what they say alone.
-    unlabelled: Vec<Kind>,
+    /// Programs made.
+    made: Vec<Label>,
 }
 
 struct Fixed {
@@ -286,19 +286,22 @@ impl Programs {
     /// What is known once a call has run.
     pub fn new(given: Given) -> Self {
         let given = Arc::new(given);
-        Self { given, anew: None, repeated: SmallVec::new(), unlabelled: Vec::new() }
+        Self { given, anew: None, repeated: SmallVec::new(), made: Vec::new() }
     }
 
     /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
     /// fragment.
     pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Way {
-        if self.unlabelled.iter().any(|&kind| are_several(kind, Form::Open)) {
+        let is_plain = |label: &Label| label.maker == 0;
+        if self.made.iter().any(|label| is_plain(label) && are_several(label.kind, Form::Open)) {
             return Way::Learn;
         }
         if let Some(repeat) = self.given.repeats(given) {
             return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
         }
-        if kept || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
+        // Which of several that say the same another call would have is not known.
+        let are_several = !self.made.iter().all(is_plain);
+        if kept || are_several || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
             return Way::Run;
         }
         let Some(fixed) = &self.anew else { return Way::Learn };
@@ -337,13 +340,13 @@ impl Programs {
     }
 
     /// What is known once a recording for other programs has agreed with this one.
-    pub fn confirmed(&self, given: Given, unlabelled: Vec<Kind>) -> Self {
+    pub fn confirmed(&self, given: Given, made: Vec<Label>) -> Self {
         let fixed = Fixed {
             programs: same_objects(&self.given.programs, &given.programs).collect(),
             nested: same_objects(&self.given.nested, &given.nested).collect(),
         };
         let given = Arc::new(given);
-        Self { given, anew: Some(fixed), repeated: self.repeated.clone(), unlabelled }
+        Self { given, anew: Some(fixed), repeated: self.repeated.clone(), made }
     }
 
     /// As this, for the same programs, which gave the same again.
@@ -356,8 +359,7 @@ impl Programs {
         if !repeated.contains(&repeat) {
             repeated.push(repeat);
         }
-        let unlabelled = self.unlabelled.clone();
-        Self { given: Arc::new(given), anew: fixed, repeated, unlabelled }
+        Self { given: Arc::new(given), anew: fixed, repeated, made: self.made.clone() }
     }
 }
 
@@ -436,6 +438,15 @@ impl Comparison<'_> {
             match self.node(&value, &other)? {
                 Node::Same => {}
                 node => changes.push((other_name.unbind(), node)),
+            }
+        }
+        let is_rule = |(_, node): &(_, Node)| matches!(node, Node::Rule(_) | Node::NewRule(_));
+        if changes.iter().any(is_rule) {
+            // jax traces the program beside a derivative rule at each call: no other call has it.
+            for (_, node) in &changes {
+                let Node::Derived(derived) = node else { continue };
+                let is_it = |label: &Label| label.maker != 0 && *label == derived.label;
+                self.derived.borrow_mut().retain(|label| !is_it(label));
             }
         }
         Some(changes)
@@ -601,10 +612,9 @@ impl Comparison<'_> {
         Some(changed)
     }
 
-    /// What was made is known by what it says alone.
-    pub fn unlabelled(self) -> Vec<Kind> {
-        let labels = self.derived.into_inner().into_iter();
-        labels.filter(|label| label.maker == 0).map(|label| label.kind).collect()
+    /// The programs that were made.
+    pub fn made(self) -> Vec<Label> {
+        self.derived.into_inner()
     }
 }
 
