@@ -21,10 +21,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxide import _core, _sites, _transparent
-from jaxide import _objects as objects
+from jaxide import _core, _objects, _sites, _transparent
 from jaxide._names import DebugInfos, Postponed, ResultPaths
-from jaxide._objects import Objects
 from jaxide._rules import Private, Rules
 
 SUPPORTED = "jax 0.10.2 to 0.12"
@@ -229,7 +227,7 @@ def _load() -> types.SimpleNamespace:
     )
     lax = "lax.lax"
     rules = _symbol(f"{pe}:custom_staging_rules")
-    derivative_rules = _derivative_rules()
+    derivative_rules, immutable_types = _derivative_rules(), _immutable_types()
     forwarding = _symbol(f"{pe}:forwarding_rules")
     convert_bind = _function(
         f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
@@ -308,7 +306,7 @@ def _load() -> types.SimpleNamespace:
         array_type=_symbol("array:ArrayImpl"),
         stock_value=_sites.copy_function(_array_value()),
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
-        immutable_types=_immutable_types(),
+        immutable_types=immutable_types,
         flat_trees=_flat_trees(),
         user_frames=_user_frames(),
         jit_primitive=_symbol("pjit:jit_p"),
@@ -371,15 +369,15 @@ def _load() -> types.SimpleNamespace:
         vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         debug_info_hook=_debug_infos(),
-        objects=Objects(
-            objects.Private(
+        objects=_objects.Objects(
+            _objects.Private(
                 literal_type=_symbol(f"{core}:Literal"),
                 context_type=_symbol(f"{core}:JaxprEqnContext"),
                 primitive_type=_symbol(f"{core}:Primitive"),
                 wrapped_type=_symbol("linear_util:WrappedFun"),
                 tracer_type=_symbol(f"{core}:Tracer"),
                 array_types=(_symbol("literals:TypedNdArray"),),
-                immutable_types=frozenset(_immutable_types()),
+                immutable_types=frozenset(immutable_types),
                 mesh_type=_symbol("mesh:Mesh"),
                 rules_alike=derivative_rules.are_alike if derivative_rules else None,
             )

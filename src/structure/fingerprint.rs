@@ -217,13 +217,7 @@ impl<O: Objects> Reading<'_, O> {
             self.define(text, rows, var)?;
         }
         self.effects(text, rows, effects)?;
-        let known = rows.contexts.get(&context).copied();
-        let described = match known {
-            Some(known) => known,
-            None => self.objects().describe(program.context(context))?,
-        };
-        rows.contexts.insert(context, described);
-        text.fingerprint(described);
+        text.fingerprint(self.context(rows, context)?);
         Ok(())
     }
 
@@ -257,6 +251,15 @@ impl<O: Objects> Reading<'_, O> {
             text.fingerprint(effect);
         }
         Ok(())
+    }
+
+    fn context(&self, rows: &mut Rows, id: ContextId) -> Result<Fingerprint, O::Error> {
+        if let Some(&known) = rows.contexts.get(&id) {
+            return Ok(known);
+        }
+        let own = self.objects().describe(self.program().context(id))?;
+        rows.contexts.insert(id, own);
+        Ok(own)
     }
 
     fn primitive(&self, rows: &mut Rows, id: PrimitiveId) -> Result<Fingerprint, O::Error> {

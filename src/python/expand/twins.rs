@@ -32,6 +32,7 @@ use super::record::same_value;
 use super::result::new_named;
 
 /// The programs that a call has, as they are: closed or not.
+#[derive(Default)]
 pub struct Given {
     programs: Vec<Py<PyAny>>,
     /// Those that are not closed.
@@ -156,16 +157,25 @@ impl Given {
         if call.programs.is_empty() {
             return None;
         }
-        let mut given = Self { programs: Vec::new(), open: Vec::new(), nested: Vec::new() };
+        let mut given = Self::default();
         for &program in &call.programs {
             // SAFETY: an argument of the call.
             let program = unsafe { Bound::from_borrowed_ptr(py, program) };
-            let (open, _) = open(jax, &program).ok()?;
-            given.nested.extend(nested_of(&open).into_iter().map(|(_, inner)| inner));
-            given.open.push(open.unbind());
-            given.programs.push(program.unbind());
+            given.add(jax, &program).ok()?;
         }
         Some(given)
+    }
+
+    /// Adds a program with those within it.
+    ///
+    /// # Errors
+    /// It has constants.
+    fn add(&mut self, jax: &Jax, program: &Bound<'_, PyAny>) -> Result<(), Reason> {
+        let (open, _) = open(jax, program)?;
+        self.nested.extend(nested_of(&open).into_iter().map(|(_, inner)| inner));
+        self.open.push(open.unbind());
+        self.programs.push(program.clone().unbind());
+        Ok(())
     }
 
     /// These beside others that say the same.
@@ -178,11 +188,11 @@ impl Given {
     /// # Errors
     /// Why it has none.
     pub fn of_program(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<(Self, Number), Reason> {
-        let (open, _) = open(jax, program)?;
-        let number = number_of(jax, &open)?;
-        let nested = nested_of(&open).into_iter().map(|(_, inner)| inner).collect();
-        let programs = vec![program.clone().unbind()];
-        Ok((Self { programs, open: vec![open.unbind()], nested }, number))
+        // What is within is known once there is a number.
+        let number = number_of(jax, &open(jax, program)?.0)?;
+        let mut given = Self::default();
+        given.add(jax, program)?;
+        Ok((given, number))
     }
 
     /// Whether they are the same, closed anew or not.
