@@ -12,9 +12,18 @@ from jaxide._cache import CallableInfo as CallableInfo
 from jaxide._cache import cache_info as cache_info
 from jaxide._cache import clear_caches as clear_caches
 from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
+from jaxide._explanation import Change as Change
+from jaxide._explanation import Difference as Difference
+from jaxide._explanation import Explanation as Explanation
+from jaxide._explanation import Retrace as Retrace
+from jaxide._explanation import Retraces as Retraces
 from jaxide._install import accelerated as accelerated
 from jaxide._install import install as install
 from jaxide._install import uninstall as uninstall
+from jaxide._jit import jit as jit
+from jaxide._jits import Counts as Counts
+from jaxide._ledger import explain as explain
+from jaxide._ledger import retraces as retraces
 from jaxide._program import Program as Program
 
 __version__ = _version("jaxide")

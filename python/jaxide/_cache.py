@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jaxide import _core
+from jaxide._executables import EXECUTABLES
+from jaxide._ledger import LEDGER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,7 @@ class CacheInfo:
       bypasses: calls that ran because they must, by reason.
       callables: the same for each callable that was called and is still there, by name.
       entries: signatures that are remembered now.
+      programs: executed programs that are remembered now, see :func:`jaxide.jit`.
       bytes: roughly the memory that they take.
       evictions: entries that were given up to keep within the bounds.
       max_entries: bound of ``entries``.
@@ -48,6 +51,7 @@ class CacheInfo:
     bypasses: Mapping[str, int]
     callables: Mapping[str, CallableInfo]
     entries: int
+    programs: int
     bytes: int
     evictions: int
     max_entries: int
@@ -67,13 +71,15 @@ def cache_info() -> CacheInfo:
             Counter(same.bypasses) + Counter(bypasses),
             same.entries + entries,
         )
-    return CacheInfo(callables=callables, **info)
+    return CacheInfo(callables=callables, programs=len(EXECUTABLES), **info)
 
 
 def clear_caches() -> None:
     """Forgets all that jaxide remembers, and starts counting anew.
 
-    ``jax.clear_caches()`` does this too.
+    ``jax.clear_caches()`` does this too, but for the notes of :func:`jaxide.retraces`.
     """
     _core.clear_memo()
     _core.clear_fragments()
+    EXECUTABLES.cache_clear()
+    LEDGER.clear()

@@ -16,10 +16,11 @@ import inspect
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxide import _core, _objects, _sites, _transparent
 from jaxide._names import DebugInfos, Postponed, ResultPaths
@@ -227,7 +228,7 @@ def _load() -> types.SimpleNamespace:
     )
     lax = "lax.lax"
     rules = _symbol(f"{pe}:custom_staging_rules")
-    derivative_rules, immutable_types = _derivative_rules(), _immutable_types()
+    derivative_rules = _derivative_rules()
     forwarding = _symbol(f"{pe}:forwarding_rules")
     convert_bind = _function(
         f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
@@ -306,7 +307,7 @@ def _load() -> types.SimpleNamespace:
         array_type=_symbol("array:ArrayImpl"),
         stock_value=_sites.copy_function(_array_value()),
         plain_const_types={_symbol("array:ArrayImpl"), _symbol("literals:TypedNdArray")},
-        immutable_types=immutable_types,
+        immutable_types=_immutable_types(),
         flat_trees=_flat_trees(),
         user_frames=_user_frames(),
         jit_primitive=_symbol("pjit:jit_p"),
@@ -369,19 +370,8 @@ def _load() -> types.SimpleNamespace:
         vjp_hook=_vjp_hook(),
         result_paths_hook=ResultPaths(_sites.copy_function(_function(_RESULT_PATHS, "self ans"))),
         debug_info_hook=_debug_infos(),
-        objects=_objects.Objects(
-            _objects.Private(
-                literal_type=_symbol(f"{core}:Literal"),
-                context_type=_symbol(f"{core}:JaxprEqnContext"),
-                primitive_type=_symbol(f"{core}:Primitive"),
-                wrapped_type=_symbol("linear_util:WrappedFun"),
-                tracer_type=_symbol(f"{core}:Tracer"),
-                array_types=(_symbol("literals:TypedNdArray"),),
-                immutable_types=frozenset(immutable_types),
-                mesh_type=_symbol("mesh:Mesh"),
-                rules_alike=derivative_rules.are_alike if derivative_rules else None,
-            )
-        ),
+        objects=objects(),
+        unexecuted_params=_unexecuted_params(),
         derivation_hooks={
             path: _core.DerivationCache(function.__name__, _sites.copy_function(function))
             for path, function in _derivations().items()
@@ -597,6 +587,7 @@ _RULE_FUNCTIONS = (
 )
 
 
+@functools.cache
 def _derivative_rules() -> Rules | None:
     """Reads functions among the params of equations with derivative rules."""
     wrap, names = _symbol("linear_util:wrap_init"), _symbol("linear_util:DebugInfo")
@@ -1128,6 +1119,54 @@ _DERIVATIONS = {
 
 
 @functools.cache
+def objects() -> _objects.Objects:
+    """What the objects in programs are."""
+    derivative_rules = _derivative_rules()
+    return _objects.Objects(
+        _objects.Private(
+            literal_type=_symbol("core:Literal"),
+            context_type=_symbol("core:JaxprEqnContext"),
+            primitive_type=_symbol("core:Primitive"),
+            wrapped_type=_symbol("linear_util:WrappedFun"),
+            tracer_type=_symbol("core:Tracer"),
+            array_types=(_symbol("literals:TypedNdArray"),),
+            immutable_types=frozenset(_immutable_types()),
+            mesh_type=_symbol("mesh:Mesh"),
+            effect_type=_symbol("effects:Effect"),
+            aval_type=_symbol("core:ShapedArray"),
+            concrete_types=_concrete_types(),
+            callback_types=(_symbol("callback:_FlatCallback"),),
+            callback_modules=frozenset({"jax._src.callback", "jax._src.debugging"}),
+            rules_alike=derivative_rules.are_alike if derivative_rules else None,
+        )
+    )
+
+
+def _concrete_types() -> tuple[type, ...]:
+    """The classes of arrays that cannot change."""
+    keys = _symbol("random.prng:PRNGKeyArray")
+    return _symbol("array:ArrayImpl"), keys
+
+
+# Params of which nothing is executed: rules of transformations and what they need, what a
+# checkpoint saves, and functions beside the jaxpr that was made of them.
+_UNEXECUTED = {
+    "custom_derivatives:custom_jvp_call_p": "jvp_jaxpr_fun symbolic_zeros",
+    "custom_derivatives:custom_vjp_call_p": "fwd_jaxpr_thunk bwd out_trees symbolic_zeros",
+    "custom_batching:custom_vmap_p": "rule",
+    "ad_checkpoint:remat_p": "policy",
+    "lax.lax:reduce_p": "computation",
+}
+
+
+def _unexecuted_params() -> dict[Any, frozenset[str]]:
+    """Params that have no part in the execution, by primitive."""
+    found = {_optional(path): frozenset(names.split()) for path, names in _UNEXECUTED.items()}
+    found.pop(None, None)
+    return found
+
+
+@functools.cache
 def _derivations() -> dict[str, types.FunctionType]:
     """Those of these functions that this jax has, by path, as they are behind their caches."""
     found = {}
@@ -1198,21 +1237,32 @@ def _trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeTyp
     )
 
 
-class _MemoCache:
-    """The core's memo in the shape of a cache of jax, so that ``jax.clear_caches`` empties it."""
+class _Cache:
+    """Something remembered in the shape of a cache of jax: ``jax.clear_caches`` empties it."""
 
-    def cache_clear(self) -> None:
-        _core.clear_memo()
-        _core.clear_fragments()
+    def __init__(self, clear: Callable[[], None], count: Callable[[], int]):
+        self.cache_clear, self._count = clear, count
 
     def cache_info(self) -> str:
-        return f"{_core.memo_len()} entries"
+        return f"{self._count()} entries"
 
     def cache_keys(self) -> list[Any]:
         return []
 
 
-_MEMO_CACHE = _MemoCache()
+# What `jax.clear_caches` empties besides jax's own; it does not keep them alive.
+_CACHES: list[_Cache] = []
+
+
+def clear_with_jax(clear: Callable[[], None], count: Callable[[], int], what: str) -> None:
+    """Has ``jax.clear_caches()`` call ``clear``."""
+    _CACHES.append(_Cache(clear, count))
+    _function("util:register_cache", "cache for_what")(_CACHES[-1], what)
+
+
+def _clear_core() -> None:
+    _core.clear_memo()
+    _core.clear_fragments()
 
 
 def _register(tracer: type, trace: type, jaxpr: type) -> None:
@@ -1223,7 +1273,7 @@ def _register(tracer: type, trace: type, jaxpr: type) -> None:
     ]
     util = _module("jax._src.util")
     util.weakref_cache_key_types.add(jaxpr)
-    _function("util:register_cache", "cache for_what")(_MEMO_CACHE, "jaxide abstract evaluation")
+    clear_with_jax(_clear_core, _core.memo_len, "jaxide abstract evaluation")
     for register in (
         _function("source_info_util:register_exclusion", "path"),
         _function("traceback_util:register_exclusion", "path"),
@@ -1236,6 +1286,8 @@ def native() -> bool:
     """Whether the native trace runs; where it does not, one warning has said why."""
     try:
         private()
+        execution()
+        jit_tracing()
         namespace = _load()
         types_ = _core.initialize(namespace, _trampoline)
         _register(*types_)
@@ -1310,3 +1362,273 @@ def _open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
 def is_jaxpr(value: Any) -> bool:
     """Whether ``value`` is a jaxpr, closed or open."""
     return isinstance(value, (_symbol("core:Jaxpr"), _closed_jaxpr_type()))
+
+
+def snapshot(value: Any) -> Any:
+    """A constant as an array that nobody can change, all of which is on this machine; None where
+    it is none."""
+    if isinstance(value, (np.ndarray, _symbol("literals:TypedNdArray"))):
+        return np.array(value)
+    return value if type(value) in _concrete_types() and value.is_fully_addressable else None
+
+
+def constant_types(jaxpr: Any) -> list[Any]:
+    """The types of the constants of a closed jaxpr."""
+    return [var.aval for var in getattr(jaxpr, "jaxpr", jaxpr).constvars]
+
+
+_EXECUTE = "pjit:_pjit_call_impl_python"
+_EXECUTE_PARAMETERS = (
+    "*args jaxpr in_shardings out_shardings in_layouts out_layouts donated_invars ctx_mesh name "
+    "keep_unused inline compiler_options_kvs"
+)
+
+
+class _Execution:
+    """How jax executes a jit's program: the steps of ``_pjit_call_impl_python``."""
+
+    def __init__(self) -> None:
+        function = _function(_EXECUTE, _EXECUTE_PARAMETERS)
+        self.function = function
+        self.stock = _sites.copy_function(function)
+        self.param_names = _EXECUTE_PARAMETERS.split()[1:]
+        _function(
+            "pjit:_resolve_and_lower",
+            f"args {' '.join(self.param_names[:-1])} lowering_platforms lowering_parameters "
+            "pgle_profiler compiler_options_kvs",
+        )
+        self.test_event = _function("util:test_event", "name *args")
+        self.argument_type = _function("pjit:convert_to_metaty", "arg")
+        self.trace_context = _symbol("config:trace_context")
+        self._new_type = _symbol("pjit:MetaTy")
+        self._resolve_in_shardings = _function(
+            "pjit:_resolve_in_shardings", "args pjit_in_shardings"
+        )
+        self._resolve_in_layouts = _function(
+            "pjit:_resolve_in_layouts", "args jit_in_layouts resolved_in_shardings in_avals"
+        )
+        self._resolve_out_layouts = _function(
+            "pjit:_resolve_out_layouts", "out_layouts out_shardings out_avals"
+        )
+        self._lower = _symbol("pjit:_pjit_lower")
+        self._lowering_parameters = _symbol("interpreters.mlir:LoweringParameters")
+        self._unspecified = _symbol("sharding_impls:UNSPECIFIED")
+        self._convert_constvars = _symbol("interpreters.partial_eval:convert_constvars_jaxpr")
+        names = "enable_pgle distributed_debug use_simplified_jaxpr_constants"
+        self._settings = [_symbol(f"config:{name}") for name in names.split()]
+
+    def is_plain(self) -> bool:
+        """Whether no setting asks jax for more than to lower, compile and run."""
+        return not any(setting.value for setting in self._settings)
+
+    def constant_type(self, aval: Any) -> Any:
+        """A constant goes wherever the computation is, as one that is built in does."""
+        return self._new_type(aval, None, None, False, False)
+
+    def lift(self, jaxpr: Any) -> Any:
+        """The closed jaxpr whose constants are its first arguments."""
+        if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
+            return self._convert_constvars(jaxpr)
+        return _closed_jaxpr_type()(self._convert_constvars(jaxpr.jaxpr), [])
+
+    def resolve(
+        self, const_avals: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """What the lowering of a program depends on besides the program and the configuration.
+
+        Raises:
+          ValueError: the shardings of arguments contradict those that were asked for.
+        """
+        jaxpr, num_consts = params["jaxpr"], len(const_avals)
+        types_ = [*map(self.constant_type, const_avals), *map(self.argument_type, args)]
+        in_shardings = self._resolve_in_shardings(
+            types_, (self._unspecified,) * num_consts + tuple(params["in_shardings"])
+        )
+        in_layouts = self._resolve_in_layouts(
+            types_,
+            (None,) * num_consts + tuple(params["in_layouts"]),
+            in_shardings,
+            [*const_avals, *jaxpr.in_avals],
+        )
+        out_layouts = self._resolve_out_layouts(
+            params["out_layouts"], params["out_shardings"], jaxpr.out_avals
+        )
+        return (
+            tuple(in_shardings),
+            params["out_shardings"],
+            tuple(in_layouts),
+            tuple(out_layouts),
+            (False,) * num_consts + tuple(params["donated_invars"]),
+            *(params[name] for name in self.param_names[6:]),
+        )
+
+    def lower(self, jaxpr: Any, resolved: tuple[Any, ...]) -> Any:
+        """What ``jaxpr`` is lowered to; jax remembers it for as long as the jaxpr lives."""
+        return self._lower(
+            jaxpr,
+            *resolved,
+            lowering_platforms=None,
+            lowering_parameters=self._lowering_parameters(),
+            pgle_profiler=None,
+        )
+
+
+@functools.cache
+def execution() -> _Execution:
+    """How jax executes a jit's program."""
+    return _Execution()
+
+
+class JitCall(NamedTuple):
+    """A jit that was traced for a call."""
+
+    fun: Callable[..., Any]
+    # The name of the function and the place of its definition.
+    place: str
+    # jax's options of the jit, the same object for the same jit.
+    jit: Any
+    jaxpr: Any
+    avals: tuple[Any, ...]
+    arg_names: tuple[str, ...]
+    tree: Any
+    # Static arguments by name or position.
+    static: dict[str, Any]
+    settings: dict[str, Any]
+    context: Any
+
+
+_TRACE = "pjit:_trace_for_jit"
+_TRACE_PARAMETERS = "fun ji ctx_mesh dbg avals args kwargs"
+
+
+class _JitTracing:
+    """How jax traces a jit for a call that it has not traced."""
+
+    def __init__(self) -> None:
+        self.function = _function(_TRACE, _TRACE_PARAMETERS)
+        self.stock = _sites.copy_function(self.function)
+        self._is_top_level = _is_top_level()
+        self._current = _function("source_info_util:current", "")
+        self._user_frames = _function("source_info_util:user_frames", "traceback")
+        self._trace_context = _symbol("config:trace_context")
+
+    def is_top_level(self) -> bool:
+        """Whether no trace is under way."""
+        return bool(self._is_top_level())
+
+    def call_of(self, traced: Any, fun: Any, jit: Any, args: Any, kwargs: Any) -> JitCall:
+        """What was traced for what."""
+        names = list(getattr(jit.fun_signature, "parameters", ()))
+        name_of = lambda i: names[i] if i < len(names) else f"argument {i}"
+        static = {name_of(i): args[i] for i in jit.static_argnums if i < len(args)}
+        static |= {name: kwargs[name] for name in jit.static_argnames if name in kwargs}
+        return JitCall(
+            fun,
+            jit.fun_sourceinfo or "<unknown>",
+            jit,
+            traced.params["jaxpr"],
+            traced.in_avals,
+            traced.arg_names,
+            traced.in_tree,
+            static,
+            jax.config.values,
+            self._trace_context(),
+        )
+
+    def line(self, traceback: Any) -> str | None:
+        """The innermost line of the user's code in a traceback."""
+        frame = next(iter(self._user_frames(traceback)), None) if traceback else None
+        return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+
+    def call_site(self) -> str:
+        """The line of the user's code that is running."""
+        return self.line(self._current().traceback) or "<unknown>"
+
+
+@functools.cache
+def jit_tracing() -> _JitTracing:
+    """How jax traces a jit."""
+    return _JitTracing()
+
+
+def call_site() -> str:
+    """The line of the user's code that is running."""
+    return jit_tracing().call_site()
+
+
+def user_line(traceback: Any) -> str | None:
+    """The innermost line of the user's code in a traceback."""
+    return jit_tracing().line(traceback)
+
+
+def function_place(fun: Callable[..., Any]) -> str:
+    """The name of a function and the place of its definition, as jits have it."""
+    return private().fun_sourceinfo(fun) or "<unknown>"
+
+
+def _exchange_code(function: Any, hook: Callable[..., Any]) -> None:
+    """Makes a function call ``hook`` with what its parameters are, in their order."""
+    function.__code__ = _sites.trampoline(function.__code__, hook)
+
+
+def intercept_jits(
+    trace: Callable[..., Any], execute: Callable[[tuple[Any, ...], dict[str, Any]], Any]
+) -> None:
+    """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
+    they have to be traced, and ``execute(args, params)`` where they have no executable."""
+    names = execution().param_names
+    _exchange_code(jit_tracing().function, trace)
+    _exchange_code(
+        execution().function,
+        lambda args, *params: execute(args, dict(zip(names, params, strict=True))),
+    )
+
+
+def leave_jits() -> None:
+    """Lets jits be as they were."""
+    for of in (jit_tracing(), execution()):
+        of.function.__code__ = of.stock.__code__
+
+
+def _miss_template(fun: Any, jit_info: Any) -> Any:
+    def template(*args: Any, **kwargs: Any) -> Any:
+        hook: Any = "jaxide: the hook goes here"
+        return hook(fun, jit_info, args, kwargs)
+
+    return template
+
+
+def catch_misses(
+    jitted: Any, hook: Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+) -> Any:
+    """Has ``jitted`` call ``hook(stock, options, args, kwargs)`` where it finds no executable.
+
+    Returns its options, which tell it from other jits. Tracebacks keep the code of their frames, so
+    the code may not refer to the jit: the hook has to be the same one for all.
+    """
+    functions = [f for f in gc.get_referents(jitted) if isinstance(f, types.FunctionType)]
+    misses = [f for f in map(inspect.unwrap, functions) if f.__name__ == "cache_miss"]
+    if len(misses) != 1 or misses[0].__code__.co_freevars != ("fun", "jit_info"):
+        raise Mismatch("jax.jit does not handle what it has not compiled as it did")
+    [miss] = misses
+    miss.__code__ = _miss_code(miss.__code__, hook)
+    return jitted._jit_info
+
+
+@functools.cache
+def _miss_code(stock: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
+    module = vars(_module("jax._src.pjit"))
+
+    def caught(fun: Any, jit_info: Any, args: Any, kwargs: Any) -> Any:
+        cells = types.CellType(fun), types.CellType(jit_info)
+        miss = types.FunctionType(stock, module, stock.co_name, None, cells)
+        return hook(miss, jit_info, args, kwargs)
+
+    code = _miss_template(None, None).__code__
+    return code.replace(
+        co_consts=tuple(caught if value == _HOOK else value for value in code.co_consts),
+        co_filename=stock.co_filename,
+        co_firstlineno=stock.co_firstlineno,
+        co_name=stock.co_name,
+        co_qualname=stock.co_qualname,
+    )

@@ -44,11 +44,18 @@ class Graph:
     def dump(self) -> str:
         """The program as text with the IR's own names, nested programs included."""
 
-    def fingerprint(self, constants_by_value: bool) -> int:
-        """The structural hash: 128 bits, with constants by type or by value."""
+    def fingerprint(self, of: str) -> int:
+        """128 bits that stand for what the program says: its "structure" (constants by type), its
+        "content" (constants by value), or what its "execution" depends on."""
 
-    def equals(self, other: Graph, constants_by_value: bool) -> bool:
+    def equals(self, other: Graph, of: str) -> bool:
         """Whether another program is the same but for the names of variables and sources."""
+
+    def differences(self, other: Graph, of: str, limit: int) -> list[dict[str, Any]]:
+        """Where another program differs from this, `limit` places at most."""
+
+    def abridged(self) -> tuple[Graph, list[Any]]:
+        """As much of the program as comparing it for its execution needs; what lives with it."""
 
     def violations(self) -> list[str]:
         """Every violated invariant of the IR, as text; empty for a well-formed program."""

@@ -6,25 +6,26 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from jaxide import _compat, _core, _sites
+from jaxide import _compat, _core, _jits, _sites
 
 _lock = threading.Lock()
-_installed: _core.Activation | None = None
+_installed: contextlib.ExitStack | None = None
 
 
 def install() -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
-    libraries start, in all threads. Calling it again changes nothing. Where jaxide does not know
-    the installed jax (it has said so at import), tracing stays jax's.
+    libraries start, in all threads. A jit whose program another one had is not compiled again, but
+    runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
+    jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
     """
     global _installed
     with _lock:
         if _installed is None and _compat.native():
-            activation = _activation()
-            activation.__enter__()
-            _installed = activation
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(accelerated())
+                _installed = stack.pop_all()
 
 
 def uninstall() -> None:
@@ -36,23 +37,20 @@ def uninstall() -> None:
     global _installed
     with _lock:
         if _installed is not None:
-            _installed.__exit__(None, None, None)
+            _installed.close()
             _installed = None
 
 
 @contextlib.contextmanager
 def accelerated() -> Iterator[None]:
-    """A context in which every trace of the process is recorded by jaxide.
+    """A context in which every trace of the process is recorded by jaxide, and executables are
+    shared, as after :func:`install`.
 
     It may be nested, entered by several threads, and mixed with :func:`install`.
     """
     if not _compat.native():
         yield
         return
-    with _activation():
-        yield
-
-
-def _activation() -> _core.Activation:
     _sites.catch_new()
-    return _core.Activation(process=True)
+    with _core.Activation(process=True), _jits.sharing():
+        yield

@@ -10,9 +10,10 @@ import dataclasses
 import enum
 import functools
 import re
+import sys
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import numpy as np
@@ -31,6 +32,10 @@ _FUNCTIONS = (
 )
 
 
+class Unsettled(Exception):
+    """A program has an object that may be another thing when it is executed again."""
+
+
 class Private(NamedTuple):
     """Private things of jax that are met in programs."""
 
@@ -44,6 +49,12 @@ class Private(NamedTuple):
     # Classes of values that never change and print as what they are.
     immutable_types: frozenset[type]
     mesh_type: Any
+    effect_type: Any
+    aval_type: Any
+    concrete_types: tuple[type, ...]
+    # Classes of what jax makes of the user's function for a callback, modules of its closures.
+    callback_types: tuple[type, ...]
+    callback_modules: frozenset[str]
     # Whether two functions of derivative rules say the same; None where they are not read.
     rules_alike: Callable[[Any, Any], bool] | None
 
@@ -65,6 +76,148 @@ class Objects:
         function by its name.
         """
         return repr(self._parts(value, 0)).encode()
+
+    def describe_settled(self, value: Any) -> bytes:
+        """As :meth:`describe`, of an object that says the same for ever.
+
+        Raises:
+          Unsettled: the object may change, or nothing is known of it.
+        """
+        return repr(self._settled_parts(value, 0)).encode()
+
+    def check_settled(self, constant: Any) -> None:
+        """Refuses a constant that may have other elements later.
+
+        Raises:
+          Unsettled: it is no concrete array of jax's.
+        """
+        if type(constant) not in self._private.concrete_types:
+            raise Unsettled(f"a constant within is a {_name(type(constant))}")
+
+    def _settled_parts(self, value: Any, depth: int) -> Any:
+        private, class_ = self._private, type(value)
+        own = _name(class_)
+        parts = lambda values: tuple(self._settled_parts(item, depth + 1) for item in values)
+        if isinstance(value, private.literal_type):
+            return self._settled_parts(value.val, depth)
+        if isinstance(value, (*private.array_types, np.generic)):
+            return self._array(value)
+        if depth < MAX_DEPTH:
+            if isinstance(value, (tuple, list)):
+                return own, parts(value)
+            if isinstance(value, dict):
+                return own, tuple(parts(item) for item in value.items())
+            if isinstance(value, private.callback_types) or self._is_callback(value):
+                # What is called reads what there is when it is called.
+                return own, self._called(value)
+            if isinstance(value, private.context_type):
+                return own, parts(_fields(value))
+            if _is_frozen(value):
+                return own, parts(_values(value))
+        if isinstance(value, private.effect_type) or class_ is private.aval_type:
+            return own, _text(value)
+        if class_ in private.immutable_types or isinstance(
+            value,
+            (
+                *_PLAIN,
+                float,
+                frozenset,
+                type,
+                np.dtype,
+                enum.Enum,
+                private.primitive_type,
+                private.mesh_type,
+                jax.sharding.Sharding,
+                jax.Device,
+            ),
+        ):
+            return self._parts(value, depth)
+        if _name(value).startswith("jax.") and _is_global(value):
+            return own, _name(value)
+        raise Unsettled(f"a {own} may change")
+
+    def _called(self, value: Any) -> Any:
+        """The names of the functions that a callback calls."""
+        if isinstance(value, types.FunctionType) and self._is_callback(value):
+            return _name(value), *(self._called(cell) for cell in _cells(value))
+        if isinstance(value, self._private.callback_types):
+            return tuple(map(self._called, _values(value)))
+        return _name(value) if isinstance(value, _FUNCTIONS) else _name(type(value))
+
+    def _is_callback(self, value: Any) -> bool:
+        """Whether a function is a closure that jax makes around the user's."""
+        return (
+            isinstance(value, types.FunctionType)
+            and value.__module__ in self._private.callback_modules
+            and "<locals>" in value.__qualname__
+        )
+
+    def interchangeable(self, one: Any, another: Any) -> bool:
+        """Whether an executable that was made with one object does what one made with the other
+        would, now and later; both are settled."""
+        return self._interchangeable(one, another, 0)
+
+    def _interchangeable(self, one: Any, another: Any, depth: int) -> bool:
+        private = self._private
+        class_: Any = type(one)
+        if one is another:
+            return True
+        if class_ is not type(another) or depth == MAX_DEPTH:
+            return False
+        same = lambda ones, others: (
+            len(ones) == len(others)
+            and all(
+                self._interchangeable(a, b, depth + 1) for a, b in zip(ones, others, strict=True)
+            )
+        )
+        if isinstance(one, private.literal_type):
+            return self._interchangeable(one.val, another.val, depth)
+        if isinstance(one, (tuple, list)):
+            return same(one, another)
+        if isinstance(one, dict):
+            return same(list(one.items()), list(another.items()))
+        if isinstance(one, private.callback_types) or _is_frozen(one):
+            return same(_values(one), _values(another))
+        if isinstance(one, private.context_type):
+            return same(_fields(one), _fields(another))
+        if isinstance(one, types.MethodType):
+            return one.__func__ is another.__func__ and one.__self__ is another.__self__
+        if isinstance(one, types.FunctionType):
+            return (
+                self._is_callback(one)
+                and one.__code__ is another.__code__
+                and one.__globals__ is another.__globals__
+                and one.__defaults__ == another.__defaults__ is None
+                and same(_cells(one), _cells(another))
+            )
+        if isinstance(one, (*_PLAIN, float, np.generic, *private.array_types)):
+            return self._same(one, another, depth)
+        if class_ in (*private.immutable_types, private.aval_type) or isinstance(
+            one, (frozenset, np.dtype, private.mesh_type, jax.sharding.Sharding)
+        ):
+            return bool(one == another)
+        return False
+
+    def outlives(self, value: Any) -> bool:
+        """Whether keeping a settled object keeps nothing that its owner may want to be rid of."""
+        if isinstance(value, (jax.Array, np.ndarray)):
+            return False
+        if isinstance(value, (tuple, list)):
+            return all(map(self.outlives, value))
+        if isinstance(value, self._private.callback_types) or self._is_callback(value):
+            return self._is_permanent(value)
+        return True
+
+    def _is_permanent(self, called: Any) -> bool:
+        """Whether something that a callback refers to lives as long as the process anyway."""
+        if isinstance(called, types.FunctionType) and self._is_callback(called):
+            return all(map(self._is_permanent, _cells(called)))
+        if isinstance(called, self._private.callback_types):
+            return all(map(self._is_permanent, _values(called)))
+        if isinstance(called, (types.FunctionType, types.BuiltinFunctionType)):
+            return _is_global(called)
+        immutable = (*_PLAIN, float, type, np.ufunc)
+        return isinstance(called, immutable) or type(called) in self._private.immutable_types
 
     def _parts(self, value: Any, depth: int) -> Any:
         private, class_ = self._private, type(value)
@@ -106,7 +259,7 @@ class Objects:
         if class_ in private.immutable_types:
             return own, _text(value)
         if dataclasses.is_dataclass(value):
-            return own, parts(getattr(value, f.name) for f in dataclasses.fields(value))
+            return own, parts(_values(value))
         return own
 
     def _array(self, value: Any) -> Any:
@@ -171,9 +324,8 @@ class Objects:
         if isinstance(one, (types.FunctionType, private.wrapped_type)):
             alike = private.rules_alike
             return alike is not None and self._is_rule(one) and alike(one, another)
-        if dataclasses.is_dataclass(one) and class_.__dataclass_params__.frozen:
-            names = [f.name for f in dataclasses.fields(one)]
-            return same(*([getattr(value, name) for name in names] for value in (one, another)))
+        if _is_frozen(one):
+            return same(_values(one), _values(another))
         return False
 
     def _is_rule(self, function: Any) -> bool:
@@ -181,6 +333,30 @@ class Objects:
         return isinstance(function, self._private.wrapped_type) or _name(function).startswith(
             "jax."
         )
+
+
+def _values(value: Any) -> list[Any]:
+    """The values of the fields of a dataclass."""
+    return [getattr(value, field.name) for field in dataclasses.fields(value)]
+
+
+def _is_frozen(value: Any) -> TypeGuard[Any]:
+    """Whether a value is an instance of a frozen dataclass."""
+    return dataclasses.is_dataclass(value) and bool(
+        getattr(type(value), "__dataclass_params__").frozen  # noqa: B009
+    )
+
+
+def _is_global(value: Any) -> bool:
+    """Whether something is a function that its module has under its name."""
+    if not isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
+        return False
+    return getattr(sys.modules.get(value.__module__ or ""), value.__qualname__, None) is value
+
+
+def _cells(function: types.FunctionType) -> list[Any]:
+    """What a closure refers to."""
+    return [cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def _is_read(array: Any) -> bool:

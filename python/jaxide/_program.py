@@ -59,12 +59,12 @@ class Program:
         the code is; equal for programs that can share an executable. See ``docs/structure.md`` for
         what counts. A hash finds, ``==`` decides.
         """
-        return self._read_graph().fingerprint(False)
+        return self._read_graph().fingerprint("structure")
 
     @property
     def content_hash(self) -> int:
         """As :attr:`structural_hash`, with the constants by their values, as they are now."""
-        return self._read_graph().fingerprint(True)
+        return self._read_graph().fingerprint("content")
 
     def _read_graph(self) -> _core.Graph:
         if self._graph is None:
@@ -81,7 +81,7 @@ class Program:
             return NotImplemented
         if self is other:
             return True
-        return self._read_graph().equals(other._read_graph(), True)
+        return self._read_graph().equals(other._read_graph(), "content")
 
     def __hash__(self) -> int:
         return hash(self.structural_hash)

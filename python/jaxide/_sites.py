@@ -145,7 +145,7 @@ def catch(
         name,
         function,
         original or copy_function(function),
-        functools.partial(_trampoline, code),
+        functools.partial(trampoline, code),
         code.co_argcount,
         bool(code.co_flags & inspect.CO_VARARGS),
         keywords,
@@ -171,7 +171,7 @@ def copy_function(function: types.FunctionType) -> types.FunctionType:
 _HOOK = "jaxide: the hook goes here"
 
 
-def _trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
+def trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
     """Code with the parameters of ``code`` that passes them to ``hook``."""
     template = _template(
         code.co_argcount,

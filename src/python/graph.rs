@@ -26,12 +26,13 @@ use crate::ir::{
 
 use crate::structure::{equal, fingerprint};
 
+use super::abridge::abridge;
 use super::convert::{self, build_error, resolve_subprograms};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::side::{Side, is_exactly};
-use super::structure::{PyObjects, by};
+use super::structure::{Found, PyObjects, find_differences, purpose};
 
 /// A finished program and the Python objects behind its ids.
 #[pyclass(module = "jaxide._core")]
@@ -185,6 +186,25 @@ impl Graph {
             }
         };
         Ok(new_nested_jaxpr(jax, &Bound::new(py, twin)?)?.0)
+    }
+
+    /// A program that is only compared.
+    pub fn abridged_of(
+        py: Python<'_>,
+        program: Arc<Program>,
+        side: Side,
+    ) -> PyResult<Bound<'_, Self>> {
+        let graph = Self {
+            program,
+            side,
+            effects: py.None(),
+            debug_info: py.None(),
+            is_high: false,
+            resolved: true,
+            lists: [const { None }; 3],
+            derived: None,
+        };
+        Bound::new(py, graph)
     }
 
     /// The program, and where its objects are.
@@ -451,26 +471,52 @@ impl Graph {
         Ok(Self::resolved_program(slf, jax(py)?)?.to_string())
     }
 
-    /// The structural hash: 128 bits, with constants by type or by value.
+    /// 128 bits that stand for what the program says: its "structure" (constants by type), its
+    /// "content" (constants by value), or what its "execution" depends on.
     ///
     /// Raises:
     ///     What describing an object of the program raises.
-    fn fingerprint(slf: &Bound<'_, Self>, constants_by_value: bool) -> PyResult<u128> {
-        let program = PyObjects::of(jax(slf.py())?, slf)?;
-        Ok(fingerprint(program, by(constants_by_value))?.0)
+    fn fingerprint(slf: &Bound<'_, Self>, of: &str) -> PyResult<u128> {
+        let purpose = purpose(of)?;
+        let program = PyObjects::of(jax(slf.py())?, slf, purpose)?;
+        Ok(fingerprint(program, purpose)?.0)
     }
 
     /// Whether another program is the same but for the names of variables and sources.
     ///
     /// Raises:
     ///     What comparing objects of the programs raises.
-    fn equals(
-        slf: &Bound<'_, Self>,
-        other: &Bound<'_, Self>,
-        constants_by_value: bool,
-    ) -> PyResult<bool> {
+    fn equals(slf: &Bound<'_, Self>, other: &Bound<'_, Self>, of: &str) -> PyResult<bool> {
         let jax = jax(slf.py())?;
-        equal(PyObjects::of(jax, slf)?, PyObjects::of(jax, other)?, by(constants_by_value))
+        let purpose = purpose(of)?;
+        let of = |graph| PyObjects::of(jax, graph, purpose);
+        equal(of(slf)?, of(other)?, purpose)
+    }
+
+    /// Where another program differs from this, `limit` places at most.
+    ///
+    /// Raises:
+    ///     What comparing objects of the programs raises.
+    fn differences<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, Self>,
+        of: &str,
+        limit: usize,
+    ) -> PyResult<Vec<Found<'py>>> {
+        let jax = jax(slf.py())?;
+        let purpose = purpose(of)?;
+        let of = |graph| PyObjects::of(jax, graph, purpose);
+        find_differences(of(slf)?, of(other)?, purpose, limit)
+    }
+
+    /// As much of the program as comparing it for its execution needs: neither sources nor names,
+    /// nor the program's constants. Also what lives with it: the objects among its params that count,
+    /// and constants of programs within.
+    ///
+    /// Raises:
+    ///     `RecursionError`: Programs are nested too deeply.
+    fn abridged<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, Self>, Bound<'py, PyList>)> {
+        abridge(jax(slf.py())?, slf)
     }
 
     /// Every violated invariant of the IR, as text; empty for a well-formed program.

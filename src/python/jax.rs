@@ -200,6 +200,8 @@ jax_objects! {
     vjp_hook: PyAny,
     /// What the objects in programs are.
     objects: PyAny,
+    /// The params of primitives that have no part in the execution.
+    unexecuted_params: PyDict,
     /// What stands in for functions that make something of a program, by name.
     derivation_hooks: PyDict,
     /// `DebugInfo.set_result_paths`, remembering.

@@ -21,9 +21,11 @@
 //! warn.rs      warnings that do not count trampolines
 //! hook.rs      switching the interposition on and off
 //! structure.rs the objects of programs, for their structural hash and equality
+//! abridge.rs   what is kept of a program to compare others with
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
+mod abridge;
 mod bind;
 mod convert;
 mod dce;

@@ -149,6 +149,25 @@ impl Side {
         }
     }
 
+    /// The objects behind some handles, and nothing else.
+    pub fn only(&self, py: Python<'_>, needed: &EntitySet<ForeignId>) -> Self {
+        let keep = |(index, object): (usize, &Object)| {
+            let id = u32::try_from(index).map(ForeignId::from_u32);
+            let is_needed = id.is_ok_and(|id| needed.contains(id));
+            if is_needed { object.clone_ref(py) } else { py.None() }
+        };
+        Self { handles: self.handles.iter().enumerate().map(keep).collect(), ..Self::default() }
+    }
+
+    /// Gives a constant a value.
+    pub fn set_constant(&mut self, id: ConstId, value: &Bound<'_, PyAny>) {
+        let index = id.as_u32() as usize;
+        if index >= self.consts.len() {
+            self.consts.resize_with(index + 1, || None);
+        }
+        self.consts[index] = Some(value.clone().unbind());
+    }
+
     /// What outlives the trace.
     pub fn leaves(&self) -> &Arc<Leaves> {
         &self.leaves
@@ -348,6 +367,11 @@ impl Side {
     /// A traceback or name stack of a source.
     pub fn source_object<'py>(&self, py: Python<'py>, id: ForeignId) -> Bound<'py, PyAny> {
         self.leaves.sources[index(id)].bind(py).clone()
+    }
+
+    /// As `source_object`; none of a program that was abridged.
+    pub fn known_source<'py>(&self, py: Python<'py>, id: ForeignId) -> Option<Bound<'py, PyAny>> {
+        self.leaves.sources.get(index(id)).map(|source| source.bind(py).clone())
     }
 
     /// The effects of an equation of `primitive`.

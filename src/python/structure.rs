@@ -3,14 +3,19 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustc_hash::FxHashMap;
 
-use crate::ir::{ConstId, ForeignId, Subprogram, Type};
-use crate::structure::{Constants, Fingerprint, Nested, Objects, Text};
+use crate::ir::{
+    Atom, AtomKind, ConstId, Eqn, ForeignId, ParamValue, PrimitiveData, Program, Subprogram, Type,
+};
+use crate::structure::{
+    Difference, Fingerprint, Nested, Objects, Place, Purpose, Text, differences,
+};
 
 use super::convert::aval_info;
 use super::graph::Graph;
@@ -22,13 +27,22 @@ use super::side::{address, is_exactly};
 pub struct PyObjects<'py> {
     jax: &'py Jax,
     graph: Bound<'py, Graph>,
+    purpose: Purpose,
     /// Descriptions by address, of objects that the programs keep alive; shared by those of one hash.
     described: Rc<RefCell<FxHashMap<usize, Fingerprint>>>,
 }
 
-/// How constants count.
-pub fn by(value: bool) -> Constants {
-    if value { Constants::ByValue } else { Constants::ByType }
+/// What is asked of programs, by its name.
+///
+/// # Errors
+/// Nothing has this name.
+pub fn purpose(name: &str) -> PyResult<Purpose> {
+    match name {
+        "structure" => Ok(Purpose::Structure),
+        "content" => Ok(Purpose::Content),
+        "execution" => Ok(Purpose::Execution),
+        _ => Err(PyValueError::new_err(format!("programs are not compared for {name:?}"))),
+    }
 }
 
 impl<'py> PyObjects<'py> {
@@ -36,22 +50,39 @@ impl<'py> PyObjects<'py> {
     ///
     /// # Errors
     /// A program within cannot be read.
-    pub fn of(jax: &'py Jax, graph: &Bound<'py, Graph>) -> PyResult<Nested<Self>> {
-        Self::nested_in(jax, graph, Rc::default())
+    pub fn of(
+        jax: &'py Jax,
+        graph: &Bound<'py, Graph>,
+        purpose: Purpose,
+    ) -> PyResult<Nested<Self>> {
+        Self::nested_in(jax, graph, purpose, Rc::default())
     }
 
     fn nested_in(
         jax: &'py Jax,
         graph: &Bound<'py, Graph>,
+        purpose: Purpose,
         described: Rc<RefCell<FxHashMap<usize, Fingerprint>>>,
     ) -> PyResult<Nested<Self>> {
         let program = Graph::resolved_program(graph, jax)?;
-        let objects = Self { jax, graph: graph.clone(), described };
+        let objects = Self { jax, graph: graph.clone(), purpose, described };
         Ok(Nested { key: address(graph.as_any()), program, objects })
     }
 
     fn py(&self) -> Python<'py> {
         self.graph.py()
+    }
+
+    /// The graph of a nested program.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn graph_of(&self, subprogram: &Subprogram) -> PyResult<Bound<'py, Graph>> {
+        let known = self.graph.borrow().side().subgraph(self.py(), subprogram.object);
+        match known {
+            Some(graph) => Ok(graph),
+            None => Graph::read_subgraph(&self.graph, self.jax, subprogram.object),
+        }
     }
 
     fn object(&self, object: ForeignId) -> Bound<'py, PyAny> {
@@ -69,7 +100,12 @@ impl<'py> PyObjects<'py> {
             return Ok(known);
         }
         let objects = self.jax.objects.bind(self.py());
-        let described = objects.call_method1(intern!(self.py(), "describe"), (value,))?;
+        let describe = if self.purpose == Purpose::Execution {
+            intern!(self.py(), "describe_settled")
+        } else {
+            intern!(self.py(), "describe")
+        };
+        let described = objects.call_method1(describe, (value,))?;
         let mut text = Text::new();
         text.bytes(described.cast::<PyBytes>()?.as_bytes());
         let own = text.finish();
@@ -109,7 +145,12 @@ impl<'py> PyObjects<'py> {
             return Ok(true);
         }
         let objects = self.jax.objects.bind(self.py());
-        objects.call_method1(intern!(self.py(), "same"), (own, other))?.is_truthy()
+        let same = if self.purpose == Purpose::Execution {
+            intern!(self.py(), "interchangeable")
+        } else {
+            intern!(self.py(), "same")
+        };
+        objects.call_method1(same, (own, other))?.is_truthy()
     }
 }
 
@@ -117,12 +158,8 @@ impl Objects for PyObjects<'_> {
     type Error = PyErr;
 
     fn nested(&self, subprogram: &Subprogram) -> PyResult<Nested<Self>> {
-        let known = self.graph.borrow().side().subgraph(self.py(), subprogram.object);
-        let graph = match known {
-            Some(graph) => graph,
-            None => Graph::read_subgraph(&self.graph, self.jax, subprogram.object)?,
-        };
-        Self::nested_in(self.jax, &graph, self.described.clone())
+        let graph = self.graph_of(subprogram)?;
+        Self::nested_in(self.jax, &graph, self.purpose, self.described.clone())
     }
 
     fn describe(&self, object: ForeignId) -> PyResult<Fingerprint> {
@@ -133,8 +170,22 @@ impl Objects for PyObjects<'_> {
         }
     }
 
+    fn is_executed(&self, primitive: &PrimitiveData, param: &str) -> bool {
+        let primitive = self.object(primitive.object);
+        let unexecuted = self.jax.unexecuted_params.bind(self.py()).get_item(primitive);
+        // A primitive that has no hash is none of jax's.
+        !matches!(unexecuted, Ok(Some(names)) if names.contains(param).unwrap_or(false))
+    }
+
     fn describe_constant(&self, value: ConstId) -> PyResult<Fingerprint> {
-        self.description(&self.constant(value))
+        let value = self.constant(value);
+        if self.purpose != Purpose::Execution {
+            return self.description(&value);
+        }
+        // It is built into what is executed, and may not be another later.
+        let objects = self.jax.objects.bind(self.py());
+        objects.call_method1(intern!(self.py(), "check_settled"), (value,))?;
+        Ok(Text::new().finish())
     }
 
     fn type_of(&self, object: ForeignId) -> PyResult<Option<Type>> {
@@ -146,6 +197,155 @@ impl Objects for PyObjects<'_> {
     }
 
     fn same_constant(&self, own: ConstId, others: &Self, other: ConstId) -> PyResult<bool> {
-        self.are_same(&self.constant(own), &others.constant(other))
+        let (own, other) = (self.constant(own), others.constant(other));
+        if self.purpose == Purpose::Execution {
+            Ok(own.is(&other))
+        } else {
+            self.are_same(&own, &other)
+        }
+    }
+}
+
+/// Where two programs differ, as Python has it.
+#[derive(IntoPyObject)]
+pub struct Found<'py> {
+    /// The places of the equations that they are within, from the outermost on.
+    path: Vec<u32>,
+    /// What differs.
+    kind: &'static str,
+    /// The place of the equation in its program.
+    eqn: Option<u32>,
+    primitive: Option<String>,
+    /// The place among inputs, operands, outputs or results.
+    index: Option<usize>,
+    /// The name of a param.
+    name: Option<String>,
+    one: String,
+    another: String,
+    /// Where the equation is from.
+    traceback: Option<Bound<'py, PyAny>>,
+}
+
+/// Where two programs differ, `limit` places at most.
+///
+/// # Errors
+/// Objects cannot be compared.
+pub fn find_differences<'py>(
+    one: Nested<PyObjects<'py>>,
+    another: Nested<PyObjects<'py>>,
+    purpose: Purpose,
+    limit: usize,
+) -> PyResult<Vec<Found<'py>>> {
+    let mut all = Vec::new();
+    differences(one, another, purpose, |difference| {
+        if all.len() < limit {
+            all.push(found(&difference));
+        }
+        all.len() < limit
+    })?;
+    Ok(all)
+}
+
+fn found<'py>(difference: &Difference<'_, PyObjects<'py>>) -> Found<'py> {
+    let Difference { programs: [own, other], path, place } = difference;
+    let texts = |text: &dyn Fn(&Nested<PyObjects<'py>>) -> Option<String>| {
+        [*own, *other].map(|program| text(program).unwrap_or_else(|| "none".to_owned()))
+    };
+    let input = |program: &Program, index: usize| {
+        let constants = program.constvars().iter().map(|&(var, _)| var);
+        let var = constants.chain(program.invars().iter().copied()).nth(index)?;
+        Some(program.ty(program.var_type(var)).to_string())
+    };
+    let (kind, eqn, index, name, [one, another]) = match place {
+        Place::NumInputs => {
+            let count = |p: &Nested<_>| {
+                Some((p.program.constvars().len() + p.program.invars().len()).to_string())
+            };
+            ("number of inputs", None, None, None, texts(&count))
+        }
+        Place::Input(index) => {
+            ("type of input", None, Some(*index), None, texts(&|p| input(&p.program, *index)))
+        }
+        Place::Constant(index) => ("constant", None, Some(*index), None, texts(&|_| None)),
+        Place::NumEqns => {
+            let count = |p: &Nested<_>| Some(p.program.num_eqns().to_string());
+            ("number of equations", None, None, None, texts(&count))
+        }
+        Place::Primitive(eqn) => {
+            let name = |p: &Nested<_>| Some(primitive_name(&p.program, *eqn));
+            ("primitive", Some(*eqn), None, None, texts(&name))
+        }
+        Place::Param(eqn, name) => {
+            let text = |p: &Nested<PyObjects<'py>>| {
+                let mut params = p.program.params(p.program.eqn(*eqn).params).iter();
+                let (_, value) = params.find(|(own, _)| own == name)?;
+                match value {
+                    ParamValue::Opaque(object) => {
+                        Some(p.objects.object(*object).repr().ok()?.to_string())
+                    }
+                    _ => Some(value.to_string()),
+                }
+            };
+            ("param", Some(*eqn), None, Some((*name).to_owned()), texts(&text))
+        }
+        Place::Context(eqn) => ("context", Some(*eqn), None, None, texts(&|_| None)),
+        Place::Operand(eqn, index) => {
+            let text = |p: &Nested<PyObjects<'py>>| {
+                operand_text(p, *p.program.eqn_invars(*eqn).get(*index)?)
+            };
+            let is_literal = |p: &Nested<_>| {
+                let operand = p.program.eqn_invars(*eqn).get(*index).map(|atom| atom.kind());
+                matches!(operand, Some(AtomKind::Literal(_)))
+            };
+            let kind = if is_literal(own) && is_literal(other) { "literal" } else { "operand" };
+            (kind, Some(*eqn), Some(*index), None, texts(&text))
+        }
+        Place::Output(eqn, index) => {
+            let text = |p: &Nested<_>| {
+                let var = p.program.eqn_outvars(*eqn).nth(*index)?;
+                Some(p.program.ty(p.program.var_type(var)).to_string())
+            };
+            ("type of output", Some(*eqn), Some(*index), None, texts(&text))
+        }
+        Place::Effects(eqn) => ("effects", Some(*eqn), None, None, texts(&|_| None)),
+        Place::Result(index) => {
+            let text =
+                |p: &Nested<PyObjects<'py>>| operand_text(p, *p.program.outvars().get(*index)?);
+            ("result", None, Some(*index), None, texts(&text))
+        }
+        Place::ProgramEffects => ("effects", None, None, None, texts(&|_| None)),
+    };
+    let traceback = eqn.and_then(|eqn| {
+        let source = other.program.source(other.program.eqn(eqn).source).traceback?;
+        let graph = other.objects.graph.borrow();
+        graph.side().known_source(other.objects.py(), source)
+    });
+    Found {
+        path: path.iter().map(|eqn| eqn.as_u32()).collect(),
+        kind,
+        eqn: eqn.map(Eqn::as_u32),
+        primitive: eqn.map(|eqn| primitive_name(&other.program, eqn)),
+        index,
+        name,
+        one,
+        another,
+        traceback,
+    }
+}
+
+fn primitive_name(program: &Program, eqn: Eqn) -> String {
+    program.primitive(program.eqn(eqn).primitive).name.to_string()
+}
+
+/// A literal with its value, and of a variable its type.
+fn operand_text(of: &Nested<PyObjects<'_>>, atom: Atom) -> Option<String> {
+    let ty = of.program.ty(of.program.atom_type(atom)).to_string();
+    match atom.kind() {
+        AtomKind::Var(_) => Some(format!("a value {ty}")),
+        AtomKind::Literal(literal) => {
+            let literal = of.objects.object(of.program.literal(literal).object);
+            let value = literal.getattr(intern!(literal.py(), "val")).ok()?.str().ok()?;
+            Some(format!("{value}:{ty}"))
+        }
     }
 }

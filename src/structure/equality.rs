@@ -5,10 +5,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
     AtomKind, ContextId, Effect, EffectsId, Eqn, EqnData, ForeignId, LiteralData, ParamValue,
-    ParamsId, PrimitiveId, Subprogram, Type, TypeId, Var,
+    ParamsId, PrimitiveId, Program, Subprogram, Type, TypeId, Var,
 };
 
-use super::{Constants, Nested, Objects};
+use super::{Nested, Objects, Purpose};
 
 /// Whether two programs are equal, those within them included.
 ///
@@ -17,19 +17,78 @@ use super::{Constants, Nested, Objects};
 pub fn equal<O: Objects>(
     one: Nested<O>,
     another: Nested<O>,
-    constants: Constants,
+    purpose: Purpose,
 ) -> Result<bool, O::Error> {
+    let mut equal = true;
+    differences(one, another, purpose, |_| {
+        equal = false;
+        false
+    })?;
+    Ok(equal)
+}
+
+/// Where two programs differ.
+pub struct Difference<'a, O> {
+    /// The program and the other one: those given, or two within them.
+    pub programs: [&'a Nested<O>; 2],
+    /// The equations that they are within, from the outermost on; of the other program.
+    pub path: &'a [Eqn],
+    /// What differs.
+    pub place: Place<'a>,
+}
+
+/// What differs between two programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// How many inputs there are, constants included.
+    NumInputs,
+    /// The type of a constant or input, by its place among these.
+    Input(usize),
+    /// The value of a constant.
+    Constant(usize),
+    /// How many equations there are, those before being the same.
+    NumEqns,
+    /// The primitive of an equation; those after it are not compared.
+    Primitive(Eqn),
+    /// A param of an equation.
+    Param(Eqn, &'a str),
+    /// The context of an equation.
+    Context(Eqn),
+    /// An operand of an equation, or how many there are.
+    Operand(Eqn, usize),
+    /// The type of an output of an equation, or how many there are.
+    Output(Eqn, usize),
+    /// The effects of an equation.
+    Effects(Eqn),
+    /// A result, or how many there are.
+    Result(usize),
+    /// The effects of the program.
+    ProgramEffects,
+}
+
+/// Shows where two programs differ to `found`, which says whether to go on.
+///
+/// # Errors
+/// Objects cannot be compared.
+pub fn differences<O: Objects>(
+    one: Nested<O>,
+    another: Nested<O>,
+    purpose: Purpose,
+    mut found: impl FnMut(Difference<'_, O>) -> bool,
+) -> Result<(), O::Error> {
     // A pair is assumed to be equal until one of all pairs is found not to be.
     let mut assumed: FxHashSet<(usize, usize)> = FxHashSet::default();
-    let mut pending = vec![(one, another)];
-    while let Some((one, another)) = pending.pop() {
+    let roots = (one.key, another.key);
+    let mut pending = vec![(one, another, Vec::new())];
+    while let Some((one, another, path)) = pending.pop() {
         if one.key == another.key || !assumed.insert((one.key, another.key)) {
             continue;
         }
         let mut pair = Pair {
             one: &one,
             another: &another,
-            constants,
+            purpose,
+            is_root: (one.key, another.key) == roots,
             vars: SecondaryMap::with_default(u32::MAX),
             other_vars: SecondaryMap::with_default(u32::MAX),
             next: 0,
@@ -39,69 +98,105 @@ pub fn equal<O: Objects>(
             primitives: FxHashMap::default(),
             within: Vec::new(),
         };
-        if !pair.is_equal()? {
-            return Ok(false);
+        let programs = [&one, &another];
+        let mut found = |place| found(Difference { programs, path: &path, place });
+        if pair.compare(&mut found)? == Flow::Stop {
+            return Ok(());
         }
-        pending.append(&mut pair.within);
+        for (inner, other, eqn) in pair.within {
+            let mut path = path.clone();
+            path.push(eqn);
+            pending.push((inner, other, path));
+        }
     }
-    Ok(true)
+    Ok(())
+}
+
+/// Whether to look for more differences.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    GoOn,
+    /// This program is no further comparable.
+    Leave,
+    Stop,
+}
+
+/// Shows a difference.
+macro_rules! differs {
+    ($found:expr, $place:expr, $then:expr) => {
+        if !$found($place) {
+            return Ok(Flow::Stop);
+        } else if $then == Flow::Leave {
+            return Ok(Flow::Leave);
+        }
+    };
 }
 
 /// Two programs side by side.
 struct Pair<'a, O> {
     one: &'a Nested<O>,
     another: &'a Nested<O>,
-    constants: Constants,
+    purpose: Purpose,
+    is_root: bool,
     /// The place of each variable in the order of definition.
     vars: SecondaryMap<Var, u32>,
     other_vars: SecondaryMap<Var, u32>,
     next: u32,
     /// Whether rows of tables, which many equations share, are equal.
     types: FxHashMap<(TypeId, TypeId), bool>,
-    params: FxHashMap<(ParamsId, ParamsId), bool>,
+    /// The names of params that differ.
+    params: FxHashMap<[(PrimitiveId, ParamsId); 2], Vec<&'a str>>,
     contexts: FxHashMap<(ContextId, ContextId), bool>,
     primitives: FxHashMap<(PrimitiveId, PrimitiveId), bool>,
-    /// Programs within that have to be equal.
-    within: Vec<(Nested<O>, Nested<O>)>,
+    /// Programs within that have to be equal, and the other's equations that they are in.
+    within: Vec<(Nested<O>, Nested<O>, Eqn)>,
 }
 
-impl<O: Objects> Pair<'_, O> {
-    fn is_equal(&mut self) -> Result<bool, O::Error> {
+impl<'a, O: Objects> Pair<'a, O> {
+    fn compare(&mut self, found: &mut impl FnMut(Place<'a>) -> bool) -> Result<Flow, O::Error> {
         let (one, another) = (&self.one.program, &self.another.program);
-        if one.constvars().len() != another.constvars().len()
-            || one.invars().len() != another.invars().len()
-            || one.num_eqns() != another.num_eqns()
-            || one.outvars().len() != another.outvars().len()
+        let constants_are_inputs = self.purpose == Purpose::Execution && self.is_root;
+        let (own, others) = (one.constvars().len(), another.constvars().len());
+        if own + one.invars().len() != others + another.invars().len()
+            || (own != others && !constants_are_inputs)
         {
-            return Ok(false);
+            differs!(found, Place::NumInputs, Flow::Leave);
         }
-        for (&(var, value), &(other_var, other)) in one.constvars().iter().zip(another.constvars())
-        {
-            if !self.define(var, other_var)? {
-                return Ok(false);
-            }
-            if self.constants == Constants::ByValue
-                && !self.one.objects.same_constant(value, &self.another.objects, other)?
-            {
-                return Ok(false);
+        if self.purpose != Purpose::Structure && !constants_are_inputs {
+            let constants = one.constvars().iter().zip(another.constvars());
+            for (index, (&(_, value), &(_, other))) in constants.enumerate() {
+                if !self.one.objects.same_constant(value, &self.another.objects, other)? {
+                    differs!(found, Place::Constant(index), Flow::GoOn);
+                }
             }
         }
-        for (&var, &other) in one.invars().iter().zip(another.invars()) {
+        for (index, (var, other)) in inputs(one).zip(inputs(another)).enumerate() {
             if !self.define(var, other)? {
-                return Ok(false);
+                differs!(found, Place::Input(index), Flow::GoOn);
             }
         }
         for (eqn, other) in one.eqns().zip(another.eqns()) {
-            if !self.eqn(eqn, other)? {
-                return Ok(false);
+            match self.eqn(eqn, other, found)? {
+                Flow::GoOn => {}
+                end => return Ok(end),
             }
         }
-        for (atom, other) in one.outvars().iter().zip(another.outvars()) {
+        if one.num_eqns() != another.num_eqns() {
+            differs!(found, Place::NumEqns, Flow::Leave);
+        }
+        let results = one.outvars().len();
+        if results != another.outvars().len() {
+            differs!(found, Place::Result(results.min(another.outvars().len())), Flow::GoOn);
+        }
+        for (index, (atom, other)) in one.outvars().iter().zip(another.outvars()).enumerate() {
             if !self.atom(atom.kind(), other.kind())? {
-                return Ok(false);
+                differs!(found, Place::Result(index), Flow::GoOn);
             }
         }
-        self.effects(one.effects(), another.effects())
+        if !self.effects(one.effects(), another.effects())? {
+            differs!(found, Place::ProgramEffects, Flow::GoOn);
+        }
+        Ok(Flow::GoOn)
     }
 
     fn define(&mut self, var: Var, other: Var) -> Result<bool, O::Error> {
@@ -111,7 +206,12 @@ impl<O: Objects> Pair<'_, O> {
         self.ty(self.one.program.var_type(var), self.another.program.var_type(other))
     }
 
-    fn eqn(&mut self, eqn: Eqn, other: Eqn) -> Result<bool, O::Error> {
+    fn eqn(
+        &mut self,
+        eqn: Eqn,
+        other: Eqn,
+        found: &mut impl FnMut(Place<'a>) -> bool,
+    ) -> Result<Flow, O::Error> {
         let (one, another) = (&self.one.program, &self.another.program);
         // A new field has to be decided on here.
         let EqnData {
@@ -125,27 +225,41 @@ impl<O: Objects> Pair<'_, O> {
             num_outvars,
         } = *one.eqn(eqn);
         let data = another.eqn(other);
+        if !self.primitive(primitive, data.primitive)? {
+            differs!(found, Place::Primitive(other), Flow::Leave);
+        }
+        let ids = [(primitive, params), (data.primitive, data.params)];
+        for name in self.params(ids, other)? {
+            differs!(found, Place::Param(other, name), Flow::GoOn);
+        }
+        if !self.context(context, data.context)? {
+            differs!(found, Place::Context(other), Flow::GoOn);
+        }
         let (operands, other_operands) = (one.eqn_invars(eqn), another.eqn_invars(other));
-        if num_outvars != data.num_outvars || operands.len() != other_operands.len() {
-            return Ok(false);
+        if operands.len() != other_operands.len() {
+            let first = operands.len().min(other_operands.len());
+            differs!(found, Place::Operand(other, first), Flow::GoOn);
         }
-        if !self.primitive(primitive, data.primitive)?
-            || !self.params(params, data.params)?
-            || !self.context(context, data.context)?
-        {
-            return Ok(false);
-        }
-        for (operand, other) in operands.iter().zip(other_operands) {
-            if !self.atom(operand.kind(), other.kind())? {
-                return Ok(false);
+        for (index, (operand, its)) in operands.iter().zip(other_operands).enumerate() {
+            if !self.atom(operand.kind(), its.kind())? {
+                differs!(found, Place::Operand(other, index), Flow::GoOn);
             }
         }
-        for (var, other) in one.eqn_outvars(eqn).zip(another.eqn_outvars(other)) {
-            if !self.define(var, other)? {
-                return Ok(false);
+        if num_outvars != data.num_outvars {
+            // From here on variables are others.
+            let first = num_outvars.min(data.num_outvars) as usize;
+            differs!(found, Place::Output(other, first), Flow::Leave);
+        }
+        let outvars = one.eqn_outvars(eqn).zip(another.eqn_outvars(other));
+        for (index, (var, its)) in outvars.enumerate() {
+            if !self.define(var, its)? {
+                differs!(found, Place::Output(other, index), Flow::GoOn);
             }
         }
-        self.effects(effects, data.effects)
+        if !self.effects(effects, data.effects)? {
+            differs!(found, Place::Effects(other), Flow::GoOn);
+        }
+        Ok(Flow::GoOn)
     }
 
     fn atom(&mut self, atom: AtomKind, other: AtomKind) -> Result<bool, O::Error> {
@@ -220,27 +334,50 @@ impl<O: Objects> Pair<'_, O> {
         Ok(equal)
     }
 
-    fn params(&mut self, id: ParamsId, other: ParamsId) -> Result<bool, O::Error> {
-        if let Some(&known) = self.params.get(&(id, other)) {
-            return Ok(known);
+    /// The names of the params that differ, of two equations of one primitive.
+    fn params(
+        &mut self,
+        ids: [(PrimitiveId, ParamsId); 2],
+        eqn: Eqn,
+    ) -> Result<Vec<&'a str>, O::Error> {
+        if let Some(known) = self.params.get(&ids) {
+            return Ok(known.clone());
         }
+        let [(primitive, id), (_, other)] = ids;
         let (own, others) = (self.one.program.params(id), self.another.program.params(other));
-        let mut equal = own.len() == others.len();
-        for ((name, value), (other_name, other)) in own.iter().zip(others.iter()) {
-            equal = equal && name == other_name && self.value(value, other)?;
+        let primitive = self.one.program.primitive(primitive);
+        let mut differing = Vec::new();
+        if own.len() != others.len() {
+            let name = |(name, _): (&'a str, _)| name;
+            let all: FxHashSet<&str> = own.iter().map(name).collect();
+            differing.extend(others.iter().map(name).find(|name| !all.contains(name)));
+            let all: FxHashSet<&str> = others.iter().map(name).collect();
+            differing.extend(own.iter().map(name).find(|name| !all.contains(name)));
         }
-        self.params.insert((id, other), equal);
-        Ok(equal)
+        for ((name, value), (other_name, other)) in own.iter().zip(others.iter()) {
+            let counts =
+                self.purpose != Purpose::Execution || self.one.objects.is_executed(primitive, name);
+            if name != other_name || (counts && !self.value(value, other, eqn)?) {
+                differing.push(other_name);
+            }
+        }
+        self.params.insert(ids, differing.clone());
+        Ok(differing)
     }
 
     /// The embedding bounds how deep a value is.
-    fn value(&mut self, value: &ParamValue, other: &ParamValue) -> Result<bool, O::Error> {
+    fn value(
+        &mut self,
+        value: &ParamValue,
+        other: &ParamValue,
+        eqn: Eqn,
+    ) -> Result<bool, O::Error> {
         let all = |pair: &mut Self, items: &[ParamValue], others: &[ParamValue]| {
             if items.len() != others.len() {
                 return Ok(false);
             }
             for (item, other) in items.iter().zip(others) {
-                if !pair.value(item, other)? {
+                if !pair.value(item, other, eqn)? {
                     return Ok(false);
                 }
             }
@@ -254,7 +391,7 @@ impl<O: Objects> Pair<'_, O> {
                     return Ok(false);
                 }
                 for ((key, item), (other_key, other)) in entries.iter().zip(others) {
-                    if !self.value(key, other_key)? || !self.value(item, other)? {
+                    if !self.value(key, other_key, eqn)? || !self.value(item, other, eqn)? {
                         return Ok(false);
                     }
                 }
@@ -268,7 +405,7 @@ impl<O: Objects> Pair<'_, O> {
                     return Ok(false);
                 }
                 for ((name, item), (other_name, other)) in fields.iter().zip(others) {
-                    if name != other_name || !self.value(item, other)? {
+                    if name != other_name || !self.value(item, other, eqn)? {
                         return Ok(false);
                     }
                 }
@@ -279,7 +416,7 @@ impl<O: Objects> Pair<'_, O> {
                     |of: &Nested<O>, subprogram: &Subprogram| of.objects.nested(subprogram);
                 let own = nested(self.one, self.one.program.subprogram(*id))?;
                 let others = nested(self.another, self.another.program.subprogram(*other))?;
-                self.within.push((own, others));
+                self.within.push((own, others, eqn));
                 Ok(true)
             }
             (ParamValue::Opaque(object), ParamValue::Opaque(other)) => self.same(*object, *other),
@@ -287,6 +424,12 @@ impl<O: Objects> Pair<'_, O> {
             _ => Ok(value == other),
         }
     }
+}
+
+/// Constants, then inputs.
+fn inputs(program: &Program) -> impl Iterator<Item = Var> {
+    let constants = program.constvars().iter().map(|&(var, _)| var);
+    constants.chain(program.invars().iter().copied())
 }
 
 fn same_type<O: Objects>(

@@ -12,7 +12,7 @@ use crate::ir::{
     ParamsId, PrimitiveData, PrimitiveId, Program, SubprogramId, Type, TypeId, Var,
 };
 
-use super::{Constants, Nested, Objects, VERSION};
+use super::{Nested, Objects, Purpose, VERSION};
 
 /// 128 bits that stand for what was fed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +80,7 @@ impl Text {
 /// An object cannot be described.
 pub fn fingerprint<O: Objects>(
     program: Nested<O>,
-    constants: Constants,
+    purpose: Purpose,
 ) -> Result<Fingerprint, O::Error> {
     let mut known: FxHashMap<usize, Fingerprint> = FxHashMap::default();
     let root = program.key;
@@ -95,7 +95,7 @@ pub fn fingerprint<O: Objects>(
             continue;
         }
         let key = next.program.key;
-        let reading = Reading { pending: &next, known: &known, constants };
+        let reading = Reading { pending: &next, known: &known, purpose, is_root: key == root };
         let own = reading.fingerprint()?;
         known.insert(key, own);
     }
@@ -126,13 +126,14 @@ impl<O: Objects> Pending<O> {
 struct Reading<'a, O> {
     pending: &'a Pending<O>,
     known: &'a FxHashMap<usize, Fingerprint>,
-    constants: Constants,
+    purpose: Purpose,
+    is_root: bool,
 }
 
 /// What is fed for rows of tables, which many equations share.
 struct Rows {
     types: SecondaryMap<TypeId, Option<Fingerprint>>,
-    params: FxHashMap<ParamsId, Fingerprint>,
+    params: FxHashMap<(PrimitiveId, ParamsId), Fingerprint>,
     primitives: FxHashMap<PrimitiveId, Fingerprint>,
     contexts: FxHashMap<ContextId, Fingerprint>,
     /// The place of each variable in the order of definition.
@@ -160,14 +161,16 @@ impl<O: Objects> Reading<'_, O> {
             places: SecondaryMap::with_default(u32::MAX),
             next: 0,
         };
-        text.len(program.constvars().len());
+        let constants_are_inputs = self.purpose == Purpose::Execution && self.is_root;
+        let constants = if constants_are_inputs { 0 } else { program.constvars().len() };
+        text.len(constants);
         for &(var, value) in program.constvars() {
             self.define(&mut text, &mut rows, var)?;
-            if self.constants == Constants::ByValue {
+            if self.purpose != Purpose::Structure && !constants_are_inputs {
                 text.fingerprint(self.objects().describe_constant(value)?);
             }
         }
-        text.len(program.invars().len());
+        text.len(program.constvars().len() + program.invars().len() - constants);
         for &var in program.invars() {
             self.define(&mut text, &mut rows, var)?;
         }
@@ -205,7 +208,7 @@ impl<O: Objects> Reading<'_, O> {
             num_outvars: _,
         } = *program.eqn(id);
         text.fingerprint(self.primitive(rows, primitive)?);
-        text.fingerprint(self.params(rows, params)?);
+        text.fingerprint(self.params(rows, primitive, params)?);
         let operands = program.eqn_invars(id);
         text.len(operands.len());
         for operand in operands {
@@ -338,17 +341,25 @@ impl<O: Objects> Reading<'_, O> {
         Ok(())
     }
 
-    fn params(&self, rows: &mut Rows, id: ParamsId) -> Result<Fingerprint, O::Error> {
-        if let Some(&known) = rows.params.get(&id) {
+    fn params(
+        &self,
+        rows: &mut Rows,
+        primitive: PrimitiveId,
+        id: ParamsId,
+    ) -> Result<Fingerprint, O::Error> {
+        if let Some(&known) = rows.params.get(&(primitive, id)) {
             return Ok(known);
         }
         let mut text = Text::new();
+        let of = self.program().primitive(primitive);
         for (name, value) in self.program().params(id).iter() {
             text.bytes(name.as_bytes());
-            self.value(&mut text, value)?;
+            if self.purpose != Purpose::Execution || self.objects().is_executed(of, name) {
+                self.value(&mut text, value)?;
+            }
         }
         let own = text.finish();
-        rows.params.insert(id, own);
+        rows.params.insert((primitive, id), own);
         Ok(own)
     }
 

@@ -8,7 +8,7 @@
 //! Every field of every equation, but for those below: primitive, params, operands, types of the
 //! outputs, effects and context; the types of inputs and constants, the outputs, the effects of the
 //! program. Variables count by the order in which they are defined, nested programs by what they say,
-//! constants by their type or by their value, as asked ([`Constants`]).
+//! constants by their type or by their value, as asked ([`Purpose`]).
 //!
 //! Not counted are:
 //!
@@ -30,21 +30,25 @@ mod fingerprint;
 
 use std::sync::Arc;
 
-use crate::ir::{ConstId, ForeignId, Program, Subprogram, Type};
+use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type};
 
-pub use equality::equal;
+pub use equality::{Difference, Place, differences, equal};
 pub use fingerprint::{Fingerprint, Text, fingerprint};
 
 /// Part of every hash; another one where what is fed to it is another.
 pub const VERSION: u32 = 1;
 
-/// How constants count.
+/// What is asked of two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Constants {
-    /// By their type: can the same executable be used?
-    ByType,
-    /// By their value: is it the same computation?
-    ByValue,
+pub enum Purpose {
+    /// Do they say the same, constants by their types?
+    Structure,
+    /// Are they the same computation, constants by their values?
+    Content,
+    /// Can one executable stand for both? It can be given other constants, so those of the program are
+    /// inputs, which come first; those of programs within are built into it. What only derivatives
+    /// depend on does not count.
+    Execution,
 }
 
 /// A nested program.
@@ -74,6 +78,9 @@ pub trait Objects: Sized {
     /// # Errors
     /// It cannot be described.
     fn describe(&self, object: ForeignId) -> Result<Fingerprint, Self::Error>;
+
+    /// Whether a param has a part in the execution of an equation.
+    fn is_executed(&self, primitive: &PrimitiveData, param: &str) -> bool;
 
     /// The value of a constant, in the same way.
     ///

@@ -1,0 +1,223 @@
+"""What a ledger of retraces says, as data and for a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxide import _compat, _core
+
+# How many differences of two programs are looked for.
+MAX_DIFFERENCES = 8
+
+_ADVICE = {
+    "new function object": (
+        "the function is made anew: make it once, outside of the loop, or have jaxide run what was "
+        "compiled before (jaxide.jit, jaxide.install)"
+    ),
+    "new jit": "jax.jit is applied anew: apply it once, outside of the loop",
+    "argument structure": "give arguments of one structure: each is traced by itself",
+    "shape": "pad to few shapes, or put those that occur into buckets: each shape is compiled",
+    "dtype": "convert the argument before the call: each dtype is compiled",
+    "weak_type": (
+        "give an array where a Python number was given, or the other way round: "
+        "jnp.asarray(x, dtype) is not weakly typed"
+    ),
+    "sharding": "place the argument as before (jax.device_put)",
+    "static value": "make the argument a traced one, if it need not be a Python value",
+    "config": "set this once, before the first call",
+    "cache cleared": "something cleared jax's caches (jax.clear_caches, clear_cache)",
+    "literal": "the value is built into the program: pass it as an argument, as an array",
+}
+
+
+class Change(NamedTuple):
+    """Something about a call that was different from the call before.
+
+    ``kind`` is one of "first call", "new function object", "new jit", "argument structure",
+    "shape", "dtype", "weak_type", "sharding", "static value", "config" and "cache cleared";
+    ``name`` that of the argument or setting.
+    """
+
+    kind: str
+    name: str = ""
+    old: str = ""
+    new: str = ""
+
+    def __str__(self) -> str:
+        of = f" of {self.name}" if self.name else ""
+        values = f": {self.old} -> {self.new}" if self.old or self.new else ""
+        return f"{self.kind}{of}{values}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Where two programs differ.
+
+    Attributes:
+      kind: what differs: "literal", "operand", "param", "primitive", "type of input" ...
+      equation: the place of the equation in its program, None where it is none.
+      primitive: the name of its primitive.
+      name: the name of a param, or the number of the operand, input, output or result.
+      old: what the earlier program has.
+      new: what this program has.
+      source: the line of the user's code that the equation of this program is from.
+      path: the equations that the programs are within, from the outermost on.
+    """
+
+    kind: str
+    equation: int | None
+    primitive: str | None
+    name: str
+    old: str
+    new: str
+    source: str | None
+    path: tuple[int, ...]
+
+    def __str__(self) -> str:
+        at = "" if self.equation is None else f" of equation {self.equation} ({self.primitive})"
+        within = "".join(f" within equation {eqn}" for eqn in reversed(self.path))
+        line = f" at {self.source}" if self.source else ""
+        return f"{self.kind} {self.name}".rstrip() + f"{at}{within}: {self.old} -> {self.new}{line}"
+
+
+def differences(
+    old: _core.Graph, new: _core.Graph, of: str = "execution"
+) -> tuple[Difference, ...]:
+    """Where two programs differ, in their order; the first few."""
+    found: list[Difference] = []
+    for place in old.differences(new, of, MAX_DIFFERENCES):
+        # They follow from what is before.
+        if found and place["kind"] == "type of output":
+            continue
+        index = place["index"]
+        found.append(
+            Difference(
+                place["kind"],
+                place["eqn"],
+                place["primitive"],
+                place["name"] or ("" if index is None else str(index)),
+                place["one"],
+                place["another"],
+                _compat.user_line(place["traceback"]),
+                tuple(place["path"]),
+            )
+        )
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Explanation:
+    """Why a function was traced, and what its program has that the nearest earlier one has not.
+
+    Attributes:
+      site: where it was called.
+      function: which function it was.
+      changes: what was different from the trace before.
+      differences: where the program differs from the nearest earlier one of this call site; empty
+        where it is a known program, or none was executed.
+      known: whether an earlier program said the same; None where it was not executed.
+      reason: why no executable was shared, where that is not because the program is new.
+    """
+
+    site: str
+    function: str
+    changes: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+    known: bool | None
+    reason: str | None
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change in the code."""
+        kinds = [change.kind for change in self.changes]
+        kinds += [difference.kind for difference in self.differences]
+        return tuple(dict.fromkeys(_ADVICE[kind] for kind in kinds if kind in _ADVICE))
+
+    def __str__(self) -> str:
+        lines = [f"{self.function}, called at {self.site}", "  traced because of"]
+        lines += [f"    {change}" for change in self.changes]
+        if self.known:
+            lines.append("  the program is one that is known: nothing was compiled for it")
+        elif self.known is not None:
+            lines.append("  the program is new")
+        if self.differences:
+            lines.append("  from the nearest earlier program it differs in")
+            lines += [f"    {difference}" for difference in self.differences]
+        if self.reason:
+            lines.append(f"  its executable is its own: {self.reason}")
+        lines += [f"  - {advice}" for advice in self.advice]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrace:
+    """The traces of one function from one place in the code.
+
+    Attributes:
+      site: where it was called.
+      function: which function it was.
+      count: how often it was traced.
+      tracing: seconds spent tracing.
+      lowering: seconds spent lowering; those of programs that are left to stock jax are counted as
+        compiling.
+      compiling: seconds spent compiling.
+      reasons: how often something was different from the trace before, by kind.
+      same: how often the program was one that is known.
+      shared: how often nothing was lowered or compiled for it.
+    """
+
+    site: str
+    function: str
+    count: int
+    tracing: float
+    lowering: float
+    compiling: float
+    reasons: Mapping[str, int]
+    same: int
+    shared: int
+
+    @property
+    def seconds(self) -> float:
+        """All that was spent."""
+        return self.tracing + self.lowering + self.compiling
+
+
+class Retraces(tuple[Retrace, ...]):
+    """A ledger of retraces, one row for each function and place in the code, the dearest first."""
+
+    __slots__ = ()
+
+    def __rich__(self) -> Table:
+        table = Table(title="retraces")
+        for name in ("called at", "function", "because of"):
+            table.add_column(name, overflow="fold")
+        for name in ("traces", "same program", "shared", "tracing s", "lowering s", "compiling s"):
+            table.add_column(name, justify="right")
+        for row in self:
+            reasons = ", ".join(f"{kind} ({count})" for kind, count in row.reasons.items())
+            seconds = (row.tracing, row.lowering, row.compiling)
+            table.add_row(
+                row.site,
+                row.function,
+                reasons,
+                *map(str, (row.count, row.same, row.shared)),
+                *(f"{each:.3f}" for each in seconds),
+            )
+        return table
+
+    def __str__(self) -> str:
+        console = Console(width=200, no_color=True)
+        with console.capture() as capture:
+            console.print(self.__rich__())
+        return capture.get()
+
+    def __repr__(self) -> str:
+        return str(self)

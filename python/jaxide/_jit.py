@@ -1,0 +1,81 @@
+"""``jaxide.jit``."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxide import _compat, _core, _sites
+from jaxide._explanation import Explanation
+from jaxide._jits import Counts, sharing
+from jaxide._ledger import LEDGER
+
+_MISSING: Any = object()
+
+
+def jit(fun: Callable[..., Any] = _MISSING, /, **options: Any) -> Any:
+    """As :func:`jax.jit`, for functions that are made anew: executables are found by the program.
+
+    A step function that is defined in a loop, a closure over a configuration, a cell of a notebook
+    that is run again: stock jax traces, lowers and compiles each new function object. This traces
+    it (fast, see :func:`jaxide.make_jaxpr`), and where its program is one that was compiled before,
+    runs that. Arrays that the function captures become arguments of what is compiled, so that it is
+    the same for other arrays of the same type. The result is a function of jax's own class, and a
+    call of a function object that is known costs what it costs in jax.
+
+    Args:
+      fun: the function; without it, a decorator is returned.
+      **options: those of :func:`jax.jit`.
+
+    Returns:
+      What :func:`jax.jit` returns, with two more methods: ``cache_info()``, what became of its
+      calls, and ``explain()``, why its function was last traced and what is new in its program.
+    """
+    if fun is _MISSING:
+        return functools.partial(jit, **options)
+    jitted: Any = jax.jit(fun, **options)
+    counts = Counts()
+    if _compat.native():
+        _count(jitted, counts)
+    place = _compat.function_place(fun)
+
+    def cache_info() -> Counts:
+        """What became of the calls for which jax had no executable."""
+        return copy.copy(counts)
+
+    def explain() -> Explanation | None:
+        """Why the function at this place of the code was last traced, and what is new in its
+        program; None where it was not."""
+        return LEDGER.explain(place)
+
+    jitted.cache_info = cache_info
+    jitted.explain = explain
+    return jitted
+
+
+# By the address of jax's options of the jit, which the entry keeps.
+_COUNTS: dict[int, tuple[Any, Counts]] = {}
+
+
+def _count(jitted: Any, counts: Counts) -> None:
+    """Has a jit share executables, and counts what becomes of its calls."""
+    options = _compat.catch_misses(jitted, _miss)
+    _COUNTS[id(options)] = options, counts
+    weakref.finalize(jitted, _COUNTS.pop, id(options), None).atexit = False
+
+
+def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> Any:
+    """Stands in for what a jit does where it finds no executable."""
+    _, counts = _COUNTS.get(id(options)) or (None, Counts())
+    _sites.catch_new()
+    with _core.Activation(), sharing(counts):
+        return stock(*args, **kwargs)
+
+
+jit.__signature__ = inspect.signature(jax.jit)  # type: ignore[attr-defined]

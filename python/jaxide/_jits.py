@@ -1,0 +1,116 @@
+"""What jits do where they are traced or executed: sharing executables, keeping the ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from jaxide import _compat
+from jaxide._executables import EXECUTABLES
+from jaxide._ledger import LEDGER
+
+
+@dataclasses.dataclass
+class Counts:
+    """What became of the calls of one jit for which jax had no executable.
+
+    Attributes:
+      traces: how often it was traced.
+      shared: how often it ran an executable that an equal program had.
+      compiled: how often something was compiled for it.
+      tracing: seconds spent tracing.
+      lowering: seconds spent lowering.
+      compiling: seconds spent compiling; lowering as well, of programs that are left to stock jax.
+    """
+
+    traces: int = 0
+    shared: int = 0
+    compiled: int = 0
+    tracing: float = 0.0
+    lowering: float = 0.0
+    compiling: float = 0.0
+
+
+class _Thread(threading.local):
+    """The contexts of :func:`sharing` that this thread is in, each with what it counts."""
+
+    def __init__(self) -> None:
+        self.counts: list[Counts] = []
+
+
+_THREAD = _Thread()
+_LOCK = threading.Lock()
+# How many contexts there are of the whole process, and of any kind.
+_process = 0
+_active = 0
+
+
+@contextlib.contextmanager
+def sharing(counts: Counts | None = None) -> Iterator[None]:
+    """A context in which executables are shared: by the jits that this thread calls, where they are
+    counted, by those of all threads otherwise."""
+    _change(1, counts)
+    try:
+        yield
+    finally:
+        _change(-1, counts)
+
+
+def _change(by: int, counts: Counts | None) -> None:
+    global _active, _process
+    with _LOCK:
+        if counts is None:
+            _process += by
+        elif by > 0:
+            _THREAD.counts.append(counts)
+        else:
+            _THREAD.counts.pop()
+        was_active, _active = _active > 0, _active + by
+        if not was_active:
+            _forget_with_jax()
+            _compat.intercept_jits(_trace, _execute)
+        elif not _active:
+            _compat.leave_jits()
+
+
+@functools.cache
+def _forget_with_jax() -> None:
+    _compat.clear_with_jax(EXECUTABLES.cache_clear, EXECUTABLES.__len__, "jaxide executables")
+
+
+def _trace(
+    fun: Any, jit: Any, mesh: Any, debug_info: Any, avals: Any, args: Any, kwargs: Any
+) -> Any:
+    """Stands in for jax's ``_trace_for_jit``."""
+    jax_ = _compat.jit_tracing()
+    own = _THREAD.counts
+    is_noted = (_process or own) and jax_.is_top_level()
+    begin = time.perf_counter()
+    traced = jax_.stock(fun, jit, mesh, debug_info, avals, args, kwargs)
+    if is_noted:
+        seconds = time.perf_counter() - begin
+        if own:
+            own[-1].traces += 1
+            own[-1].tracing += seconds
+        LEDGER.traced(jax_.call_of(traced, fun, jit, args, kwargs), seconds)
+    return traced
+
+
+def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Stands in for jax's ``_pjit_call_impl_python``."""
+    own = _THREAD.counts
+    if not (_process or own):
+        return _compat.execution().stock(*args, **params)
+    result, outcome = EXECUTABLES.execute(args, params, lift_at_once=bool(own))
+    if own:
+        own[-1].shared += outcome.known and not outcome.lowered
+        own[-1].compiled += outcome.lowered
+        own[-1].lowering += outcome.lowering
+        own[-1].compiling += outcome.compiling
+    LEDGER.executed(params["jaxpr"], outcome)
+    return result
