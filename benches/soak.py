@@ -6,6 +6,9 @@ the resident set, measured after a garbage collection and after the allocator ha
 free, must not grow by more than a tolerance, and the expansion cache must stay within its bounds.
 The exit code is 0 if both hold.
 
+With `--tracer jit` each closure is executed by a `jaxide.jit` of its own; its number comes back,
+and only what it captures is new.
+
 The tolerance is for the fragmentation of the heap and for caches of jax that fill slowly. In a run
 of the usual length it is less than a hundred bytes a trace: one small object that leaked at each
 trace would not pass.
@@ -32,7 +35,18 @@ from rich.table import Table
 
 import jaxide
 
-TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr}
+
+def execute(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls a jit of the function that is made for this call."""
+
+    def zeros(like: Any) -> Any:
+        is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
+        return jax.random.key(0) if is_key else np.zeros(like.shape, like.dtype)
+
+    return lambda *args: jaxide.jit(function)(*map(zeros, args))
+
+
+TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr, "jit": execute}
 SAMPLES = 10
 
 Closure = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -66,7 +80,9 @@ def closure(recipe: int, number: float) -> Closure:
 def trace_all(tracer: str, closures: int, traces: range) -> Iterator[int]:
     """Traces one closure after the other and yields how often it has."""
     for trace in traces:
-        function, args = closure(trace % closures, trace + 0.5)
+        # Another number is another program, which has to be compiled.
+        number = 0.5 if tracer == "jit" else trace + 0.5
+        function, args = closure(trace % closures, number)
         TRACERS[tracer](function)(*args)
         yield trace + 1
 

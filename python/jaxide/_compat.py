@@ -1359,6 +1359,13 @@ def _open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
     raise TypeError(f"expected a jaxpr, got {type(jaxpr).__module__}.{type(jaxpr).__qualname__}")
 
 
+def open_part(jaxpr: Any) -> Any:
+    """What has the equations of a jaxpr, open or closed: itself, where there is one class."""
+    return (
+        jaxpr.jaxpr if type(jaxpr) is _closed_jaxpr_type() is not _symbol("core:Jaxpr") else jaxpr
+    )
+
+
 def is_jaxpr(value: Any) -> bool:
     """Whether ``value`` is a jaxpr, closed or open."""
     return isinstance(value, (_symbol("core:Jaxpr"), _closed_jaxpr_type()))
@@ -1392,11 +1399,12 @@ class _Execution:
         self.function = function
         self.stock = _sites.copy_function(function)
         self.param_names = _EXECUTE_PARAMETERS.split()[1:]
-        _function(
+        self.lowering = _function(
             "pjit:_resolve_and_lower",
             f"args {' '.join(self.param_names[:-1])} lowering_platforms lowering_parameters "
             "pgle_profiler compiler_options_kvs",
         )
+        self.stock_lowering = _sites.copy_function(self.lowering)
         self.test_event = _function("util:test_event", "name *args")
         self.argument_type = _function("pjit:convert_to_metaty", "arg")
         self.trace_context = _symbol("config:trace_context")
@@ -1572,10 +1580,16 @@ def _exchange_code(function: Any, hook: Callable[..., Any]) -> None:
 
 
 def intercept_jits(
-    trace: Callable[..., Any], execute: Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    trace: Callable[..., Any],
+    execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    lowered: Callable[[Any], Any],
 ) -> None:
     """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
-    they have to be traced, and ``execute(args, params)`` where they have no executable."""
+    they have to be traced, ``execute(args, params)`` where they have no executable, and lower
+    ``lowered(jaxpr)``."""
+    jax_ = execution()
+    stock = jax_.stock_lowering
+    _exchange_code(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest))
     names = execution().param_names
     _exchange_code(jit_tracing().function, trace)
     _exchange_code(
@@ -1588,6 +1602,13 @@ def leave_jits() -> None:
     """Lets jits be as they were."""
     for of in (jit_tracing(), execution()):
         of.function.__code__ = of.stock.__code__
+    execution().lowering.__code__ = execution().stock_lowering.__code__
+
+
+def lower_of(jitted: Any) -> Callable[..., Any]:
+    """The method ``lower`` of a jit, without a reference to it: it needs no more than this."""
+    this = types.SimpleNamespace(_fun=jitted._fun, _jit_info=jitted._jit_info)
+    return functools.partial(type(jitted).lower, this)
 
 
 def _miss_template(fun: Any, jit_info: Any) -> Any:

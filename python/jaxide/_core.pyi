@@ -54,6 +54,10 @@ class Graph:
     def differences(self, other: Graph, of: str, limit: int) -> list[dict[str, Any]]:
         """Where another program differs from this, `limit` places at most."""
 
+    def repeated(self) -> list[tuple[Any, Any]]:
+        """Pairs of jaxprs within the program that say the same to whoever executes it: one that can
+        stand for the other, and the other."""
+
     def abridged(self) -> tuple[Graph, list[Any]]:
         """As much of the program as comparing it for its execution needs; what lives with it."""
 

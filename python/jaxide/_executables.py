@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxide import _compat, _core
+from jaxide._consing import cons
 from jaxide._objects import Unsettled
 
 # Programs that were executed once, and those that another function had again, each in the order of
@@ -166,6 +167,7 @@ class Executables:
         if is_new := lowering is None:
             try:
                 jaxpr = jax_.lift(params["jaxpr"]) if num_consts else params["jaxpr"]
+                jaxpr = cons(jaxpr)
                 lowering = jax_.lower(jaxpr, resolved)
                 middle = time.perf_counter()
                 lowering.compile()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -110,6 +110,15 @@ def differences(
     return tuple(found)
 
 
+def _without_repetition(all_: Sequence[Difference]) -> list[str]:
+    """A line for each difference, one for all of one line of the user's code that say the same."""
+    same: dict[object, list[Difference]] = {}
+    for each in all_:
+        same.setdefault((each.kind, each.old, each.new, each.source), []).append(each)
+    others = lambda found: f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+    return [f"    {found[0]}{others(found)}" for found in same.values()]
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation:
     """Why a function was traced, and what its program has that the nearest earlier one has not.
@@ -147,7 +156,7 @@ class Explanation:
             lines.append("  the program is new")
         if self.differences:
             lines.append("  from the nearest earlier program it differs in")
-            lines += [f"    {difference}" for difference in self.differences]
+            lines += _without_repetition(self.differences)
         if self.reason:
             lines.append(f"  its executable is its own: {self.reason}")
         lines += [f"  - {advice}" for advice in self.advice]

@@ -41,9 +41,7 @@ def jit(fun: Callable[..., Any] = _MISSING, /, **options: Any) -> Any:
         return functools.partial(jit, **options)
     jitted: Any = jax.jit(fun, **options)
     counts = Counts()
-    if _compat.native():
-        _count(jitted, counts)
-    place = _compat.function_place(fun)
+    place = _share(jitted, counts) if _compat.native() else None
 
     def cache_info() -> Counts:
         """What became of the calls for which jax had no executable."""
@@ -52,7 +50,7 @@ def jit(fun: Callable[..., Any] = _MISSING, /, **options: Any) -> Any:
     def explain() -> Explanation | None:
         """Why the function at this place of the code was last traced, and what is new in its
         program; None where it was not."""
-        return LEDGER.explain(place)
+        return None if place is None else LEDGER.explain(place)
 
     jitted.cache_info = cache_info
     jitted.explain = explain
@@ -63,11 +61,21 @@ def jit(fun: Callable[..., Any] = _MISSING, /, **options: Any) -> Any:
 _COUNTS: dict[int, tuple[Any, Counts]] = {}
 
 
-def _count(jitted: Any, counts: Counts) -> None:
-    """Has a jit share executables, and counts what becomes of its calls."""
+def _share(jitted: Any, counts: Counts) -> str:
+    """Has a jit share executables, and counts what becomes of its calls; where its function is."""
     options = _compat.catch_misses(jitted, _miss)
     _COUNTS[id(options)] = options, counts
     weakref.finalize(jitted, _COUNTS.pop, id(options), None).atexit = False
+    stock_lower = _compat.lower_of(jitted)
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        """Lowers the function for the arguments, as the method of jax's jits does; equal programs
+        within its program are lowered once."""
+        with _core.Activation(), sharing(counts):
+            return stock_lower(*args, **kwargs)
+
+    jitted.lower = lower
+    return _compat.function_place(jitted._fun)
 
 
 def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxide import _compat
+from jaxide._consing import cons
 from jaxide._executables import EXECUTABLES
 from jaxide._ledger import LEDGER
 
@@ -73,7 +74,7 @@ def _change(by: int, counts: Counts | None) -> None:
         was_active, _active = _active > 0, _active + by
         if not was_active:
             _forget_with_jax()
-            _compat.intercept_jits(_trace, _execute)
+            _compat.intercept_jits(_trace, _execute, _lowered)
         elif not _active:
             _compat.leave_jits()
 
@@ -99,6 +100,11 @@ def _trace(
             own[-1].tracing += seconds
         LEDGER.traced(jax_.call_of(traced, fun, jit, args, kwargs), seconds)
     return traced
+
+
+def _lowered(jaxpr: Any) -> Any:
+    """What is lowered in the place of ``jaxpr``."""
+    return cons(jaxpr) if _process or _THREAD.counts else jaxpr
 
 
 def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:

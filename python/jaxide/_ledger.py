@@ -106,7 +106,8 @@ class Ledger:
         if not outcome.known and outcome.program is not None:
             graph = _core.graph_of(jaxpr)
             compared = [differences(program.graph, graph) for program in earlier]
-            places = min(compared, key=len, default=())
+            # Of equally near ones the last.
+            places = min(reversed(compared), key=len, default=())
         with self._lock:
             site.same += outcome.known
             site.shared += outcome.known and not outcome.lowered

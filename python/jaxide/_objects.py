@@ -20,6 +20,8 @@ import numpy as np
 
 # Deeper nesting than this counts by its class.
 MAX_DEPTH = 32
+# Bytes of a numpy array that is compared by a copy.
+MAX_CAPTURED = 1 << 20
 _ADDRESS = re.compile(r"(?:at )?0x[0-9a-fA-F]+")
 _PLAIN = (type(None), bool, int, complex, str, bytes, type(...))
 _FUNCTIONS = (
@@ -85,14 +87,30 @@ class Objects:
         """
         return repr(self._settled_parts(value, 0)).encode()
 
-    def check_settled(self, constant: Any) -> None:
-        """Refuses a constant that may have other elements later.
+    def describe_captured(self, constant: Any) -> bytes:
+        """A text for a constant that is built into an executable: of its elements, where they may
+        be others later; arrays of jax's are told apart by identity.
 
         Raises:
-          Unsettled: it is no concrete array of jax's.
+          Unsettled: it is no array, or one that is too large to keep a copy.
         """
-        if type(constant) not in self._private.concrete_types:
+        if type(constant) in self._private.concrete_types:
+            return b"an array"
+        if not isinstance(constant, (np.ndarray, *self._private.array_types)):
             raise Unsettled(f"a constant within is a {_name(type(constant))}")
+        if np.asarray(constant).nbytes > MAX_CAPTURED:
+            raise Unsettled(f"a numpy array within has more than {MAX_CAPTURED} bytes")
+        return repr(_elements(constant)).encode()
+
+    def captured(self, constant: Any) -> Any:
+        """A constant that :meth:`describe_captured` knows, as it is now."""
+        return constant if isinstance(constant, jax.Array) else np.array(constant)
+
+    def same_captured(self, one: Any, another: Any) -> bool:
+        """Whether two such constants are the same."""
+        if one is another or isinstance(one, jax.Array) or isinstance(another, jax.Array):
+            return one is another
+        return _elements(one) == _elements(another)
 
     def _settled_parts(self, value: Any, depth: int) -> Any:
         private, class_ = self._private, type(value)
@@ -200,7 +218,7 @@ class Objects:
 
     def outlives(self, value: Any) -> bool:
         """Whether keeping a settled object keeps nothing that its owner may want to be rid of."""
-        if isinstance(value, (jax.Array, np.ndarray)):
+        if isinstance(value, jax.Array):
             return False
         if isinstance(value, (tuple, list)):
             return all(map(self.outlives, value))
@@ -333,6 +351,12 @@ class Objects:
         return isinstance(function, self._private.wrapped_type) or _name(function).startswith(
             "jax."
         )
+
+
+def _elements(array: Any) -> tuple[str, tuple[int, ...], bytes]:
+    """The dtype, the shape and the elements of an array of numpy's."""
+    elements = np.asarray(array)
+    return elements.dtype.str, elements.shape, elements.tobytes()
 
 
 def _values(value: Any) -> list[Any]:

@@ -60,11 +60,10 @@ impl<'py> Abridging<'_, 'py> {
         }
         if depth > 0 {
             for &(_, value) in program.constvars() {
-                let constant = graph.borrow().side().constant(py, value);
+                let Some(constant) = graph.borrow().side().constant(py, value) else { continue };
+                let constant = self.jax.objects.bind(py).call_method1("captured", (constant,))?;
                 self.kept.append(&constant)?;
-                if let Some(constant) = constant {
-                    side.set_constant(value, &constant);
-                }
+                side.set_constant(value, &constant);
             }
         }
         for (_, subprogram) in program.subprograms() {

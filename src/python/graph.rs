@@ -32,7 +32,7 @@ use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::side::{Side, is_exactly};
-use super::structure::{Found, PyObjects, find_differences, purpose};
+use super::structure::{Found, PyObjects, find_differences, purpose, repeated};
 
 /// A finished program and the Python objects behind its ids.
 #[pyclass(module = "jaxide._core")]
@@ -507,6 +507,17 @@ impl Graph {
         let purpose = purpose(of)?;
         let of = |graph| PyObjects::of(jax, graph, purpose);
         find_differences(of(slf)?, of(other)?, purpose, limit)
+    }
+
+    /// Pairs of jaxprs within the program that say the same to whoever executes it: one that can stand
+    /// for the other, and the other.
+    ///
+    /// Raises:
+    ///     What comparing objects of the programs raises.
+    fn repeated<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        repeated(jax(slf.py())?, slf)
     }
 
     /// As much of the program as comparing it for its execution needs: neither sources nor names,

@@ -3,18 +3,20 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use indexmap::IndexMap;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::ir::{
     Atom, AtomKind, ConstId, Eqn, ForeignId, ParamValue, PrimitiveData, Program, Subprogram, Type,
 };
 use crate::structure::{
-    Difference, Fingerprint, Nested, Objects, Place, Purpose, Text, differences,
+    Difference, Fingerprint, Nested, Objects, Place, Purpose, Text, differences, equal,
+    fingerprints,
 };
 
 use super::convert::aval_info;
@@ -182,10 +184,11 @@ impl Objects for PyObjects<'_> {
         if self.purpose != Purpose::Execution {
             return self.description(&value);
         }
-        // It is built into what is executed, and may not be another later.
         let objects = self.jax.objects.bind(self.py());
-        objects.call_method1(intern!(self.py(), "check_settled"), (value,))?;
-        Ok(Text::new().finish())
+        let described = objects.call_method1(intern!(self.py(), "describe_captured"), (value,))?;
+        let mut text = Text::new();
+        text.bytes(described.cast::<PyBytes>()?.as_bytes());
+        Ok(text.finish())
     }
 
     fn type_of(&self, object: ForeignId) -> PyResult<Option<Type>> {
@@ -198,12 +201,69 @@ impl Objects for PyObjects<'_> {
 
     fn same_constant(&self, own: ConstId, others: &Self, other: ConstId) -> PyResult<bool> {
         let (own, other) = (self.constant(own), others.constant(other));
-        if self.purpose == Purpose::Execution {
-            Ok(own.is(&other))
-        } else {
-            self.are_same(&own, &other)
+        if self.purpose != Purpose::Execution {
+            return self.are_same(&own, &other);
+        }
+        let objects = self.jax.objects.bind(self.py());
+        objects.call_method1(intern!(self.py(), "same_captured"), (own, other))?.is_truthy()
+    }
+}
+
+/// A jaxpr and its graph.
+type Read<'py> = (Bound<'py, PyAny>, Bound<'py, Graph>);
+
+/// The jaxprs within a program that say the same to whoever executes it, but are several objects; each
+/// after the one that can stand for it. Those with constants are not among them.
+///
+/// # Errors
+/// A program within cannot be read, or an object may change.
+pub fn repeated<'py>(
+    jax: &'py Jax,
+    graph: &Bound<'py, Graph>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    let root = PyObjects::of(jax, graph, Purpose::Execution)?;
+    // Which are looked at is known before they are hashed: mostly there is one of each.
+    let mut within: IndexMap<usize, Read<'py>, FxBuildHasher> = IndexMap::default();
+    let mut pending = vec![root];
+    while let Some(of) = pending.pop() {
+        for (_, subprogram) in of.program.subprograms() {
+            let jaxpr = of.objects.object(subprogram.object);
+            let nested = of.objects.nested(subprogram)?;
+            let graph = nested.objects.graph.clone();
+            if within.insert(address(&jaxpr), (jaxpr, graph)).is_none() {
+                pending.push(nested);
+            }
         }
     }
+    if within.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let known = fingerprints(PyObjects::of(jax, graph, Purpose::Execution)?, Purpose::Execution)?;
+    let mut first: FxHashMap<Fingerprint, Vec<&Read<'py>>> = FxHashMap::default();
+    let mut repeated = Vec::new();
+    for found in within.values() {
+        let (jaxpr, graph) = found;
+        if !graph.borrow().program().constvars().is_empty() {
+            continue;
+        }
+        let Some(own) = known.get(&address(graph.as_any())) else { continue };
+        let candidates = first.entry(*own).or_default();
+        let of = |graph| PyObjects::of(jax, graph, Purpose::Execution);
+        let mut same = None;
+        for (candidate, its) in candidates.iter() {
+            if jaxpr.get_type().is(candidate.get_type())
+                && equal(of(its)?, of(graph)?, Purpose::Execution)?
+            {
+                same = Some(candidate.clone());
+                break;
+            }
+        }
+        match same {
+            Some(same) => repeated.push((same, jaxpr.clone())),
+            None => candidates.push(found),
+        }
+    }
+    Ok(repeated)
 }
 
 /// Where two programs differ, as Python has it.

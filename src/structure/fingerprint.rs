@@ -74,7 +74,7 @@ impl Text {
     }
 }
 
-/// The fingerprint of a program. `key` tells it from the programs within it.
+/// The fingerprint of a program.
 ///
 /// # Errors
 /// An object cannot be described.
@@ -82,6 +82,18 @@ pub fn fingerprint<O: Objects>(
     program: Nested<O>,
     purpose: Purpose,
 ) -> Result<Fingerprint, O::Error> {
+    let root = program.key;
+    Ok(fingerprints(program, purpose)?[&root])
+}
+
+/// The fingerprints of a program and of all within it, by key.
+///
+/// # Errors
+/// An object cannot be described.
+pub fn fingerprints<O: Objects>(
+    program: Nested<O>,
+    purpose: Purpose,
+) -> Result<FxHashMap<usize, Fingerprint>, O::Error> {
     let mut known: FxHashMap<usize, Fingerprint> = FxHashMap::default();
     let root = program.key;
     let mut pending = vec![Pending::new(program)?];
@@ -99,7 +111,7 @@ pub fn fingerprint<O: Objects>(
         let own = reading.fingerprint()?;
         known.insert(key, own);
     }
-    Ok(known[&root])
+    Ok(known)
 }
 
 /// A program whose programs within are looked through first.

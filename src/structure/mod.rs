@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type};
 
 pub use equality::{Difference, Place, differences, equal};
-pub use fingerprint::{Fingerprint, Text, fingerprint};
+pub use fingerprint::{Fingerprint, Text, fingerprint, fingerprints};
 
 /// Part of every hash; another one where what is fed to it is another.
 pub const VERSION: u32 = 1;

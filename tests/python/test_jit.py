@@ -554,3 +554,42 @@ def test_stock_is_left_alone() -> None:
         jax.jit(make())(X)
         jax.jit(make())(X)
     assert compiled.count == 2
+
+
+def test_modules_do_not_depend_on_what_was_traced_before(jit: Any) -> None:
+    """Equal programs within are one function of the module, however many objects they are."""
+
+    @jax.jit
+    def inner(x: Any) -> Any:
+        return jnp.sin(x) * 2
+
+    def f(x: Any, forgets: bool = False) -> Any:
+        x = inner(x)
+        if forgets:
+            inner.clear_cache()
+        return inner(x) + jax.lax.cond(x[0] > 0, inner, lambda y: inner(y) - 1, x)
+
+    stock = jax.jit(lambda x: f(x)).lower(X).as_text()
+    plain = jit(lambda x: f(x)).lower(X).as_text()
+    forgetful = jit(lambda x: f(x, forgets=True)).lower(X).as_text()
+    assert forgetful == plain == stock
+    expected = f(X)
+    for forgets in (False, True):
+        np.testing.assert_allclose(jit(lambda x: f(x, forgets=forgets))(X), expected, rtol=1e-6)
+
+
+def test_jits_within_capture_numpy_arrays(jit: Any) -> None:
+    table = np.zeros(4, np.float32)
+
+    def make() -> Any:
+        inner = jax.jit(lambda x: x + table)
+        return jit(lambda x: inner(x) * 2)
+
+    for value in (1.0, 2.0, 1.0):
+        table[:] = value
+        np.testing.assert_array_equal(make()(X), (X + value) * 2)
+    with Compiled() as compiled:
+        np.testing.assert_array_equal(make()(X), (X + 1) * 2)
+        table[:] = 2
+        np.testing.assert_array_equal(make()(X), (X + 2) * 2)
+    assert compiled.count == 0

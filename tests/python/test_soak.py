@@ -5,15 +5,20 @@ import subprocess
 import sys
 
 import jax
+import pytest
 
 import jaxide
 import soak
 
 
-def test_memory_stays_flat() -> None:
+@pytest.mark.parametrize(
+    "options",
+    ["--traces 5000 --closures 100", "--tracer jit --traces 4000 --closures 5"],
+    ids=["traced", "executed"],
+)
+def test_memory_stays_flat(options: str) -> None:
     """In a process of its own, since other tests fill caches of theirs."""
-    options = ["--traces", "5000", "--closures", "100", "--tolerance", "2"]
-    command = [sys.executable, soak.__file__, *options]
+    command = [sys.executable, soak.__file__, *options.split(), "--tolerance", "2"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     assert "flat" in made.stdout
