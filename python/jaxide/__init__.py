@@ -24,6 +24,8 @@ from jaxide._jit import jit as jit
 from jaxide._jits import Counts as Counts
 from jaxide._ledger import explain as explain
 from jaxide._ledger import retraces as retraces
+from jaxide._processes import ProgramMismatchError as ProgramMismatchError
+from jaxide._processes import assert_same_program as assert_same_program
 from jaxide._program import Program as Program
 
 __version__ = _version("jaxide")

@@ -1407,7 +1407,7 @@ class _Execution:
         self.stock_lowering = _sites.copy_function(self.lowering)
         self.test_event = _function("util:test_event", "name *args")
         self.argument_type = _function("pjit:convert_to_metaty", "arg")
-        self.trace_context = _symbol("config:trace_context")
+        self._trace_context = _symbol("config:trace_context")
         self._new_type = _symbol("pjit:MetaTy")
         self._resolve_in_shardings = _function(
             "pjit:_resolve_in_shardings", "args pjit_in_shardings"
@@ -1428,6 +1428,16 @@ class _Execution:
     def is_plain(self) -> bool:
         """Whether no setting asks jax for more than to lower, compile and run."""
         return not any(setting.value for setting in self._settings)
+
+    def configuration(self) -> tuple[Any, ...]:
+        """All that is set: what is part of jax's key for a lowering, and what XLA is told besides,
+        which jax reads anew for each new program."""
+        values = tuple(jax.config.values.values())
+        try:
+            hash(values)
+        except TypeError:  # an option of a library
+            values = tuple(map(repr, values))
+        return self._trace_context(), values
 
     def constant_type(self, aval: Any) -> Any:
         """A constant goes wherever the computation is, as one that is built in does."""
@@ -1485,6 +1495,11 @@ class _Execution:
 def execution() -> _Execution:
     """How jax executes a jit's program."""
     return _Execution()
+
+
+def coordination_client() -> Any:
+    """The client of the service by which processes find each other; None where there is none."""
+    return _symbol("distributed:global_state").client
 
 
 class JitCall(NamedTuple):

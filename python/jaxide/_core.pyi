@@ -54,6 +54,13 @@ class Graph:
     def differences(self, other: Graph, of: str, limit: int) -> list[dict[str, Any]]:
         """Where another program differs from this, `limit` places at most."""
 
+    def steps(self, of: str) -> list[int]:
+        """What stands for the program up to each of its equations, those of programs within before
+        the equation that they are in; the inputs are first, the results last."""
+
+    def describe_step(self, of: str, index: int) -> tuple[str, Any]:
+        """What is done in one of these steps, in words, and the traceback of its equation."""
+
     def repeated(self) -> list[tuple[Any, Any]]:
         """Pairs of jaxprs within the program that say the same to whoever executes it: one that can
         stand for the other, and the other."""

@@ -15,6 +15,7 @@ refers to, nor its constants.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -133,10 +134,9 @@ class Executables:
             return stock(plan.reason)
         if plan.consts and any(params["donated_invars"]) and _are_given(plan.consts, args):
             return stock("a captured array is donated")
-        try:
+        with contextlib.suppress(_Unlifted):
             return self._execute(jax_, plan, args, params)
-        except _Unlifted:
-            return stock("it cannot be lowered with captured arrays as arguments")
+        return stock("it cannot be lowered with captured arrays as arguments")
 
     def _stock(
         self,
@@ -161,7 +161,7 @@ class Executables:
         num_consts = len(plan.consts)
         const_avals = _compat.constant_types(params["jaxpr"]) if num_consts else []
         resolved = jax_.resolve(const_avals, args, params)
-        key = (resolved, jax_.trace_context())
+        key = (resolved, jax_.configuration())
         lowering = program.lowering(key)
         begin = middle = end = time.perf_counter()
         if is_new := lowering is None:

@@ -256,6 +256,19 @@ impl Params {
         self.entries().iter().map(|(name, value)| (&**name, value))
     }
 
+    /// The programs among them, in their order.
+    pub fn subprograms(&self) -> Vec<SubprogramId> {
+        let mut found = Vec::new();
+        for (_, value) in self.iter() {
+            value.walk(&mut |value| {
+                if let ParamValue::Program(id) = value {
+                    found.push(*id);
+                }
+            });
+        }
+        found
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries().len()

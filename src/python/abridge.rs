@@ -105,7 +105,11 @@ fn needed<O: Objects>(program: &Program, objects: &O) -> (EntitySet<ForeignId>, 
             needed.insert(primitive.object);
             for (name, value) in program.params(data.params).iter() {
                 if objects.is_executed(primitive, name) {
-                    of_value(value, &mut params);
+                    value.walk(&mut |value| {
+                        if let ParamValue::Opaque(object) = value {
+                            params.push(*object);
+                        }
+                    });
                 }
             }
         }
@@ -134,25 +138,5 @@ fn of_type(ty: &Type, needed: &mut EntitySet<ForeignId>) {
         }
         Type::Ref { inner, .. } => of_type(inner, needed),
         Type::Array(_) | Type::Token => {}
-    }
-}
-
-/// The embedding bounds how deep a value is.
-fn of_value(value: &ParamValue, objects: &mut Vec<ForeignId>) {
-    match value {
-        ParamValue::Opaque(object) => objects.push(*object),
-        ParamValue::Tuple(items) | ParamValue::List(items) => {
-            items.iter().for_each(|item| of_value(item, objects));
-        }
-        ParamValue::Dict(entries) => {
-            for (key, item) in entries {
-                of_value(key, objects);
-                of_value(item, objects);
-            }
-        }
-        ParamValue::Named { fields, .. } => {
-            fields.iter().for_each(|(_, item)| of_value(item, objects));
-        }
-        _ => {}
     }
 }

@@ -32,7 +32,9 @@ use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::side::{Side, is_exactly};
-use super::structure::{Found, PyObjects, find_differences, purpose, repeated};
+use super::structure::{
+    Found, PyObjects, describe_step, find_differences, purpose, repeated, step_fingerprints,
+};
 
 /// A finished program and the Python objects behind its ids.
 #[pyclass(module = "jaxide._core")]
@@ -507,6 +509,29 @@ impl Graph {
         let purpose = purpose(of)?;
         let of = |graph| PyObjects::of(jax, graph, purpose);
         find_differences(of(slf)?, of(other)?, purpose, limit)
+    }
+
+    /// What stands for the program up to each of its equations, those of programs within before the
+    /// equation that they are in; the inputs are first, the results last.
+    ///
+    /// Raises:
+    ///     What describing an object of the program raises.
+    fn steps(slf: &Bound<'_, Self>, of: &str) -> PyResult<Vec<u128>> {
+        let purpose = purpose(of)?;
+        step_fingerprints(PyObjects::of(jax(slf.py())?, slf, purpose)?, purpose)
+    }
+
+    /// What is done in one of these steps, in words, and the traceback of its equation.
+    ///
+    /// Raises:
+    ///     `IndexError`: There is no such step.
+    fn describe_step<'py>(
+        slf: &Bound<'py, Self>,
+        of: &str,
+        index: usize,
+    ) -> PyResult<(String, Option<Bound<'py, PyAny>>)> {
+        let purpose = purpose(of)?;
+        describe_step(PyObjects::of(jax(slf.py())?, slf, purpose)?, purpose, index)
     }
 
     /// Pairs of jaxprs within the program that say the same to whoever executes it: one that can stand

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use indexmap::IndexMap;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,8 +15,8 @@ use crate::ir::{
     Atom, AtomKind, ConstId, Eqn, ForeignId, ParamValue, PrimitiveData, Program, Subprogram, Type,
 };
 use crate::structure::{
-    Difference, Fingerprint, Nested, Objects, Place, Purpose, Text, differences, equal,
-    fingerprints,
+    Added, Difference, Fingerprint, Nested, Objects, Place, Purpose, Step, Text, differences,
+    equal, fingerprints, steps,
 };
 
 use super::convert::aval_info;
@@ -26,6 +26,7 @@ use super::params::{typed_equal, typed_hash};
 use super::side::{address, is_exactly};
 
 /// The objects of one program.
+#[derive(Clone)]
 pub struct PyObjects<'py> {
     jax: &'py Jax,
     graph: Bound<'py, Graph>,
@@ -408,4 +409,63 @@ fn operand_text(of: &Nested<PyObjects<'_>>, atom: Atom) -> Option<String> {
             Some(format!("{value}:{ty}"))
         }
     }
+}
+
+/// What stands for a program up to each of its equations, and of those within.
+///
+/// # Errors
+/// An object cannot be described.
+pub fn step_fingerprints(program: Nested<PyObjects<'_>>, purpose: Purpose) -> PyResult<Vec<u128>> {
+    Ok(steps(program, purpose)?.into_iter().map(|step| step.fingerprint.0).collect())
+}
+
+/// What is done in a step, in words, and where it is from.
+///
+/// # Errors
+/// An object cannot be described; there is no such step.
+pub fn describe_step(
+    program: Nested<PyObjects<'_>>,
+    purpose: Purpose,
+    index: usize,
+) -> PyResult<(String, Option<Bound<'_, PyAny>>)> {
+    let all = steps(program, purpose)?;
+    let step = all.get(index).ok_or_else(|| PyIndexError::new_err("no such step"))?;
+    let Step { program: of, added, fingerprint: _ } = step;
+    let program = &of.program;
+    let type_of = |var| program.ty(program.var_type(var)).to_string();
+    let eqn = match *added {
+        Added::Eqn(eqn) => eqn,
+        Added::Inputs => {
+            let constants = program.constvars().iter().map(|&(var, _)| var);
+            let vars = constants.chain(program.invars().iter().copied());
+            let types: Vec<_> = vars.map(type_of).collect();
+            return Ok((format!("inputs ({})", types.join(", ")), None));
+        }
+        Added::Results => {
+            let results = program.outvars().iter().filter_map(|&atom| operand_text(of, atom));
+            let results: Vec<_> = results.collect();
+            return Ok((format!("results ({})", results.join(", ")), None));
+        }
+    };
+    let data = program.eqn(eqn);
+    let outputs: Vec<_> = program.eqn_outvars(eqn).map(type_of).collect();
+    let operands: Vec<_> =
+        program.eqn_invars(eqn).iter().filter_map(|&atom| operand_text(of, atom)).collect();
+    let params = program.params(data.params).iter().map(|(name, value)| match value {
+        ParamValue::Program(_) => format!("{name}={{...}}"),
+        _ => format!("{name}={value}"),
+    });
+    let params = params.collect::<Vec<_>>().join(" ");
+    let text = format!(
+        "equation {}: ({}) = {}[{params}] ({})",
+        eqn.as_u32(),
+        outputs.join(", "),
+        primitive_name(program, eqn),
+        operands.join(", "),
+    );
+    let traceback = program.source(data.source).traceback.and_then(|source| {
+        let graph = of.objects.graph.borrow();
+        graph.side().known_source(of.objects.py(), source)
+    });
+    Ok((text, traceback))
 }

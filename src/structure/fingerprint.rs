@@ -114,6 +114,116 @@ pub fn fingerprints<O: Objects>(
     Ok(known)
 }
 
+/// What a program says, step by step: what stands for all up to and including an equation.
+pub struct Step<O> {
+    /// Whose it is: the program, or one within it.
+    pub program: Nested<O>,
+    /// What was added.
+    pub added: Added,
+    /// What stands for this program up to here.
+    pub fingerprint: Fingerprint,
+}
+
+/// What a step adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// Constants and inputs.
+    Inputs,
+    /// An equation.
+    Eqn(Eqn),
+    /// The results and the effects of the program.
+    Results,
+}
+
+/// The steps of a program. Those of a program within come before the step of its equation, so that
+/// two programs differ first where they differ innermost.
+///
+/// # Errors
+/// An object cannot be described.
+pub fn steps<O: Objects + Clone>(
+    program: Nested<O>,
+    purpose: Purpose,
+) -> Result<Vec<Step<O>>, O::Error> {
+    let known = fingerprints(program.clone(), purpose)?;
+    let root = program.key;
+    let mut all = Vec::new();
+    let mut pending = vec![Progress::new(program, purpose, &known, root)?];
+    while let Some(mut next) = pending.pop() {
+        // Programs within the equation that comes next are first.
+        if let Some(inner) = next.within.pop() {
+            pending.push(next);
+            pending.push(Progress::new(inner, purpose, &known, root)?);
+            continue;
+        }
+        let (step, is_last) = next.advance(&known)?;
+        all.push(step);
+        if !is_last {
+            pending.push(next);
+        }
+    }
+    Ok(all)
+}
+
+/// A program whose steps are being made.
+struct Progress<O> {
+    pending: Pending<O>,
+    purpose: Purpose,
+    is_root: bool,
+    text: Text,
+    rows: Rows,
+    eqns: Vec<Eqn>,
+    /// How many steps were made, the inputs counted.
+    made: usize,
+    /// Programs within the equation of the next step.
+    within: Vec<Nested<O>>,
+}
+
+impl<O: Objects + Clone> Progress<O> {
+    fn new(
+        program: Nested<O>,
+        purpose: Purpose,
+        known: &FxHashMap<usize, Fingerprint>,
+        root: usize,
+    ) -> Result<Self, O::Error> {
+        let is_root = program.key == root;
+        let pending = Pending::new(program)?;
+        let eqns = pending.program.program.eqns().collect();
+        let (text, rows, within) = (Text::new(), Rows::default(), Vec::new());
+        let mut own = Self { pending, purpose, is_root, text, rows, eqns, made: 0, within };
+        let Self { pending, text, rows, .. } = &mut own;
+        Reading { pending, known, purpose, is_root }.inputs(text, rows)?;
+        Ok(own)
+    }
+
+    /// The next step, and whether it is the last.
+    fn advance(
+        &mut self,
+        known: &FxHashMap<usize, Fingerprint>,
+    ) -> Result<(Step<O>, bool), O::Error> {
+        let Self { pending, purpose, is_root, text, rows, eqns, made, within } = self;
+        let reading = Reading { pending, known, purpose: *purpose, is_root: *is_root };
+        let program = reading.program().clone();
+        let added = match made.checked_sub(1) {
+            None => Added::Inputs,
+            Some(index) => eqns.get(index).map_or(Added::Results, |&eqn| Added::Eqn(eqn)),
+        };
+        match added {
+            Added::Inputs => {}
+            Added::Eqn(eqn) => reading.eqn(text, rows, eqn)?,
+            Added::Results => reading.results(text, rows)?,
+        }
+        if let Some(&next) = eqns.get(*made) {
+            for id in program.params(program.eqn(next).params).subprograms() {
+                within.push(reading.objects().nested(program.subprogram(id))?);
+            }
+            within.reverse();
+        }
+        *made += 1;
+        let step = Step { program: pending.program.clone(), added, fingerprint: text.finish() };
+        Ok((step, added == Added::Results))
+    }
+}
+
 /// A program whose programs within are looked through first.
 struct Pending<O> {
     program: Nested<O>,
@@ -153,6 +263,19 @@ struct Rows {
     next: u32,
 }
 
+impl Default for Rows {
+    fn default() -> Self {
+        Self {
+            types: SecondaryMap::new(),
+            params: FxHashMap::default(),
+            primitives: FxHashMap::default(),
+            contexts: FxHashMap::default(),
+            places: SecondaryMap::with_default(u32::MAX),
+            next: 0,
+        }
+    }
+}
+
 impl<O: Objects> Reading<'_, O> {
     fn program(&self) -> &Arc<Program> {
         &self.pending.program.program
@@ -163,39 +286,49 @@ impl<O: Objects> Reading<'_, O> {
     }
 
     fn fingerprint(&self) -> Result<Fingerprint, O::Error> {
+        let (mut text, mut rows) = (Text::new(), Rows::default());
+        self.inputs(&mut text, &mut rows)?;
+        for eqn in self.program().eqns() {
+            self.eqn(&mut text, &mut rows, eqn)?;
+        }
+        self.results(&mut text, &mut rows)?;
+        Ok(text.finish())
+    }
+
+    fn inputs(&self, text: &mut Text, rows: &mut Rows) -> Result<(), O::Error> {
         let program = self.program();
-        let mut text = Text::new();
-        let mut rows = Rows {
-            types: SecondaryMap::new(),
-            params: FxHashMap::default(),
-            primitives: FxHashMap::default(),
-            contexts: FxHashMap::default(),
-            places: SecondaryMap::with_default(u32::MAX),
-            next: 0,
-        };
         let constants_are_inputs = self.purpose == Purpose::Execution && self.is_root;
-        let constants = if constants_are_inputs { 0 } else { program.constvars().len() };
-        text.len(constants);
+        let (constants, inputs) = (program.constvars().len(), program.invars().len());
+        if constants_are_inputs {
+            text.len(0);
+            text.len(constants + inputs);
+        } else {
+            text.len(constants);
+        }
         for &(var, value) in program.constvars() {
-            self.define(&mut text, &mut rows, var)?;
+            self.define(text, rows, var)?;
             if self.purpose != Purpose::Structure && !constants_are_inputs {
                 text.fingerprint(self.objects().describe_constant(value)?);
             }
         }
-        text.len(program.constvars().len() + program.invars().len() - constants);
+        if !constants_are_inputs {
+            text.len(inputs);
+        }
         for &var in program.invars() {
-            self.define(&mut text, &mut rows, var)?;
+            self.define(text, rows, var)?;
         }
-        text.len(program.num_eqns());
-        for eqn in program.eqns() {
-            self.eqn(&mut text, &mut rows, eqn)?;
-        }
+        Ok(())
+    }
+
+    fn results(&self, text: &mut Text, rows: &mut Rows) -> Result<(), O::Error> {
+        let program = self.program();
+        // In the place of another equation.
+        text.number(0);
         text.len(program.outvars().len());
         for atom in program.outvars() {
-            self.atom(&mut text, &mut rows, atom.kind())?;
+            self.atom(text, rows, atom.kind())?;
         }
-        self.effects(&mut text, &rows, program.effects())?;
-        Ok(text.finish())
+        self.effects(text, rows, program.effects())
     }
 
     fn define(&self, text: &mut Text, rows: &mut Rows, var: Var) -> Result<(), O::Error> {
@@ -219,6 +352,7 @@ impl<O: Objects> Reading<'_, O> {
             first_outvar: _,
             num_outvars: _,
         } = *program.eqn(id);
+        text.number(1);
         text.fingerprint(self.primitive(rows, primitive)?);
         text.fingerprint(self.params(rows, primitive, params)?);
         let operands = program.eqn_invars(id);

@@ -33,10 +33,10 @@ use std::sync::Arc;
 use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type};
 
 pub use equality::{Difference, Place, differences, equal};
-pub use fingerprint::{Fingerprint, Text, fingerprint, fingerprints};
+pub use fingerprint::{Added, Fingerprint, Step, Text, fingerprint, fingerprints, steps};
 
 /// Part of every hash; another one where what is fed to it is another.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What is asked of two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +52,7 @@ pub enum Purpose {
 }
 
 /// A nested program.
+#[derive(Clone)]
 pub struct Nested<O> {
     /// Tells it from all others that are alive; the same for the same program.
     pub key: usize,

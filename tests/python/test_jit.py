@@ -249,6 +249,27 @@ def test_configuration_counts(jit: Any) -> None:
             assert_same(jit(make())(X), jax.jit(make())(X))
 
 
+def test_settings_of_the_compiler_count(jit: Any) -> None:
+    """They are no part of the key that jax has for a program, but are read for each new one."""
+    make = lambda: lambda x: jnp.sin(x) * 13
+    jit(make())(X)
+    try:
+        for changed in (True, False):
+            jax.config.update("jax_disable_most_optimizations", changed)
+            with Compiled() as compiled:
+                assert_same(jit(make())(X), jit(make())(X))
+            assert compiled.count == int(changed)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+def test_default_devices_count(jit: Any) -> None:
+    for _ in range(2):
+        for device in jax.devices()[:3]:
+            with jax.default_device(device):
+                assert jit(lambda x: x * 2)(X).devices() == {device}
+
+
 def test_donation_counts(jit: Any) -> None:
     make = lambda: lambda x: x + 1
     for donate in ((), (0,), (), (0,)):

@@ -7,7 +7,9 @@ use jaxide::ir::{
     ArrayType, Atom, Builder, ConstId, DType, DeadCode, DebugInfo, Dim, Effect, EffectsId,
     ForeignId, ParamValue, Params, PrimitiveData, Program, Source, Subprogram, Type, Var,
 };
-use jaxide::structure::{Fingerprint, Nested, Objects, Purpose, Text, equal, fingerprint};
+use jaxide::structure::{
+    Added, Fingerprint, Nested, Objects, Purpose, Text, equal, fingerprint, steps,
+};
 use proptest::{collection, prelude::*, sample::Index};
 
 use crate::common::{names, object};
@@ -79,6 +81,7 @@ struct Noise {
 const KINDS: u32 = 1000;
 
 /// Objects that are what their number says, but for the shift.
+#[derive(Clone)]
 struct Numbered {
     shift: u32,
 }
@@ -483,6 +486,61 @@ proptest! {
         if reads(&spec) != reads(&other) {
             prop_assert!(!is_same);
         }
+    }
+
+    #[test]
+    fn steps_part_where_programs_do(
+        spec in a_spec(2),
+        which in any::<Index>(),
+        ty in a_type(),
+        one in some_noise(),
+        another in some_noise(),
+    ) {
+        let prints = |spec: &Spec, noise| -> Vec<Fingerprint> {
+            let Ok(steps) = steps(spec.nested(noise), Purpose::Content);
+            steps.into_iter().map(|step| step.fingerprint).collect()
+        };
+        let own = prints(&spec, one);
+        prop_assert_eq!(&own, &prints(&spec, another));
+        prop_assert_eq!(*own.last().unwrap(), hash(&spec, one, Purpose::Content));
+        if spec.eqns.is_empty() {
+            return Ok(());
+        }
+        let mut new = spec.clone();
+        let changed = which.index(spec.eqns.len());
+        new.eqns[changed].operands.push(Operand::Literal(ty, 0));
+        let Ok(all) = steps(spec.nested(one), Purpose::Content);
+        let other = prints(&new, another);
+        let parting = own.iter().zip(&other).position(|(a, b)| a != b).unwrap();
+        let Added::Eqn(eqn) = all[parting].added else { panic!("no equation") };
+        prop_assert_eq!(eqn.as_u32() as usize, changed);
+        prop_assert_eq!(all[parting].program.key, all[0].program.key);
+    }
+
+    #[test]
+    fn constants_are_inputs_of_what_is_executed(
+        spec in a_spec(1), noise in some_noise(), other in some_noise(), value in 0..9_u32
+    ) {
+        let mut lifted = spec.clone();
+        let mut inputs: Vec<_> = lifted.consts.drain(..).map(|(ty, _)| ty).collect();
+        inputs.append(&mut lifted.invars);
+        lifted.invars = inputs;
+        let pair = [noise, other];
+        prop_assert!(are_equal(&spec, &lifted, pair, Purpose::Execution));
+        prop_assert_eq!(
+            hash(&spec, noise, Purpose::Execution),
+            hash(&lifted, other, Purpose::Execution)
+        );
+        let mut new = spec.clone();
+        let Some(eqn) = new.eqns.first_mut() else { return Ok(()) };
+        let Some(unexecuted) = eqn.params.get_mut(1) else { return Ok(()) };
+        *unexecuted = Value::Opaque(value + 100);
+        prop_assert!(are_equal(&spec, &new, pair, Purpose::Execution));
+        prop_assert!(!are_equal(&spec, &new, pair, Purpose::Content));
+        prop_assert_eq!(
+            hash(&spec, noise, Purpose::Execution),
+            hash(&new, other, Purpose::Execution)
+        );
     }
 
     #[test]
