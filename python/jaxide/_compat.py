@@ -1132,6 +1132,7 @@ def objects() -> _objects.Objects:
             array_types=(_symbol("literals:TypedNdArray"),),
             immutable_types=frozenset(_immutable_types()),
             mesh_type=_symbol("mesh:Mesh"),
+            tree_fields=_flat_trees(),
             effect_type=_symbol("effects:Effect"),
             aval_type=_symbol("core:ShapedArray"),
             concrete_types=_concrete_types(),

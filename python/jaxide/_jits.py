@@ -81,7 +81,9 @@ def _change(by: int, counts: Counts | None) -> None:
 
 @functools.cache
 def _forget_with_jax() -> None:
-    _compat.clear_with_jax(EXECUTABLES.cache_clear, EXECUTABLES.__len__, "jaxide executables")
+    _compat.clear_with_jax(
+        lambda: EXECUTABLES.cache_clear(), lambda: len(EXECUTABLES), "jaxide executables"
+    )
 
 
 def _trace(

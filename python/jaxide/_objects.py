@@ -51,6 +51,8 @@ class Private(NamedTuple):
     # Classes of values that never change and print as what they are.
     immutable_types: frozenset[type]
     mesh_type: Any
+    # Classes of trees, an instance of which is what these fields are.
+    tree_fields: dict[type, tuple[str, ...]]
     effect_type: Any
     aval_type: Any
     concrete_types: tuple[type, ...]
@@ -130,6 +132,8 @@ class Objects:
                 return own, self._called(value)
             if isinstance(value, private.context_type):
                 return own, parts(_fields(value))
+            if class_ in private.tree_fields:
+                return own, parts(self._tree(value))
             if _is_frozen(value):
                 return own, parts(_values(value))
         if isinstance(value, private.effect_type) or class_ is private.aval_type:
@@ -196,6 +200,8 @@ class Objects:
             return same(list(one.items()), list(another.items()))
         if isinstance(one, private.callback_types) or _is_frozen(one):
             return same(_values(one), _values(another))
+        if class_ in private.tree_fields:
+            return same(self._tree(one), self._tree(another))
         if isinstance(one, private.context_type):
             return same(_fields(one), _fields(another))
         if isinstance(one, types.MethodType):
@@ -267,6 +273,8 @@ class Objects:
             return own, value.name
         if isinstance(value, private.context_type):
             return own, parts(_fields(value))
+        if class_ in private.tree_fields:
+            return own, parts(self._tree(value))
         if isinstance(value, private.primitive_type):
             return own, value.name
         if isinstance(value, private.mesh_type):
@@ -330,6 +338,8 @@ class Objects:
             return same(list(one.items()), list(another.items()))
         if isinstance(one, private.context_type):
             return same(_fields(one), _fields(another))
+        if class_ in private.tree_fields:
+            return same(self._tree(one), self._tree(another))
         if class_ in private.immutable_types or isinstance(
             one, (set, frozenset, np.dtype, private.mesh_type, jax.sharding.Sharding)
         ):
@@ -345,6 +355,10 @@ class Objects:
         if _is_frozen(one):
             return same(_values(one), _values(another))
         return False
+
+    def _tree(self, tree: Any) -> list[Any]:
+        """What a tree of jax's consists of."""
+        return [getattr(tree, name) for name in self._private.tree_fields[type(tree)]]
 
     def _is_rule(self, function: Any) -> bool:
         """Whether a function is one that jax makes for a derivative rule."""

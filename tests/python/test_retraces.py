@@ -123,11 +123,11 @@ def test_a_captured_value_is_named() -> None:
     explanation = call(new(make(0.25)), X)
     (difference,) = explanation.differences
     assert (difference.kind, difference.primitive) == ("literal", "mul")
-    assert (difference.old, difference.new) == ("0.5:f32[]", "0.25:f32[]")
+    assert difference.old.startswith("0.5:f32[]") and difference.new.startswith("0.25:f32[]")
     line = step_line(make(0.0))
     assert difference.source is not None and f"{__file__}:{line}" in difference.source
     assert any("pass it as an argument" in advice for advice in explanation.advice)
-    assert "0.5:f32[] -> 0.25:f32[]" in str(explanation)
+    assert f"{difference.old} -> {difference.new}" in str(explanation)
 
 
 def step_line(step: Callable[..., Any]) -> int:

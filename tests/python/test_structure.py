@@ -249,7 +249,7 @@ def mutations(value: Any) -> Iterator[Any]:
     elif isinstance(value, enum.Enum):
         yield from (member for member in type(value) if member is not value)
         yield Other.MEMBER
-    elif isinstance(value, (core.ClosedJaxpr, core.Jaxpr)):
+    elif isinstance(value, (getattr(core, "ClosedJaxpr", core.Jaxpr), core.Jaxpr)):
         yield from itertools.islice(mutated(value), 3)
     elif isinstance(value, tuple):
         make = type(value)._make if hasattr(value, "_fields") else type(value)
