@@ -223,7 +223,8 @@ class Retraces(tuple[Retrace, ...]):
         return table
 
     def __str__(self) -> str:
-        console = Console(width=200, no_color=True)
+        # Wide enough to fold no path.
+        console = Console(width=10_000, no_color=True)
         with console.capture() as capture:
             console.print(self.__rich__())
         return capture.get()
