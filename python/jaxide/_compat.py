@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from jaxide import _core, _objects, _sites, _transparent
 from jaxide._names import DebugInfos, Postponed, ResultPaths
@@ -1370,14 +1369,6 @@ def open_part(jaxpr: Any) -> Any:
 def is_jaxpr(value: Any) -> bool:
     """Whether ``value`` is a jaxpr, closed or open."""
     return isinstance(value, (_symbol("core:Jaxpr"), _closed_jaxpr_type()))
-
-
-def snapshot(value: Any) -> Any:
-    """A constant as an array that nobody can change, all of which is on this machine; None where
-    it is none."""
-    if isinstance(value, (np.ndarray, _symbol("literals:TypedNdArray"))):
-        return np.array(value)
-    return value if type(value) in _concrete_types() and value.is_fully_addressable else None
 
 
 def constant_types(jaxpr: Any) -> list[Any]:

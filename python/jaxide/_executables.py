@@ -292,8 +292,10 @@ def _snapshot(jaxpr: Any) -> tuple[Any, ...] | None:
     """The constants as arrays that nobody can change; None where one cannot be an argument."""
     consts = []
     for const, aval in zip(jaxpr.consts, _compat.constant_types(jaxpr), strict=True):
-        value = _compat.snapshot(const)
-        if value is None or value.dtype != aval.dtype or value.shape != aval.shape:
+        value = _compat.objects().captured(const)
+        if value is None or not getattr(value, "is_fully_addressable", True):
+            return None
+        if value.dtype != aval.dtype or value.shape != aval.shape:
             return None
         consts.append(value)
     return tuple(consts)

@@ -103,7 +103,7 @@ class Ledger:
         if not is_first:
             return
         places: tuple[Any, ...] = ()
-        if not outcome.known and outcome.program is not None:
+        if earlier and not outcome.known and outcome.program is not None:
             graph = _core.graph_of(jaxpr)
             compared = [differences(program.graph, graph) for program in earlier]
             # Of equally near ones the last.

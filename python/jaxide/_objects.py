@@ -105,8 +105,11 @@ class Objects:
         return repr(_elements(constant)).encode()
 
     def captured(self, constant: Any) -> Any:
-        """A constant that :meth:`describe_captured` knows, as it is now."""
-        return constant if isinstance(constant, jax.Array) else np.array(constant)
+        """A constant as it is now, as an array that nobody can change; None where it is no
+        array."""
+        if isinstance(constant, (np.ndarray, *self._private.array_types)):
+            return np.array(constant)
+        return constant if type(constant) in self._private.concrete_types else None
 
     def same_captured(self, one: Any, another: Any) -> bool:
         """Whether two such constants are the same."""
@@ -123,17 +126,11 @@ class Objects:
         if isinstance(value, (*private.array_types, np.generic)):
             return self._array(value)
         if depth < MAX_DEPTH:
-            if isinstance(value, (tuple, list)):
-                return own, parts(value)
-            if isinstance(value, dict):
-                return own, tuple(parts(item) for item in value.items())
+            if (within := self._within(value)) is not None:
+                return own, parts(within)
             if isinstance(value, private.callback_types) or self._is_callback(value):
                 # What is called reads what there is when it is called.
                 return own, self._called(value)
-            if isinstance(value, private.context_type):
-                return own, parts(_fields(value))
-            if class_ in private.tree_fields:
-                return own, parts(self._tree(value))
             if _is_frozen(value):
                 return own, parts(_values(value))
         if isinstance(value, private.effect_type) or class_ is private.aval_type:
@@ -160,7 +157,7 @@ class Objects:
 
     def _called(self, value: Any) -> Any:
         """The names of the functions that a callback calls."""
-        if isinstance(value, types.FunctionType) and self._is_callback(value):
+        if self._is_callback(value):
             return _name(value), *(self._called(cell) for cell in _cells(value))
         if isinstance(value, self._private.callback_types):
             return tuple(map(self._called, _values(value)))
@@ -194,16 +191,10 @@ class Objects:
         )
         if isinstance(one, private.literal_type):
             return self._interchangeable(one.val, another.val, depth)
-        if isinstance(one, (tuple, list)):
-            return same(one, another)
-        if isinstance(one, dict):
-            return same(list(one.items()), list(another.items()))
+        if (within := self._within(one)) is not None:
+            return same(within, self._within(another))
         if isinstance(one, private.callback_types) or _is_frozen(one):
             return same(_values(one), _values(another))
-        if class_ in private.tree_fields:
-            return same(self._tree(one), self._tree(another))
-        if isinstance(one, private.context_type):
-            return same(_fields(one), _fields(another))
         if isinstance(one, types.MethodType):
             return one.__func__ is another.__func__ and one.__self__ is another.__self__
         if isinstance(one, types.FunctionType):
@@ -234,7 +225,7 @@ class Objects:
 
     def _is_permanent(self, called: Any) -> bool:
         """Whether something that a callback refers to lives as long as the process anyway."""
-        if isinstance(called, types.FunctionType) and self._is_callback(called):
+        if self._is_callback(called):
             return all(map(self._is_permanent, _cells(called)))
         if isinstance(called, self._private.callback_types):
             return all(map(self._is_permanent, _values(called)))
@@ -274,7 +265,7 @@ class Objects:
         if isinstance(value, private.context_type):
             return own, parts(_fields(value))
         if class_ in private.tree_fields:
-            return own, parts(self._tree(value))
+            return own, parts(self._within(value))
         if isinstance(value, private.primitive_type):
             return own, value.name
         if isinstance(value, private.mesh_type):
@@ -332,14 +323,8 @@ class Objects:
             return self._same(one.val, another.val, depth)
         if (array := self._array(one)) is not None:
             return bool(array == self._array(another)) and _is_read(one)
-        if isinstance(one, (tuple, list)):
-            return same(one, another)
-        if isinstance(one, dict):
-            return same(list(one.items()), list(another.items()))
-        if isinstance(one, private.context_type):
-            return same(_fields(one), _fields(another))
-        if class_ in private.tree_fields:
-            return same(self._tree(one), self._tree(another))
+        if (within := self._within(one)) is not None:
+            return same(within, self._within(another))
         if class_ in private.immutable_types or isinstance(
             one, (set, frozenset, np.dtype, private.mesh_type, jax.sharding.Sharding)
         ):
@@ -356,9 +341,16 @@ class Objects:
             return same(_values(one), _values(another))
         return False
 
-    def _tree(self, tree: Any) -> list[Any]:
-        """What a tree of jax's consists of."""
-        return [getattr(tree, name) for name in self._private.tree_fields[type(tree)]]
+    def _within(self, value: Any) -> list[Any] | None:
+        """What a container, a tree or a context of jax's consists of; None for anything else."""
+        if isinstance(value, (tuple, list)):
+            return list(value)
+        if isinstance(value, dict):
+            return list(value.items())
+        if isinstance(value, self._private.context_type):
+            return _fields(value)
+        names = self._private.tree_fields.get(type(value))
+        return None if names is None else [getattr(value, name) for name in names]
 
     def _is_rule(self, function: Any) -> bool:
         """Whether a function is one that jax makes for a derivative rule."""

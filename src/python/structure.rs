@@ -225,7 +225,7 @@ pub fn repeated<'py>(
     let root = PyObjects::of(jax, graph, Purpose::Execution)?;
     // Which are looked at is known before they are hashed: mostly there is one of each.
     let mut within: IndexMap<usize, Read<'py>, FxBuildHasher> = IndexMap::default();
-    let mut pending = vec![root];
+    let mut pending = vec![root.clone()];
     while let Some(of) = pending.pop() {
         for (_, subprogram) in of.program.subprograms() {
             let jaxpr = of.objects.object(subprogram.object);
@@ -239,7 +239,7 @@ pub fn repeated<'py>(
     if within.len() < 2 {
         return Ok(Vec::new());
     }
-    let known = fingerprints(PyObjects::of(jax, graph, Purpose::Execution)?, Purpose::Execution)?;
+    let known = fingerprints(root, Purpose::Execution)?;
     let mut first: FxHashMap<Fingerprint, Vec<&Read<'py>>> = FxHashMap::default();
     let mut repeated = Vec::new();
     for found in within.values() {
