@@ -57,6 +57,8 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/captured.py
 	$(bin)/python benches/rules.py
 	$(bin)/python benches/shares.py
+	$(bin)/python benches/structure.py
+	$(bin)/python benches/loops.py
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/overhead.py
 

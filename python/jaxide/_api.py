@@ -11,7 +11,7 @@ import jax
 
 from jaxide import _compat, _core, _sites, _tracing
 from jaxide._axes import abstract_arguments
-from jaxide._program import Program
+from jaxide._program import Program, unknown_jax
 
 
 def _traceable(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,7 +148,8 @@ def from_jaxpr(jaxpr: Any) -> Program:
     Raises:
       TypeError: the argument is not a jaxpr.
     """
-    return _read("from_jaxpr", jaxpr)
+    _check_jaxpr("from_jaxpr", jaxpr)
+    return Program._of(jaxpr)
 
 
 def structural_hash(jaxpr: Any) -> int:
@@ -157,13 +158,15 @@ def structural_hash(jaxpr: Any) -> int:
     Raises:
       TypeError: the argument is not a jaxpr.
     """
-    return _read("structural_hash", jaxpr).structural_hash
+    _check_jaxpr("structural_hash", jaxpr)
+    if not _compat.native():
+        raise unknown_jax()
+    return _core.fingerprint_of(jaxpr, "structure")
 
 
-def _read(name: str, jaxpr: Any) -> Program:
+def _check_jaxpr(name: str, jaxpr: Any) -> None:
     if not _compat.is_jaxpr(jaxpr):
         raise TypeError(
             f"jaxide.{name} expects a jaxpr, got an object of type "
             f"{type(jaxpr).__module__}.{type(jaxpr).__qualname__}"
         )
-    return Program._of(jaxpr)

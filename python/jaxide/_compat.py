@@ -1318,9 +1318,15 @@ def extend_axis_env(axis_env: Any) -> Any:
     return _symbol("core:extend_axis_env_nd")(axis_env) if axis_env else contextlib.nullcontext()
 
 
+@functools.cache
+def _jaxpr_type() -> Any:
+    return _symbol("core:Jaxpr")
+
+
+@functools.cache
 def _closed_jaxpr_type() -> Any:
     """``ClosedJaxpr``, which from jax 0.11 on is ``Jaxpr`` itself."""
-    return _optional("core:ClosedJaxpr") or _symbol("core:Jaxpr")
+    return _optional("core:ClosedJaxpr") or _jaxpr_type()
 
 
 def closed_jaxpr(traced: Any) -> Any:
@@ -1332,7 +1338,7 @@ def _with_constants(jaxpr: Any, consts: Any) -> Any:
     """A jit's program whose leading arguments are captured values, as constants again."""
     if not consts:
         return jaxpr
-    if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
+    if _closed_jaxpr_type() is _jaxpr_type():
         return jaxpr.with_consts(consts)
     convert = _symbol("interpreters.partial_eval:convert_invars_to_constvars")
     return close(convert(jaxpr.jaxpr, len(consts)), consts)
@@ -1340,7 +1346,7 @@ def _with_constants(jaxpr: Any, consts: Any) -> Any:
 
 def close(jaxpr: Any, consts: list[Any]) -> Any:
     """The closed jaxpr of an open one and the values of its constants."""
-    if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
+    if _closed_jaxpr_type() is _jaxpr_type():
         return jaxpr.with_consts(consts)
     return _closed_jaxpr_type()(jaxpr, consts)
 
@@ -1352,7 +1358,7 @@ def evaluate(jaxpr: Any, args: list[Any]) -> list[Any]:
 
 def _open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
     """The open jaxpr and the constants of any jaxpr."""
-    if isinstance(jaxpr, _symbol("core:Jaxpr")):  # from jax 0.11 on also a closed one
+    if isinstance(jaxpr, _jaxpr_type()):  # from jax 0.11 on also a closed one
         return jaxpr, list(getattr(jaxpr, "consts", []))
     if isinstance(jaxpr, _closed_jaxpr_type()):
         return jaxpr.jaxpr, list(jaxpr.consts)

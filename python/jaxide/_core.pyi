@@ -14,6 +14,7 @@ __all__ = [
     "caught_functions",
     "clear_fragments",
     "clear_memo",
+    "fingerprint_of",
     "fragment_info",
     "graph_of",
     "initialize",
@@ -86,6 +87,10 @@ class Script:
 
     def __len__(self) -> int: ...
     def __exit__(self, *_exc: object) -> None: ...
+
+def fingerprint_of(jaxpr: Any, purpose: str) -> int:
+    """The fingerprint of any jaxpr, as :meth:`Graph.fingerprint`. Raises TypeError for anything
+    else."""
 
 def graph_of(jaxpr: Any) -> Graph:
     """The graph of any jaxpr, closed or open. Raises TypeError for anything else."""

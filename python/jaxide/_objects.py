@@ -292,9 +292,9 @@ class Objects:
         if elements.dtype == object:
             return None
         # The bytes of a number are in the order of the machine.
-        ordered = elements.astype(elements.dtype.newbyteorder("<"), copy=False)
+        name, ordered = _dtype_words(elements.dtype)
         weak = bool(getattr(value, "weak_type", False))
-        return "array", elements.dtype.name, elements.shape, weak, ordered.tobytes()
+        return "array", name, elements.shape, weak, elements.astype(ordered, copy=False).tobytes()
 
     def same(self, one: Any, another: Any) -> bool:
         """Whether two objects are the same to whatever runs a program.
@@ -357,6 +357,12 @@ class Objects:
         return isinstance(function, self._private.wrapped_type) or _name(function).startswith(
             "jax."
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_words(dtype: Any) -> tuple[str, Any]:
+    """The name of a dtype, which numpy makes anew each time, and the dtype in one byte order."""
+    return dtype.name, dtype.newbyteorder("<")
 
 
 def _elements(array: Any) -> tuple[str, tuple[int, ...], bytes]:

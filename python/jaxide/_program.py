@@ -68,10 +68,7 @@ class Program:
 
     def _read_graph(self) -> _core.Graph:
         if self._graph is None:
-            raise NotImplementedError(
-                f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
-                "can be hashed and compared"
-            )
+            raise unknown_jax()
         return self._graph
 
     def __eq__(self, other: object) -> bool:
@@ -131,6 +128,14 @@ class Program:
         for position, (value, aval) in enumerate(zip(flat, self.in_avals, strict=True)):
             _check_input(position, value, aval)
         return flat
+
+
+def unknown_jax() -> NotImplementedError:
+    """What is raised for programs of a jax that the native half does not know."""
+    return NotImplementedError(
+        f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
+        "can be hashed and compared"
+    )
 
 
 def _check_input(position: int, value: Any, aval: Any) -> None:

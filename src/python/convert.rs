@@ -1,21 +1,16 @@
-//! Avals, effects and whole jaxprs of jax, read into the IR.
+//! Avals, effects and debug info of jax, read into the IR.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyAssertionError, PyOverflowError, PyRuntimeError};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 use rustc_hash::FxHashMap;
 
-use crate::ir::{
-    ArrayType, Atom, BuildError, Builder, DType, DeadCode, DebugInfo, Dim, Effect, EffectsId, Type,
-};
+use crate::ir::{ArrayType, BuildError, DType, DebugInfo, Dim, Effect, Type};
 
-use super::graph::{Graph, JaxprFields};
 use super::jax::Jax;
 use super::side::Side;
-use super::source::SourceRef;
 
 /// What the trace reads off an aval, once.
 pub struct AvalInfo {
@@ -203,129 +198,4 @@ pub fn build_error(error: BuildError) -> PyErr {
         BuildError::TooMany { .. } => PyOverflowError::new_err(error.to_string()),
         other => PyRuntimeError::new_err(format!("jaxide: {other}")),
     }
-}
-
-/// Reads a jaxpr, equation by equation, into a graph; nested jaxprs become nested programs.
-///
-/// `num_consts` leading inputs are constants with values attached.
-///
-/// # Errors
-/// The object is no jaxpr, or not a well-formed one.
-pub fn read_jaxpr<'py>(
-    jax: &Jax,
-    jaxpr: &Bound<'py, PyAny>,
-    consts: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, Graph>> {
-    let py = jaxpr.py();
-    let mut builder = Builder::new(DeadCode::Keep);
-    let mut side = Side::default();
-    let (builder_, side_) = (&mut builder, &mut side);
-
-    let consts: Vec<Bound<'_, PyAny>> = consts.try_iter()?.collect::<PyResult<_>>()?;
-    let mut values = consts.iter();
-    for var in jaxpr.getattr(intern!(py, "constvars"))?.try_iter()? {
-        let var = var?;
-        let none = py.None().into_bound(py);
-        let value = side_.new_const(values.next().unwrap_or(&none));
-        let ty = side_.ty(jax, builder_, &var.getattr(intern!(py, "aval"))?)?;
-        let id = builder_.constvar(ty, value).map_err(build_error)?;
-        // The program's own handle: constants of a finished program stay.
-        builder_.retain(id);
-        side_.set_var_object(id, &var);
-    }
-    for var in jaxpr.getattr(intern!(py, "invars"))?.try_iter()? {
-        let var = var?;
-        let ty = side_.ty(jax, builder_, &var.getattr(intern!(py, "aval"))?)?;
-        let id = builder_.invar(ty).map_err(build_error)?;
-        side_.set_var_object(id, &var);
-    }
-    let mut atoms = Vec::new();
-    let mut types = Vec::new();
-    for (position, eqn) in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()?.enumerate() {
-        let eqn = eqn?;
-        let primitive = side_.primitive(builder_, &eqn.getattr(intern!(py, "primitive"))?)?;
-        let params = eqn.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?;
-        let params = side_.params_id(jax, builder_, &params)?;
-        atoms.clear();
-        for atom in eqn.getattr(intern!(py, "invars"))?.try_iter()? {
-            atoms.push(read_atom(jax, builder_, side_, &atom?, || format!("equation {position}"))?);
-        }
-        let outvars: Vec<_> =
-            eqn.getattr(intern!(py, "outvars"))?.try_iter()?.collect::<PyResult<_>>()?;
-        types.clear();
-        for var in &outvars {
-            types.push(side_.ty(jax, builder_, &var.getattr(intern!(py, "aval"))?)?);
-        }
-        let effects = eqn.getattr(intern!(py, "effects"))?;
-        let effects = if effects.len()? == 0 {
-            side_.note_no_effects(primitive, &effects);
-            EffectsId::NONE
-        } else {
-            side_.effects_id(jax, builder_, &effects)?
-        };
-        let source = SourceRef::of(jax, &eqn.getattr(intern!(py, "source_info"))?)?;
-        let source = side_.source(builder_, &source)?;
-        let context = side_.handle(&eqn.getattr(intern!(py, "ctx"))?);
-        let context = builder_.context(context);
-        let id = builder_
-            .eqn(primitive, params, &atoms, &types, effects, source, context)
-            .map_err(build_error)?;
-        for (var, object) in builder_.eqn_data(id).outvars().zip(&outvars) {
-            side_.set_var_object(var, object);
-        }
-    }
-    let mut outvars = Vec::new();
-    for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
-        outvars.push(read_atom(jax, builder_, side_, &atom?, || "the outputs".to_owned())?);
-    }
-    resolve_subprograms(jax, py, builder_, side_)?;
-    Graph::finish(builder, side, &outvars, &JaxprFields::of(jaxpr)?, true)
-}
-
-fn read_atom(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    atom: &Bound<'_, PyAny>,
-    place: impl FnOnce() -> String,
-) -> PyResult<Atom> {
-    if atom.get_type().is(&jax.literal_type) {
-        return Ok(Atom::literal(side.literal(jax, builder, atom)?));
-    }
-    side.var_of(atom).map(Atom::var).ok_or_else(|| {
-        PyRuntimeError::new_err(format!("{} use a variable that is not defined", place()))
-    })
-}
-
-/// Reads the nested jaxprs that params refer to.
-pub fn resolve_subprograms(
-    jax: &Jax,
-    py: Python<'_>,
-    builder: &mut Builder,
-    side: &mut Side,
-) -> PyResult<()> {
-    for id in builder.unresolved_subprograms() {
-        let handle = builder.subprogram_data(id).object;
-        let graph = graph_of(jax, &side.object(py, handle))?;
-        side.set_subgraph(handle, &graph);
-        builder.resolve_subprogram(id, Graph::resolved_program(&graph, jax)?);
-    }
-    Ok(())
-}
-
-/// The graph of any jaxpr, closed or not: its own where it was traced here and not yet filled.
-pub fn graph_of<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
-    let py = jaxpr.py();
-    let (open, consts) = jax
-        .open_jaxpr
-        .bind(py)
-        .call1((jaxpr,))?
-        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    if let Some(graph) = super::graph::unfilled(jax, &open) {
-        if !graph.borrow().is_derived() {
-            return Ok(graph);
-        }
-        super::graph::eqns(&open)?;
-    }
-    read_jaxpr(jax, &open, &consts)
 }

@@ -913,7 +913,7 @@ impl Frame {
         frame.rows = Vec::new();
         frame.row_by_fragment = FxHashMap::default();
         let fields = JaxprFields { effects, debug_info, is_high };
-        let graph = Graph::finish(builder, side, &atoms, &fields, false)?;
+        let graph = Graph::finish(builder, side, &atoms, &fields, None)?;
         frame.graph = Some(graph.clone().unbind());
         drop(frame);
         // SAFETY: `is_ours` checked that the trace has jax's slots.

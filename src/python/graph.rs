@@ -27,10 +27,11 @@ use crate::ir::{
 use crate::structure::{equal, fingerprint};
 
 use super::abridge::abridge;
-use super::convert::{self, build_error, resolve_subprograms};
+use super::convert::{self, build_error};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
+use super::read::{self, Detail, resolve_subprograms};
 use super::side::{Side, is_exactly};
 use super::structure::{
     Found, PyObjects, describe_step, find_differences, purpose, repeated, step_fingerprints,
@@ -102,17 +103,18 @@ where
 }
 
 impl Graph {
-    /// Finishes what `builder` holds, with the outputs, effects and names of `jaxpr`.
+    /// Finishes what `builder` holds, with the outputs and effects of `jaxpr`; `names` are known where
+    /// nested programs have been read.
     pub fn finish<'py>(
         builder: Builder,
         side: Side,
         outvars: &[Atom],
         jaxpr: &JaxprFields<'py>,
-        resolved: bool,
+        names: Option<DebugInfo>,
     ) -> PyResult<Bound<'py, Self>> {
         let py = jaxpr.effects.py();
-        let names =
-            if resolved { convert::debug_info(&jaxpr.debug_info)? } else { DebugInfo::default() };
+        let resolved = names.is_some();
+        let names = names.unwrap_or_default();
         let program = builder.finish(outvars, names, EffectsId::NONE).map_err(build_error)?;
         let mut side = side;
         side.shrink();
@@ -238,7 +240,7 @@ impl Graph {
             let effects = program.effects();
             let mut builder = program.into_builder(DeadCode::Keep);
             graph.side.resolve_params(py, jax, &mut builder)?;
-            resolve_subprograms(jax, py, &mut builder, &mut graph.side)?;
+            resolve_subprograms(jax, py, &mut builder, &mut graph.side, Detail::Whole)?;
             let program = builder.finish(&outvars, names, effects).map_err(build_error)?;
             graph.program = Arc::new(program);
             graph.resolved = true;
@@ -253,7 +255,7 @@ impl Graph {
         object: ForeignId,
     ) -> PyResult<Bound<'py, Self>> {
         let jaxpr = slf.borrow().side.object(slf.py(), object);
-        let graph = convert::graph_of(jax, &jaxpr)?;
+        let graph = read::graph_of(jax, &jaxpr)?;
         borrow_mut(slf).side.set_subgraph(object, &graph);
         Ok(graph)
     }
@@ -800,5 +802,15 @@ fn set_list(slf: &Bound<'_, PyAny>, part: Part, value: Option<Bound<'_, PyAny>>)
 ///   `TypeError`: the argument is not a jaxpr.
 #[pyfunction]
 pub fn graph_of<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
-    convert::graph_of(jax(jaxpr.py())?, jaxpr)
+    read::graph_of(jax(jaxpr.py())?, jaxpr)
+}
+
+/// The fingerprint of any jaxpr, of which no more is read than that takes.
+///
+/// Raises:
+///   `TypeError`: the argument is not a jaxpr.
+#[pyfunction]
+pub fn fingerprint_of(jaxpr: &Bound<'_, PyAny>, purpose: &str) -> PyResult<u128> {
+    let jax = jax(jaxpr.py())?;
+    Graph::fingerprint(&read::read(jax, jaxpr, Detail::Structure)?, purpose)
 }

@@ -5,7 +5,8 @@
 //! native.rs    C-level helpers: slots of Python classes, heap types, method trampolines
 //! side.rs      the Python objects behind the ids of one program
 //! params.rs    equation params: canonical values, and the typed hash that keys the memo
-//! convert.rs   avals, effects and whole jaxprs into the IR
+//! convert.rs   avals, effects and debug info into the IR
+//! read.rs      whole jaxprs into the IR
 //! frame.rs     `Frame`: one program under construction, in the role of jax's JaxprStackFrame
 //! tracer.rs    the tracer type: jax's DynamicJaxprTracer with its attributes filled on demand
 //! trace.rs     the trace type: jax's DynamicJaxprTrace
@@ -40,6 +41,7 @@ mod leaves;
 mod memo;
 mod native;
 mod params;
+mod read;
 mod reads;
 mod side;
 mod source;
@@ -65,7 +67,7 @@ mod _core {
         catch_function, catch_instances, caught_functions, trust_callable,
     };
     #[pymodule_export]
-    use super::graph::{Graph, graph_of};
+    use super::graph::{Graph, fingerprint_of, graph_of};
     #[pymodule_export]
     use super::hook::{Activation, initialize};
     #[pymodule_export]

@@ -17,11 +17,11 @@ use rustc_hash::FxHashSet;
 
 use crate::expand::CallableId;
 
-use super::super::convert::graph_of;
 use super::super::graph::Graph;
 use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::native::attached;
+use super::super::read::graph_of;
 use super::super::side::address;
 use super::super::warn;
 use super::encode::{Reason, UNKNOWN_OBJECT};

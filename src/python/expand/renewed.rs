@@ -11,10 +11,10 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
-use super::super::convert::graph_of;
 use super::super::graph::Graph;
 use super::super::jax::Jax;
 use super::super::params::typed_equal;
+use super::super::read::graph_of;
 use super::super::side::Side;
 use super::record::same_literal;
 

@@ -17,10 +17,10 @@ use smallvec::SmallVec;
 
 use crate::ir::{Eqn, ParamsId, Var};
 
-use super::super::convert::graph_of;
 use super::super::frame::Frame;
 use super::super::graph::{Graph, borrow_mut, is_lazy};
 use super::super::jax::Jax;
+use super::super::read::graph_of;
 use super::super::side::{address, is_exactly};
 use super::encode::{Call, Reason, is_plain_namedtuple};
 use super::programs::{

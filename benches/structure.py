@@ -1,0 +1,108 @@
+"""Reading and hashing programs, against the time of stock's `str(jaxpr)`.
+
+For an existing jaxpr, traced by stock jax: its structural hash, and a `Program` made of it. For a
+trace of jaxide's: the trace alone, and its structural hash, which is not there before it is asked
+for. All take turns; the ratios are the medians of the ratios of neighbours.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend.core
+
+import jaxide
+import report
+import workloads
+from jaxide._demo import pairwise_ratio
+
+
+def timed(function: Callable[..., Any], *args: Any) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = function(*args)
+    return time.perf_counter() - start, result
+
+
+def count(jaxpr: Any) -> int:
+    """Equations, those of programs within as often as they are printed."""
+    within = jax.extend.core.jaxprs_in_params
+    return sum(1 + sum(map(count, within(eqn.params))) for eqn in jaxpr.eqns)
+
+
+def measure(workload: str, rounds: int) -> list[str]:
+    """A row of the table."""
+    function, args = workloads.ALL[workload]()
+    jaxpr = jax.make_jaxpr(function)(*args)
+    trace = lambda: jaxide.trace(lambda *args: function(*args))(*args)
+    hash_of = lambda program: program.structural_hash
+    columns: list[list[float]] = [[] for _ in range(5)]
+    for _ in range(3):
+        jaxide.structural_hash(jaxpr), hash_of(trace())
+    gc.collect()
+    gc.freeze()
+    for _ in range(rounds):
+        gc.collect(1)
+        text = timed(str, jaxpr)[0]
+        hashing = timed(jaxide.structural_hash, jaxpr)[0]
+        reading = timed(jaxide.from_jaxpr, jaxpr)[0]
+        tracing, program = timed(trace)
+        hashing_trace = timed(hash_of, program)[0]
+        for column, taken in zip(
+            columns, (text, hashing, reading, tracing, hashing_trace), strict=True
+        ):
+            column.append(taken)
+        del program
+    gc.unfreeze()
+    text, hashing, reading, tracing, hashing_trace = columns
+    milliseconds = [f"{1e3 * statistics.median(column):.2f}" for column in columns]
+    return [
+        workload,
+        f"{len(jaxpr.eqns):,} / {count(jaxpr.jaxpr):,}",
+        milliseconds[0],
+        milliseconds[1],
+        f"{pairwise_ratio(text, hashing):.1f}x",
+        milliseconds[2],
+        f"{pairwise_ratio(text, reading):.1f}x",
+        milliseconds[3],
+        milliseconds[4],
+        f"{100 * pairwise_ratio(hashing_trace, tracing):.0f}%",
+    ]
+
+
+HEADER = [
+    "workload",
+    "equations: top / all",
+    "`str`, ms",
+    "`structural_hash`, ms",
+    "`str` / hash",
+    "`from_jaxpr`, ms",
+    "`str` / read",
+    "jaxide's trace, ms",
+    "its hash, ms",
+    "hash / trace",
+]
+
+
+def main() -> int:
+    """Prints the table and puts it into the document."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help="measurements of each kind")
+    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
+    options = parser.parse_args()
+    rows = []
+    for workload in options.only or workloads.ALL:
+        rows.append(measure(workload, options.rounds))
+        print(*rows[-1], sep="  ", flush=True)
+    if not options.only:
+        content = [report.table(HEADER, rows), report.provenance("benches/structure.py")]
+        report.replace_section("structure", "\n\n".join(content))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
