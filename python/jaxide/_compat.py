@@ -1368,13 +1368,80 @@ def _open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
 def open_part(jaxpr: Any) -> Any:
     """What has the equations of a jaxpr, open or closed: itself, where there is one class."""
     return (
-        jaxpr.jaxpr if type(jaxpr) is _closed_jaxpr_type() is not _symbol("core:Jaxpr") else jaxpr
+        jaxpr.jaxpr if type(jaxpr) is _closed_jaxpr_type() is not _jaxpr_type() else jaxpr
     )
+
+
+def closed_form(jaxpr: Any) -> Any:
+    """A closed jaxpr: itself, or an open one with no constants."""
+    is_closed = type(jaxpr) is _closed_jaxpr_type() or _closed_jaxpr_type() is _jaxpr_type()
+    return jaxpr if is_closed else close(jaxpr, [])
+
+
+def lift(jaxpr: Any) -> Any:
+    """The closed jaxpr whose constants are its first inputs."""
+    convert = _symbol("interpreters.partial_eval:convert_constvars_jaxpr")
+    if _closed_jaxpr_type() is _jaxpr_type():
+        return convert(jaxpr)
+    return close(convert(jaxpr.jaxpr), [])
+
+
+def with_parts(jaxpr: Any, constvars: list[Any], consts: list[Any], eqns: list[Any] | None) -> Any:
+    """The closed jaxpr with other constants, and other equations where they are given."""
+    inner = open_part(jaxpr)
+    changed = {"constvars": constvars, "eqns": inner.eqns if eqns is None else eqns}
+    if inner is jaxpr:
+        return jaxpr.replace(**changed, consts=consts)
+    return close(inner.replace(**changed), consts)
+
+
+def new_var(aval: Any) -> Any:
+    """A variable of its own."""
+    return _symbol("core:Var")(aval)
+
+
+_LIFTING = {
+    "jit": "pjit:jit_p",
+    "checkpoint": "ad_checkpoint:remat_p",
+    "scan": "lax.control_flow.loops:scan_p",
+    "while": "lax.control_flow.loops:while_p",
+    "cond": "lax.control_flow.conditionals:cond_p",
+    "custom_jvp": "custom_derivatives:custom_jvp_call_p",
+    "custom_vjp": "custom_derivatives:custom_vjp_call_p",
+}
+
+
+@functools.cache
+def lifting_primitives() -> dict[Any, str]:
+    """Primitives with programs among their params that can be given more operands."""
+    found = {_optional(path): kind for kind, path in _LIFTING.items()}
+    found.pop(None, None)
+    return found
+
+
+def with_operands(kind: str, params: dict[str, Any], count: int) -> dict[str, Any]:
+    """The params of an equation with so many more operands, which are the first, not counting those
+    that only count them."""
+    if kind == "jit":
+        unspecified = _symbol("sharding_impls:UNSPECIFIED")
+        return params | {
+            "in_shardings": (unspecified,) * count + tuple(params["in_shardings"]),
+            "in_layouts": (None,) * count + tuple(params["in_layouts"]),
+            "donated_invars": (False,) * count + tuple(params["donated_invars"]),
+        }
+    if kind != "scan":
+        return params
+    if "num_consts" in params:
+        return params | {"num_consts": params["num_consts"] + count}
+    # Constants, carry and inputs as trees.
+    pack, nones = _symbol("flattree:pack"), _symbol("flattree:nones")
+    consts, carry, xs = params["ft_in"].unpack()
+    return params | {"ft_in": pack(((nones(count), consts), carry, xs))}
 
 
 def is_jaxpr(value: Any) -> bool:
     """Whether ``value`` is a jaxpr, closed or open."""
-    return isinstance(value, (_symbol("core:Jaxpr"), _closed_jaxpr_type()))
+    return isinstance(value, (_jaxpr_type(), _closed_jaxpr_type()))
 
 
 def constant_types(jaxpr: Any) -> list[Any]:
@@ -1419,7 +1486,6 @@ class _Execution:
         self._lower = _symbol("pjit:_pjit_lower")
         self._lowering_parameters = _symbol("interpreters.mlir:LoweringParameters")
         self._unspecified = _symbol("sharding_impls:UNSPECIFIED")
-        self._convert_constvars = _symbol("interpreters.partial_eval:convert_constvars_jaxpr")
         names = "enable_pgle distributed_debug use_simplified_jaxpr_constants"
         self._settings = [_symbol(f"config:{name}") for name in names.split()]
 
@@ -1440,12 +1506,6 @@ class _Execution:
     def constant_type(self, aval: Any) -> Any:
         """A constant goes wherever the computation is, as one that is built in does."""
         return self._new_type(aval, None, None, False, False)
-
-    def lift(self, jaxpr: Any) -> Any:
-        """The closed jaxpr whose constants are its first arguments."""
-        if _closed_jaxpr_type() is _symbol("core:Jaxpr"):
-            return self._convert_constvars(jaxpr)
-        return _closed_jaxpr_type()(self._convert_constvars(jaxpr.jaxpr), [])
 
     def resolve(
         self, const_avals: Sequence[Any], args: Sequence[Any], params: dict[str, Any]

@@ -66,6 +66,9 @@ class Graph:
         """Pairs of jaxprs within the program that say the same to whoever executes it: one that can
         stand for the other, and the other."""
 
+    def captures_within(self) -> bool:
+        """Whether a program within has constants."""
+
     def abridged(self) -> tuple[Graph, list[Any]]:
         """As much of the program as comparing it for its execution needs; what lives with it."""
 

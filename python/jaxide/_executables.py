@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from jaxide import _compat, _core
 from jaxide._consing import cons
+from jaxide._lifting import lift_constants
 from jaxide._objects import Unsettled
 
 # Programs that were executed once, and those that another function had again, each in the order of
@@ -79,8 +80,10 @@ class _Plan(NamedTuple):
     program: _Program | None
     # Whether it runs what was made for other jaxprs of the program.
     is_shared: bool
-    # The values of the constants, as they were when it was first executed.
+    # The constants, those of programs within as well: the values, as they were when it was first
+    # executed, and the types.
     consts: tuple[Any, ...]
+    const_avals: tuple[Any, ...]
     # Whether an earlier program said the same.
     known: bool
     reason: str | None
@@ -159,16 +162,15 @@ class Executables:
         assert program is not None
         jax_.test_event("jit_cpp_cache_miss")
         num_consts = len(plan.consts)
-        const_avals = _compat.constant_types(params["jaxpr"]) if num_consts else []
-        resolved = jax_.resolve(const_avals, args, params)
+        resolved = jax_.resolve(plan.const_avals, args, params)
         key = (resolved, jax_.configuration())
         lowering = program.lowering(key)
         begin = middle = end = time.perf_counter()
         if is_new := lowering is None:
             try:
-                jaxpr = jax_.lift(params["jaxpr"]) if num_consts else params["jaxpr"]
-                jaxpr = cons(jaxpr)
-                lowering = jax_.lower(jaxpr, resolved)
+                jaxpr = params["jaxpr"]
+                jaxpr = _compat.lift(lift_constants(jaxpr)) if num_consts else jaxpr
+                lowering = jax_.lower(cons(jaxpr), resolved)
                 middle = time.perf_counter()
                 lowering.compile()
                 end = time.perf_counter()
@@ -201,24 +203,24 @@ class Executables:
     def _new_plan(self, jaxpr: Any, lift_at_once: bool) -> _Plan:
         place, plans = id(jaxpr), self._plans
         ref = weakref.ref(jaxpr, lambda _: plans.pop(place, None))
-        consts = _snapshot(jaxpr)
-        if consts is None:
-            return _Plan(ref, None, False, (), False, "it captures what is no plain array")
+        unshared = functools.partial(_Plan, ref, None, False, (), (), False)
         try:
-            graph = _core.graph_of(jaxpr)
+            lifted = lift_constants(jaxpr)
+            consts, const_avals = _snapshot(lifted), tuple(_compat.constant_types(lifted))
+            if consts is None:
+                return unshared("it captures what is no plain array")
+            graph = _core.graph_of(lifted)
             key = graph.fingerprint("execution") & self._mask
             program = self._find(graph, key)
             known = program is not None
             if program is None:
                 program = self._add(jaxpr, graph, key)
         except (Unsettled, RecursionError) as error:
-            return _Plan(
-                ref, None, False, (), False, f"nothing shows that it stays the same: {error}"
-            )
+            return unshared(f"nothing shows that it stays the same: {error}")
         if consts and not known and not lift_at_once:
             # Its own executable, as stock jax makes it, has the constants built in.
-            return _Plan(ref, program, False, (), False, None)
-        return _Plan(ref, program, True, consts, known, None)
+            return _Plan(ref, program, False, (), (), False, None)
+        return _Plan(ref, program, True, consts, const_avals, known, None)
 
     def _find(self, graph: _core.Graph, key: int) -> _Program | None:
         with self._lock:

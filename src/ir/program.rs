@@ -8,6 +8,7 @@ use std::{
 };
 
 use cranelift_entity::{EntityList, EntityRef, ListPool, PrimaryMap};
+use rustc_hash::FxHashSet;
 
 use super::{
     effects::Effect,
@@ -366,6 +367,23 @@ impl Program {
     pub fn subprograms(&self) -> impl ExactSizeIterator<Item = (SubprogramId, &Subprogram)> {
         let subprograms = self.subprograms.values().enumerate();
         subprograms.map(|(index, subprogram)| (SubprogramId::new(index), subprogram))
+    }
+
+    /// Whether a program within, however deep, has constants; those not resolved yet are not looked at.
+    pub fn captures_within(&self) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut pending = vec![self];
+        while let Some(program) = pending.pop() {
+            for within in program.subprograms.values().filter_map(|s| s.program.as_deref()) {
+                if !within.constvars.is_empty() {
+                    return true;
+                }
+                if seen.insert(std::ptr::from_ref(within)) {
+                    pending.push(within);
+                }
+            }
+        }
+        false
     }
 
     /// The type of an operand.

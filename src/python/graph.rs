@@ -547,6 +547,14 @@ impl Graph {
         repeated(jax(slf.py())?, slf)
     }
 
+    /// Whether a program within has constants.
+    ///
+    /// Raises:
+    ///     A program within cannot be read.
+    fn captures_within(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Ok(Self::resolved_program(slf, jax(slf.py())?)?.captures_within())
+    }
+
     /// As much of the program as comparing it for its execution needs: neither sources nor names,
     /// nor the program's constants. Also what lives with it: the objects among its params that count,
     /// and constants of programs within.

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import jaxide
+from compilations import Compiled
 from jaxide import _jits
 from jaxide._executables import Executables
 
@@ -37,21 +38,6 @@ def jit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     else:
         with jaxide.accelerated():
             yield jax.jit
-
-
-class Compiled:
-    """How often XLA compiled something within a context."""
-
-    def __enter__(self) -> Compiled:
-        self.count = 0
-        jax.monitoring.register_event_duration_secs_listener(self._seen)
-        return self
-
-    def _seen(self, event: str, seconds: float, **_: Any) -> None:
-        self.count += event.endswith("backend_compile_duration")
-
-    def __exit__(self, *exc: object) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._seen)
 
 
 def assert_same(got: Any, expected: Any) -> None:
@@ -614,3 +600,99 @@ def test_jits_within_capture_numpy_arrays(jit: Any) -> None:
         table[:] = 2
         np.testing.assert_array_equal(make()(X), (X + 2) * 2)
     assert compiled.count == 0
+
+
+def within(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[Any], Any]:
+    """Functions that call, within something, a jit that captures an array."""
+    return lambda captured: wrap(jax.jit(lambda x: jnp.sin(x) * captured + captured[::-1]))
+
+
+def with_custom_jvp(inner: Callable[..., Any]) -> Callable[..., Any]:
+    f = jax.custom_jvp(inner)
+    f.defjvp(lambda primals, tangents: (inner(*primals), tangents[0]))
+    return f
+
+
+def with_custom_vjp(inner: Callable[..., Any]) -> Callable[..., Any]:
+    f = jax.custom_vjp(inner)
+    f.defvjp(lambda x: (inner(x), None), lambda _, cotangent: (cotangent,))
+    return f
+
+
+def in_both_conditions(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """A while loop whose condition and body call it, and have constants of their own."""
+
+    def f(x: Any) -> Any:
+        least, step = jnp.full(4, 3.0) * x[0], x * 2
+        condition = lambda c: jnp.any(inner(c) * 0 + c < least + 4)
+        return jax.lax.while_loop(condition, lambda c: c + 1 + inner(c) * 0.01 + step, x)
+
+    return f
+
+
+def in_branches(inner: Callable[..., Any]) -> Callable[..., Any]:
+    other = jax.jit(lambda x: x + jnp.ones(4))
+    branches = [inner, lambda x: x - 1, lambda x: inner(other(x))]
+    return lambda x: jax.lax.switch(jnp.argmax(x) - 1, branches, x)
+
+
+WITHIN: dict[str, Callable[[Any], Any]] = {
+    "jit": within(lambda inner: lambda x: inner(x) + 1),
+    "jit_twice": within(lambda inner: lambda x: inner(inner(x))),
+    "jit_in_jit": within(lambda inner: lambda x: jax.jit(lambda y: inner(y) + inner(y + 1))(x)),
+    "static_jit": within(lambda inner: jax.jit(lambda x, n=2: inner(x) * n, static_argnames="n")),
+    "donating_jit": within(lambda inner: lambda x: jax.jit(inner, donate_argnums=0)(x * 2)),
+    "also_outside": lambda c: lambda x: jax.jit(lambda y: y * c)(x) + c,
+    "grad": within(lambda inner: jax.grad(lambda x: inner(x).sum())),
+    "vmap": within(lambda inner: lambda x: jax.vmap(inner, out_axes=1)(jnp.stack([x, x]))),
+    "scan": within(lambda inner: lambda x: jax.lax.scan(lambda c, y: (inner(c) + y, c), x, X)),
+    "grad_of_scan": within(
+        lambda inner: jax.grad(lambda x: jax.lax.scan(lambda c, y: (inner(c), y), x, X)[0].sum())
+    ),
+    "fori": within(lambda inner: lambda x: jax.lax.fori_loop(0, 3, lambda _, c: inner(c), x)),
+    "while": within(in_both_conditions),
+    "switch": within(in_branches),
+    "checkpoint": within(lambda inner: jax.grad(lambda x: jax.checkpoint(inner)(x).sum())),
+    "custom_jvp": within(with_custom_jvp),
+    "custom_vjp": within(with_custom_vjp),
+    "map": within(lambda inner: lambda x: jax.lax.map(lambda y: inner(y * x).sum(), x)),
+}
+
+
+@pytest.mark.parametrize("array", [jnp.asarray, np.asarray], ids=["jax", "numpy"])
+@pytest.mark.parametrize("make", WITHIN.values(), ids=WITHIN.keys())
+def test_arrays_captured_within_are_used(
+    make: Callable[[Any], Any], array: Callable[..., Any], jit: Any
+) -> None:
+    captured = [array(np.linspace(0.5, 1.0 + i, 4, dtype=np.float32)) for i in range(5)]
+    expected = [jax.jit(make(value))(X) for value in captured]
+    got = [jit(make(value))(X) for value in captured[:2]]
+    functions = [make(value) for value in captured[2:]]
+    with Compiled() as compiled:
+        got += [jit(function)(X) for function in functions]
+    assert compiled.count == 0
+    for one, other in zip(got, expected, strict=True):
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), one, other)
+
+
+def test_what_is_no_array_stays_within(jit: Any) -> None:
+    """The constant of a program within that is a Ref is not made an argument."""
+    for i in range(3):
+        total = jax.new_ref(jnp.zeros(4))
+
+        def f(x: Any, total: Any = total, scale: Any = jnp.full(4, i)) -> Any:
+            jax.jit(lambda y: total.__setitem__(..., total[...] + y * scale))(x)
+            return x
+
+        jit(f)(X)
+        np.testing.assert_array_equal(total[...], X * i)
+
+
+def test_which_arrays_are_one_counts(jit: Any) -> None:
+    def make(first: Any, second: Any) -> Any:
+        return jit(lambda x: jax.jit(lambda y: y * first)(x) + jax.jit(lambda y: y * second)(x))
+
+    one, two = jnp.full(4, 2.0), jnp.full(4, 3.0)
+    for _ in range(2):
+        for first, second in [(one, one), (one, two), (two, two), (two, one)]:
+            np.testing.assert_array_equal(make(first, second)(X), X * first + X * second)
