@@ -2,10 +2,18 @@
 
 import os
 
+import pytest
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Puts tests of what other tests have written at the end, whatever the order is."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -151,6 +151,7 @@ def counted(case: Case, counts: Path) -> tuple[int, int]:
     return traced, len(made) - traced
 
 
+@pytest.mark.last
 def test_there_are_enough_pairs(
     counts: Path, record_property: Callable[[str, object], None]
 ) -> None:
