@@ -21,7 +21,7 @@ class _Operands(NamedTuple):
     # The param that counts the operands before them, or how many these are.
     place: str | int = 0
     # The param that counts such operands.
-    count: str | None = None
+    counted: str | None = None
 
 
 # The last operands come first, so that the places of those before stay what they are.
@@ -99,8 +99,8 @@ class _Lifting:
                 eqn.params[operands.name],
                 [_with_inputs(jaxpr, added.values()) for jaxpr in jaxprs],
             )
-            if operands.count is not None:
-                params[operands.count] += len(added)
+            if operands.counted is not None:
+                params[operands.counted] += len(added)
             if added:
                 params = _compat.with_operands(kind, params, len(added))
         return eqn.replace(invars=invars, params=params)

@@ -1,0 +1,92 @@
+"""Everything that depends on jax's version: the only folder that branches on it.
+
+jaxide leans on private parts of jax. Each of them is looked up and checked before it is used
+(``symbols.py``); what is not as it was is a ``Mismatch``: jaxide then says so once and leaves every
+trace to stock jax.
+
+=====================  =========================================================================
+``symbols``            looking up and checking private parts of jax
+``namespace``          the objects of jax that the core talks to
+``hooks``              the functions of jax that the core steps into
+``sources``            text of functions whose work is done natively, to see that it is still that
+``derivative_rules``   functions that equations with derivative rules have among their params
+``stand_ins``          Python functions in the place of jax's
+``catching``           which functions are caught
+``caches``             caches and types that jax is told of
+``tracing``            starting and finishing a trace
+``jaxprs``             jaxprs, open and closed
+``objects``            classes of objects in programs
+``jits``               tracing, lowering and execution of jits, and how they are intercepted
+=====================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import jax
+
+from jaxide import _core
+from jaxide._compat.caches import clear_with_jax as clear_with_jax
+from jaxide._compat.caches import register_types
+from jaxide._compat.catching import catch_functions
+from jaxide._compat.hooks import trampoline
+from jaxide._compat.jaxprs import close as close
+from jaxide._compat.jaxprs import closed_form as closed_form
+from jaxide._compat.jaxprs import closed_jaxpr as closed_jaxpr
+from jaxide._compat.jaxprs import constant_types as constant_types
+from jaxide._compat.jaxprs import evaluate as evaluate
+from jaxide._compat.jaxprs import is_jaxpr as is_jaxpr
+from jaxide._compat.jaxprs import lift as lift
+from jaxide._compat.jaxprs import lifting_primitives as lifting_primitives
+from jaxide._compat.jaxprs import new_var as new_var
+from jaxide._compat.jaxprs import open_part as open_part
+from jaxide._compat.jaxprs import with_operands as with_operands
+from jaxide._compat.jaxprs import with_parts as with_parts
+from jaxide._compat.jits import JitCall as JitCall
+from jaxide._compat.jits import call_site as call_site
+from jaxide._compat.jits import catch_misses as catch_misses
+from jaxide._compat.jits import coordination_client as coordination_client
+from jaxide._compat.jits import execution as execution
+from jaxide._compat.jits import function_place as function_place
+from jaxide._compat.jits import intercept_jits as intercept_jits
+from jaxide._compat.jits import jit_tracing as jit_tracing
+from jaxide._compat.jits import leave_jits as leave_jits
+from jaxide._compat.jits import lower_of as lower_of
+from jaxide._compat.jits import user_line as user_line
+from jaxide._compat.namespace import load_namespace
+from jaxide._compat.objects import objects as objects
+from jaxide._compat.symbols import SUPPORTED as SUPPORTED
+from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning
+from jaxide._compat.symbols import Mismatch as Mismatch
+from jaxide._compat.tracing import api_boundary as api_boundary
+from jaxide._compat.tracing import check_captured as check_captured
+from jaxide._compat.tracing import extend_axis_env as extend_axis_env
+from jaxide._compat.tracing import flatten_arguments as flatten_arguments
+from jaxide._compat.tracing import note_quasi_dynamic_state as note_quasi_dynamic_state
+from jaxide._compat.tracing import private as private
+from jaxide._compat.tracing import quasi_dynamic_state as quasi_dynamic_state
+from jaxide._compat.tracing import wraps as wraps
+
+
+@functools.cache
+def native() -> bool:
+    """Whether the native trace runs; where it does not, one warning has said why."""
+    try:
+        private()
+        execution()
+        jit_tracing()
+        namespace = load_namespace()
+        types_ = _core.initialize(namespace, trampoline)
+        register_types(*types_)
+        catch_functions()
+    except (Mismatch, AttributeError, TypeError) as error:
+        warnings.warn(
+            f"jaxide does not know jax {jax.__version__}: {error}. Supported: {SUPPORTED}. "
+            "Tracing is left to stock jax.",
+            JaxideFallbackWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""Jaxprs, open and closed, which from jax 0.11 on are one class."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jaxide._compat.symbols import optional_symbol, symbol
+
+
+@functools.cache
+def _jaxpr_type() -> Any:
+    return symbol("core:Jaxpr")
+
+
+@functools.cache
+def closed_jaxpr_type() -> Any:
+    """``ClosedJaxpr``, which from jax 0.11 on is ``Jaxpr`` itself."""
+    return optional_symbol("core:ClosedJaxpr") or _jaxpr_type()
+
+
+def closed_jaxpr(traced: Any) -> Any:
+    """The closed jaxpr of ``jit(f).trace(...)``, captured tracers as constants again."""
+    return with_constants(traced.jaxpr, getattr(traced, "_consts", ()))
+
+
+def with_constants(jaxpr: Any, consts: Any) -> Any:
+    """A jit's program whose leading arguments are captured values, as constants again."""
+    if not consts:
+        return jaxpr
+    if closed_jaxpr_type() is _jaxpr_type():
+        return jaxpr.with_consts(consts)
+    convert = symbol("interpreters.partial_eval:convert_invars_to_constvars")
+    return close(convert(jaxpr.jaxpr, len(consts)), consts)
+
+
+def close(jaxpr: Any, consts: list[Any]) -> Any:
+    """The closed jaxpr of an open one and the values of its constants."""
+    if closed_jaxpr_type() is _jaxpr_type():
+        return jaxpr.with_consts(consts)
+    return closed_jaxpr_type()(jaxpr, consts)
+
+
+def evaluate(jaxpr: Any, args: list[Any]) -> list[Any]:
+    """Executes a closed jaxpr, equation by equation, or stages it where a trace is current."""
+    return symbol("core:jaxpr_as_fun")(jaxpr)(*args)
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:
+    """The open jaxpr and the constants of any jaxpr."""
+    if isinstance(jaxpr, _jaxpr_type()):  # from jax 0.11 on also a closed one
+        return jaxpr, list(getattr(jaxpr, "consts", []))
+    if isinstance(jaxpr, closed_jaxpr_type()):
+        return jaxpr.jaxpr, list(jaxpr.consts)
+    raise TypeError(f"expected a jaxpr, got {type(jaxpr).__module__}.{type(jaxpr).__qualname__}")
+
+
+def open_part(jaxpr: Any) -> Any:
+    """What has the equations of a jaxpr, open or closed: itself, where there is one class."""
+    return jaxpr.jaxpr if type(jaxpr) is closed_jaxpr_type() is not _jaxpr_type() else jaxpr
+
+
+def closed_form(jaxpr: Any) -> Any:
+    """A closed jaxpr: itself, or an open one with no constants."""
+    is_closed = type(jaxpr) is closed_jaxpr_type() or closed_jaxpr_type() is _jaxpr_type()
+    return jaxpr if is_closed else close(jaxpr, [])
+
+
+def lift(jaxpr: Any) -> Any:
+    """The closed jaxpr whose constants are its first inputs."""
+    convert = symbol("interpreters.partial_eval:convert_constvars_jaxpr")
+    if closed_jaxpr_type() is _jaxpr_type():
+        return convert(jaxpr)
+    return close(convert(jaxpr.jaxpr), [])
+
+
+def with_parts(jaxpr: Any, constvars: list[Any], consts: list[Any], eqns: list[Any] | None) -> Any:
+    """The closed jaxpr with other constants, and other equations where they are given."""
+    inner = open_part(jaxpr)
+    changed = {"constvars": constvars, "eqns": inner.eqns if eqns is None else eqns}
+    if inner is jaxpr:
+        return jaxpr.replace(**changed, consts=consts)
+    return close(inner.replace(**changed), consts)
+
+
+def new_var(aval: Any) -> Any:
+    """A variable of its own."""
+    return symbol("core:Var")(aval)
+
+
+_LIFTING = {
+    "jit": "pjit:jit_p",
+    "checkpoint": "ad_checkpoint:remat_p",
+    "scan": "lax.control_flow.loops:scan_p",
+    "while": "lax.control_flow.loops:while_p",
+    "cond": "lax.control_flow.conditionals:cond_p",
+    "custom_jvp": "custom_derivatives:custom_jvp_call_p",
+    "custom_vjp": "custom_derivatives:custom_vjp_call_p",
+}
+
+
+@functools.cache
+def lifting_primitives() -> dict[Any, str]:
+    """Primitives with programs among their params that can be given more operands."""
+    found = {optional_symbol(path): kind for kind, path in _LIFTING.items()}
+    found.pop(None, None)
+    return found
+
+
+def with_operands(kind: str, params: dict[str, Any], count: int) -> dict[str, Any]:
+    """The params of an equation with so many more operands, which are the first, not counting those
+    that only count them."""
+    if kind == "jit":
+        unspecified = symbol("sharding_impls:UNSPECIFIED")
+        return params | {
+            "in_shardings": (unspecified,) * count + tuple(params["in_shardings"]),
+            "in_layouts": (None,) * count + tuple(params["in_layouts"]),
+            "donated_invars": (False,) * count + tuple(params["donated_invars"]),
+        }
+    if kind != "scan":
+        return params
+    if "num_consts" in params:
+        return params | {"num_consts": params["num_consts"] + count}
+    # Constants, carry and inputs as trees.
+    pack, nones = symbol("flattree:pack"), symbol("flattree:nones")
+    consts, carry, xs = params["ft_in"].unpack()
+    return params | {"ft_in": pack(((nones(count), consts), carry, xs))}
+
+
+def is_jaxpr(value: Any) -> bool:
+    """Whether ``value`` is a jaxpr, closed or open."""
+    return isinstance(value, (_jaxpr_type(), closed_jaxpr_type()))
+
+
+def constant_types(jaxpr: Any) -> list[Any]:
+    """The types of the constants of a closed jaxpr."""
+    return [var.aval for var in getattr(jaxpr, "jaxpr", jaxpr).constvars]

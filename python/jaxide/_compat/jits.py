@@ -1,0 +1,299 @@
+"""How jax traces, lowers and executes jits, and how these functions of it are intercepted."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxide import _sites
+from jaxide._compat.hooks import HOOK
+from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
+from jaxide._compat.tracing import is_top_level, private
+
+_EXECUTE = "pjit:_pjit_call_impl_python"
+
+
+_EXECUTE_PARAMETERS = (
+    "*args jaxpr in_shardings out_shardings in_layouts out_layouts donated_invars ctx_mesh name "
+    "keep_unused inline compiler_options_kvs"
+)
+
+
+class _Execution:
+    """How jax executes a jit's program: the steps of ``_pjit_call_impl_python``."""
+
+    def __init__(self) -> None:
+        function = checked_function(_EXECUTE, _EXECUTE_PARAMETERS)
+        self.function = function
+        self.stock = _sites.copy_function(function)
+        self.param_names = _EXECUTE_PARAMETERS.split()[1:]
+        self.lowering = checked_function(
+            "pjit:_resolve_and_lower",
+            f"args {' '.join(self.param_names[:-1])} lowering_platforms lowering_parameters "
+            "pgle_profiler compiler_options_kvs",
+        )
+        self.stock_lowering = _sites.copy_function(self.lowering)
+        self.test_event = checked_function("util:test_event", "name *args")
+        self.argument_type = checked_function("pjit:convert_to_metaty", "arg")
+        self._trace_context = symbol("config:trace_context")
+        self._new_type = symbol("pjit:MetaTy")
+        self._resolve_in_shardings = checked_function(
+            "pjit:_resolve_in_shardings", "args pjit_in_shardings"
+        )
+        self._resolve_in_layouts = checked_function(
+            "pjit:_resolve_in_layouts", "args jit_in_layouts resolved_in_shardings in_avals"
+        )
+        self._resolve_out_layouts = checked_function(
+            "pjit:_resolve_out_layouts", "out_layouts out_shardings out_avals"
+        )
+        self._lower = symbol("pjit:_pjit_lower")
+        self._lowering_parameters = symbol("interpreters.mlir:LoweringParameters")
+        self._unspecified = symbol("sharding_impls:UNSPECIFIED")
+        names = "enable_pgle distributed_debug use_simplified_jaxpr_constants"
+        self._settings = [symbol(f"config:{name}") for name in names.split()]
+
+    def is_plain(self) -> bool:
+        """Whether no setting asks jax for more than to lower, compile and run."""
+        return not any(setting.value for setting in self._settings)
+
+    def configuration(self) -> tuple[Any, ...]:
+        """All that is set: what is part of jax's key for a lowering, and what XLA is told besides,
+        which jax reads anew for each new program."""
+        values = tuple(jax.config.values.values())
+        try:
+            hash(values)
+        except TypeError:  # an option of a library
+            values = tuple(map(repr, values))
+        return self._trace_context(), values
+
+    def constant_type(self, aval: Any) -> Any:
+        """A constant goes wherever the computation is, as one that is built in does."""
+        return self._new_type(aval, None, None, False, False)
+
+    def resolve(
+        self, const_avals: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """What the lowering of a program depends on besides the program and the configuration.
+
+        Raises:
+          ValueError: the shardings of arguments contradict those that were asked for.
+        """
+        jaxpr, num_consts = params["jaxpr"], len(const_avals)
+        types_ = [*map(self.constant_type, const_avals), *map(self.argument_type, args)]
+        in_shardings = self._resolve_in_shardings(
+            types_, (self._unspecified,) * num_consts + tuple(params["in_shardings"])
+        )
+        in_layouts = self._resolve_in_layouts(
+            types_,
+            (None,) * num_consts + tuple(params["in_layouts"]),
+            in_shardings,
+            [*const_avals, *jaxpr.in_avals],
+        )
+        out_layouts = self._resolve_out_layouts(
+            params["out_layouts"], params["out_shardings"], jaxpr.out_avals
+        )
+        return (
+            tuple(in_shardings),
+            params["out_shardings"],
+            tuple(in_layouts),
+            tuple(out_layouts),
+            (False,) * num_consts + tuple(params["donated_invars"]),
+            *(params[name] for name in self.param_names[6:]),
+        )
+
+    def lower(self, jaxpr: Any, resolved: tuple[Any, ...]) -> Any:
+        """What ``jaxpr`` is lowered to; jax remembers it for as long as the jaxpr lives."""
+        return self._lower(
+            jaxpr,
+            *resolved,
+            lowering_platforms=None,
+            lowering_parameters=self._lowering_parameters(),
+            pgle_profiler=None,
+        )
+
+
+@functools.cache
+def execution() -> _Execution:
+    """How jax executes a jit's program."""
+    return _Execution()
+
+
+def coordination_client() -> Any:
+    """The client of the service by which processes find each other; None where there is none."""
+    return symbol("distributed:global_state").client
+
+
+class JitCall(NamedTuple):
+    """A jit that was traced for a call."""
+
+    fun: Callable[..., Any]
+    # The name of the function and the place of its definition.
+    place: str
+    # jax's options of the jit, the same object for the same jit.
+    jit: Any
+    jaxpr: Any
+    avals: tuple[Any, ...]
+    arg_names: tuple[str, ...]
+    tree: Any
+    # Static arguments by name or position.
+    static: dict[str, Any]
+    settings: dict[str, Any]
+    context: Any
+
+
+_TRACE = "pjit:_trace_for_jit"
+
+
+_TRACE_PARAMETERS = "fun ji ctx_mesh dbg avals args kwargs"
+
+
+class _JitTracing:
+    """How jax traces a jit for a call that it has not traced."""
+
+    def __init__(self) -> None:
+        self.function = checked_function(_TRACE, _TRACE_PARAMETERS)
+        self.stock = _sites.copy_function(self.function)
+        self._is_top_level = is_top_level()
+        self._current = checked_function("source_info_util:current", "")
+        self._user_frames = checked_function("source_info_util:user_frames", "traceback")
+        self._trace_context = symbol("config:trace_context")
+
+    def is_top_level(self) -> bool:
+        """Whether no trace is under way."""
+        return bool(self._is_top_level())
+
+    def call_of(self, traced: Any, fun: Any, jit: Any, args: Any, kwargs: Any) -> JitCall:
+        """What was traced for what."""
+        names = list(getattr(jit.fun_signature, "parameters", ()))
+        name_of = lambda i: names[i] if i < len(names) else f"argument {i}"
+        static = {name_of(i): args[i] for i in jit.static_argnums if i < len(args)}
+        static |= {name: kwargs[name] for name in jit.static_argnames if name in kwargs}
+        return JitCall(
+            fun,
+            jit.fun_sourceinfo or "<unknown>",
+            jit,
+            traced.params["jaxpr"],
+            traced.in_avals,
+            traced.arg_names,
+            traced.in_tree,
+            static,
+            jax.config.values,
+            self._trace_context(),
+        )
+
+    def line(self, traceback: Any) -> str | None:
+        """The innermost line of the user's code in a traceback."""
+        frame = next(iter(self._user_frames(traceback)), None) if traceback else None
+        return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+
+    def call_site(self) -> str:
+        """The line of the user's code that is running."""
+        return self.line(self._current().traceback) or "<unknown>"
+
+
+@functools.cache
+def jit_tracing() -> _JitTracing:
+    """How jax traces a jit."""
+    return _JitTracing()
+
+
+def call_site() -> str:
+    """The line of the user's code that is running."""
+    return jit_tracing().call_site()
+
+
+def user_line(traceback: Any) -> str | None:
+    """The innermost line of the user's code in a traceback."""
+    return jit_tracing().line(traceback)
+
+
+def function_place(fun: Callable[..., Any]) -> str:
+    """The name of a function and the place of its definition, as jits have it."""
+    return private().fun_sourceinfo(fun) or "<unknown>"
+
+
+def _exchange_code(function: Any, hook: Callable[..., Any]) -> None:
+    """Makes a function call ``hook`` with what its parameters are, in their order."""
+    function.__code__ = _sites.trampoline(function.__code__, hook)
+
+
+def intercept_jits(
+    trace: Callable[..., Any],
+    execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    lowered: Callable[[Any], Any],
+) -> None:
+    """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
+    they have to be traced, ``execute(args, params)`` where they have no executable, and lower
+    ``lowered(jaxpr)``."""
+    jax_ = execution()
+    stock = jax_.stock_lowering
+    _exchange_code(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest))
+    names = execution().param_names
+    _exchange_code(jit_tracing().function, trace)
+    _exchange_code(
+        execution().function,
+        lambda args, *params: execute(args, dict(zip(names, params, strict=True))),
+    )
+
+
+def leave_jits() -> None:
+    """Lets jits be as they were."""
+    for of in (jit_tracing(), execution()):
+        of.function.__code__ = of.stock.__code__
+    execution().lowering.__code__ = execution().stock_lowering.__code__
+
+
+def lower_of(jitted: Any) -> Callable[..., Any]:
+    """The method ``lower`` of a jit, without a reference to it: it needs no more than this."""
+    this = types.SimpleNamespace(_fun=jitted._fun, _jit_info=jitted._jit_info)
+    return functools.partial(type(jitted).lower, this)
+
+
+def _miss_template(fun: Any, jit_info: Any) -> Any:
+    def template(*args: Any, **kwargs: Any) -> Any:
+        hook: Any = "jaxide: the hook goes here"
+        return hook(fun, jit_info, args, kwargs)
+
+    return template
+
+
+def catch_misses(
+    jitted: Any, hook: Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+) -> Any:
+    """Has ``jitted`` call ``hook(stock, options, args, kwargs)`` where it finds no executable.
+
+    Returns its options, which tell it from other jits. Tracebacks keep the code of their frames, so
+    the code may not refer to the jit: the hook has to be the same one for all.
+    """
+    functions = [f for f in gc.get_referents(jitted) if isinstance(f, types.FunctionType)]
+    misses = [f for f in map(inspect.unwrap, functions) if f.__name__ == "cache_miss"]
+    if len(misses) != 1 or misses[0].__code__.co_freevars != ("fun", "jit_info"):
+        raise Mismatch("jax.jit does not handle what it has not compiled as it did")
+    [miss] = misses
+    miss.__code__ = _miss_code(miss.__code__, hook)
+    return jitted._jit_info
+
+
+@functools.cache
+def _miss_code(stock: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
+    module = vars(jax_module("jax._src.pjit"))
+
+    def caught(fun: Any, jit_info: Any, args: Any, kwargs: Any) -> Any:
+        cells = types.CellType(fun), types.CellType(jit_info)
+        miss = types.FunctionType(stock, module, stock.co_name, None, cells)
+        return hook(miss, jit_info, args, kwargs)
+
+    code = _miss_template(None, None).__code__
+    return code.replace(
+        co_consts=tuple(caught if value == HOOK else value for value in code.co_consts),
+        co_filename=stock.co_filename,
+        co_firstlineno=stock.co_firstlineno,
+        co_name=stock.co_name,
+        co_qualname=stock.co_qualname,
+    )

@@ -1,0 +1,469 @@
+"""The objects of jax that the core talks to, looked up and checked."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxide import _core, _sites
+from jaxide._compat.derivative_rules import rule_reader
+from jaxide._compat.hooks import (
+    BACKWARD,
+    BACKWARD_PARAMETERS,
+    CHECK_INPUT,
+    CHECK_INPUT_NAMES,
+    CHECK_REFS,
+    CHECK_TYPES,
+    DCE,
+    EVALUATION,
+    EVALUATION_PARAMETERS,
+    INLINE,
+    RESULT_PATHS,
+    array_value,
+    derivations,
+    flat_tree,
+)
+from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
+from jaxide._compat.objects import flat_trees, immutable_types, objects, unexecuted_params
+from jaxide._compat.sources import CANONICAL_INPUT, LINEAR_INPUT, inner_code
+from jaxide._compat.stand_ins import debug_info_stand_in, vjp_stand_in
+from jaxide._compat.symbols import (
+    Mismatch,
+    check_methods,
+    checked_function,
+    jax_module,
+    optional_symbol,
+    slotted_class,
+    symbol,
+)
+from jaxide._compat.tracing import type_of_jits
+from jaxide._names import Postponed, ResultPaths
+
+
+def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
+    """The frames of a traceback that jax shows: the address of the code, and where it was."""
+    is_users = symbol("source_info_util:is_user_filename")
+
+    def user_frames(traceback: Any) -> tuple[Any, ...]:
+        codes, places = traceback.raw_frames()
+        frames = zip(codes, places, strict=True)
+        return tuple((id(code), at) for code, at in frames if is_users(code.co_filename))
+
+    return user_frames
+
+
+def _control_primitives() -> set[Any]:
+    """Primitives with programs among their params, whose rules look at no value of an operand."""
+    paths = """
+        lax.control_flow.loops:scan_p lax.control_flow.loops:while_p
+        lax.control_flow.conditionals:cond_p lax.control_flow.solves:linear_solve_p
+        pjit:jit_p ad_checkpoint:remat_p
+    """
+    return {found for found in map(optional_symbol, paths.split()) if found is not None}
+
+
+def load_namespace() -> types.SimpleNamespace:
+    """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
+    pe, core = "interpreters.partial_eval", "core"
+    transposition_step, transposition_loop = _transposition()
+
+    tracer = slotted_class(
+        f"{pe}:DynamicJaxprTracer",
+        "val mutable_qdd parent _debug_info",
+        "val parent _debug_info",
+    )
+    trace = slotted_class(f"{pe}:DynamicJaxprTrace", "frame tag parent_trace")
+    slotted_class(f"{core}:Tracer", "__weakref__ _trace _line_info aval")
+    slotted_class(f"{core}:Trace", "__weakref__ _invalidated _weakref requires_low")
+    check_methods(
+        f"{pe}:DynamicJaxprTracer",
+        __init__="self trace aval val line_info parent",
+        full_lower="self",
+        get_referent="self",
+        get_const="self",
+        _origin_msg="self",
+    )
+    check_methods(
+        f"{pe}:DynamicJaxprTrace",
+        __init__="self debug_info parent_trace lower auto_dce",
+        invalidate="self",
+        to_jaxpr_tracer="self x source_info",
+        var_to_tracer="self var source_info parent",
+        new_arg="self aval source_info",
+        make_eqn="self in_tracers out_avals primitive params effects source_info ctx",
+        emit_eqn="self in_tracers out_avals primitive params effects source_info ctx",
+        new_const="self c source_info aval",
+        _new_const="self aval c source_info",
+        get_const="self tracer",
+        stage_value="self val",
+        process_primitive="self primitive tracers params",
+        default_process_primitive="self primitive tracers params source_info",
+        process_custom_jvp_call="self prim fun jvp tracers symbolic_zeros",
+        process_custom_vjp_call="self prim fun fwd bwd tracers out_trees symbolic_zeros",
+        to_jaxpr="self out_tracers debug_info source_info",
+    )
+    slotted_class(
+        f"{pe}:JaxprStackFrame",
+        "gensym constid_to_tracer constvar_to_val tracing_eqns invars effects debug_info is_high "
+        "mutable_qdds auto_dce",
+        "gensym constid_to_tracer constvar_to_val tracing_eqns invars effects debug_info is_high "
+        "auto_dce",
+    )
+    check_methods(
+        f"{pe}:JaxprStackFrame",
+        add_eqn="self eqn",
+        get_eqns="self",
+        to_jaxpr="self trace out_tracers debug_info source_info",
+        newvar="self aval",
+        find_progenitors="self tracer",
+    )
+    checked_function(
+        f"{pe}:TracingEqn.__init__",
+        "self in_tracers outvars primitive params effects source_info ctx",
+    )
+    check_methods(
+        f"{core}:Primitive",
+        bind="self *args **params",
+        bind_with_trace="self trace args avals params",
+        is_high="self *avals **params",
+    )
+    jaxpr = slotted_class(
+        f"{core}:Jaxpr",
+        "__weakref__ _constvars _invars _outvars _eqns _effects _debug_info _is_high",
+        "__weakref__ _all_invars _outvars _eqns _effects _debug_info _is_high _consts",
+    )
+    checked_function(
+        f"{core}:Jaxpr.__init__",
+        "self constvars invars outvars eqns effects debug_info is_high",
+        "self constvars invars outvars eqns effects debug_info is_high consts",
+    )
+    lax = "lax.lax"
+    rules = symbol(f"{pe}:custom_staging_rules")
+    derivative_rules = rule_reader()
+    forwarding = symbol(f"{pe}:forwarding_rules")
+    convert_bind = checked_function(
+        f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
+    )
+    convert_p = symbol(f"{lax}:convert_element_type_p")
+
+    return types.SimpleNamespace(
+        tracer_type=tracer,
+        trace_type=trace,
+        any_tracer_type=symbol(f"{core}:Tracer"),
+        jaxpr_type=jaxpr,
+        closed_jaxpr_type=closed_jaxpr_type(),
+        var_type=slotted_class(f"{core}:Var", "aval initial_qdd final_qdd", "aval"),
+        drop_var_type=symbol(f"{core}:DropVar"),
+        literal_type=slotted_class(f"{core}:Literal", "val aval"),
+        eqn_type=slotted_class(
+            f"{core}:JaxprEqn", "invars outvars primitive params effects source_info ctx"
+        ),
+        tracing_eqn_type=symbol(f"{pe}:TracingEqn"),
+        abstract_value_type=symbol(f"{core}:AbstractValue"),
+        shaped_array_type=_interned_aval(),
+        source_info_type=slotted_class("source_info_util:SourceInfo", "traceback name_stack"),
+        input_effect_type=symbol("effects:JaxprInputEffect"),
+        typed_array_type=slotted_class("literals:TypedNdArray", "_aval _weak_type"),
+        typed_float_type=slotted_class("literals:TypedFloat", "dtype aval"),
+        typed_scalar_types=set(symbol("literals:typed_scalar_types")),
+        copy_function=copy.copy,
+        linearize_trace_type=_linearize_trace(),
+        linearize_tracer_type=slotted_class("interpreters.ad:LinearizeTracer", "primal tangent"),
+        jvp_trace_type=_jvp_trace(),
+        jvp_tracer_type=slotted_class("interpreters.ad:JVPTracer", "primal tangent"),
+        batch_trace_type=_batch_trace(),
+        batch_tracer_type=slotted_class(
+            "interpreters.batching:BatchTracer", "val batch_dim source_info"
+        ),
+        no_axis_name=symbol(f"{core}:no_axis_name"),
+        index_update_ref_type=slotted_class("numpy.array_methods:_IndexUpdateRef", "array index"),
+        jit_type=type_of_jits(),
+        aval_qdd_type=optional_symbol(f"{core}:AvalQDD"),
+        mutable_qdd_type=optional_symbol(f"{core}:MutableQuasiDynamicData"),
+        trace_state=symbol(f"{core}:trace_state_strong_ref"),
+        weak_trace_state=symbol(f"{core}:trace_state"),
+        set_trace=checked_function(f"{core}:trace_ctx.set_trace", "trace"),
+        binding_trace=_binding_trace(),
+        eval_trace=symbol(f"{core}:eval_trace"),
+        source_info_context=symbol("source_info_util:_source_info_context"),
+        get_traceback=symbol("source_info_util:Traceback.get_traceback"),
+        empty_name_stack=symbol("source_info_util:NameStack")(),
+        trace_context=symbol("config:trace_context"),
+        eager_constant_folding=symbol("config:eager_constant_folding"),
+        current_eqn_context=symbol(f"{core}:current_jaxpr_eqn_context"),
+        copy_code=_sites.copy_function,
+        array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
+        other_settings=tuple(
+            symbol(f"config:{name}")
+            for name in (
+                "default_prng_impl",
+                "enable_custom_prng",
+                "legacy_prng_key",
+                "enable_checks",
+                "debug_nans",
+                "debug_infs",
+                "jax_platforms",
+                "disable_vmap_shmap_error",
+            )
+        ),
+        check_tracer_leaks=symbol("config:check_tracer_leaks"),
+        no_tracing=symbol("config:no_tracing"),
+        disable_jit=symbol("config:disable_jit"),
+        enable_checks=symbol("config:enable_checks"),
+        warnings=warnings,
+        canonicalize_value=symbol("dtypes:canonicalize_value"),
+        typeof_fn=symbol(f"{core}:typeof"),
+        is_literalable=checked_function(f"{core}:is_literalable", "x for_ad"),
+        literalable_scalar_types=symbol(f"{core}:literalable_scalar_types"),
+        array_type=symbol("array:ArrayImpl"),
+        stock_value=_sites.copy_function(array_value()),
+        plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
+        immutable_types=immutable_types(),
+        flat_trees=flat_trees(),
+        user_frames=_user_frames(),
+        jit_primitive=symbol("pjit:jit_p"),
+        control_primitives=_control_primitives(),
+        cur_qdd=optional_symbol(f"{core}:cur_qdd"),
+        full_lower=checked_function(f"{core}:full_lower", "val"),
+        get_referent=checked_function(f"{core}:get_referent", "x"),
+        abstract_eval_cached=symbol(f"{pe}:_cached_abstract_eval"),
+        verify_params_are_hashable=checked_function(
+            f"{pe}:_verify_params_are_hashable", "primitive params"
+        ),
+        resolve_input_effects=checked_function(f"{core}:resolve_input_effects", "effs invars"),
+        make_jaxpr_effects=checked_function(
+            f"{pe}:make_jaxpr_effects", "constvars invars outvars eqns"
+        ),
+        no_effects=symbol(f"{core}:no_effects"),
+        custom_staging_rules=rules,
+        const_fold_rules=symbol(f"{pe}:const_fold_rules"),
+        forwarding_rules=forwarding,
+        param_order_rules=dict(
+            _ordering_rule(f"{lax}:_{name}_staging_rule", operands, params)
+            for name, operands, params in (
+                ("reshape", "x", "new_sizes dimensions sharding"),
+                ("broadcast_in_dim", "x", "shape broadcast_dimensions sharding"),
+                ("iota", "", "dtype shape dimension sharding"),
+            )
+        ),
+        pure_forwarding_rules={
+            checked_function(f"{lax}:_convert_elt_type_fwd_rule", "eqn"),
+            checked_function(f"{lax}:_broadcast_in_dim_fwd_rule", "eqn"),
+        },
+        no_forwarding_rules={checked_function("pjit:pjit_forwarding_rule", "eqn")},
+        sharding_bind_rules={convert_bind}
+        if vars(convert_p).get("bind_with_trace") is convert_bind
+        else set(),
+        uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
+        stock_bind=_sites.copy_function(symbol(f"{core}:Primitive.bind")),
+        dce_rules=symbol(f"{pe}:dce_rules"),
+        plain_dce_rules=_has_plain_dce_rules(),
+        stock_dce=_sites.copy_function(checked_function(DCE, "jaxpr used_outputs instantiate")),
+        stock_eval_jaxpr=_stock_evaluation(),
+        custom_jvp_type=symbol("custom_derivatives:custom_jvp"),
+        custom_vjp_type=symbol("custom_derivatives:custom_vjp"),
+        named_sharding_type=jax.sharding.NamedSharding,
+        shape_dtype_struct_type=jax.ShapeDtypeStruct,
+        custom_jvp_primitive=symbol("custom_derivatives:custom_jvp_call_p"),
+        rule_primitives={
+            symbol("custom_derivatives:custom_jvp_call_p"),
+            symbol("custom_derivatives:custom_vjp_call_p"),
+            symbol("interpreters.ad:custom_lin_p"),
+        },
+        renewal=derivative_rules and derivative_rules.renewal,
+        pair_rules=derivative_rules and derivative_rules.pair,
+        rule_words=derivative_rules and derivative_rules.words,
+        rules_alike=derivative_rules and derivative_rules.are_alike,
+        wrapped_function_type=symbol("linear_util:WrappedFun"),
+        check_arg=checked_function("dispatch:check_arg", "arg"),
+        float0=symbol("dtypes:float0"),
+        canonical_input_code=inner_code("api:vjp", "canonicalize_value", CANONICAL_INPUT),
+        linear_input_code=inner_code("interpreters.ad:linearize", "new_arg", LINEAR_INPUT),
+        stock_check_input_type=_sites.copy_function(
+            checked_function(CHECK_INPUT, CHECK_INPUT_NAMES)
+        ),
+        vjp_hook=vjp_stand_in(),
+        result_paths_hook=ResultPaths(
+            _sites.copy_function(checked_function(RESULT_PATHS, "self ans"))
+        ),
+        debug_info_hook=debug_info_stand_in(),
+        objects=objects(),
+        unexecuted_params=unexecuted_params(),
+        derivation_hooks={
+            path: _core.DerivationCache(function.__name__, _sites.copy_function(function))
+            for path, function in derivations().items()
+        },
+        postponed_paths=Postponed,
+        jit_captures=_jit_captures,
+        jits_forgot=_forgotten_jits(),
+        stock_evict=_sites.copy_function(checked_function("pjit:jit_evict_fn", "self")),
+        flat_tree_leaves=flat_tree().leaves,
+        flat_tree_with_leaves=flat_tree().with_leaves,
+        stock_flat_tree_map=_sites.copy_function(flat_tree().map),
+        stock_check_returned_types=_sites.copy_function(
+            checked_function(CHECK_TYPES, "dbg out_tracers")
+        ),
+        stock_check_returned_refs=_sites.copy_function(
+            checked_function(CHECK_REFS, "dbg out_tracers")
+        ),
+        partial_type=functools.partial,
+        stock_backward_pass=_sites.copy_function(checked_function(BACKWARD, BACKWARD_PARAMETERS)),
+        transposition_step=transposition_step,
+        transposition_loop=transposition_loop,
+        merge_rule_logs=optional_symbol("interpreters.ad:_merge_rule_logs"),
+        vjp_node_type=optional_symbol("interpreters.ad:VJPNode"),
+        zero_type=slotted_class("ad_util:Zero", "aval"),
+        grad_accum_type=symbol("interpreters.ad:GradAccum"),
+        val_accum_type=symbol("interpreters.ad:ValAccum"),
+        stock_inline=_sites.copy_function(
+            checked_function(INLINE, "trace src jaxpr consts *arg_tracers")
+        ),
+        primitive_bind_with_trace=symbol(f"{core}:Primitive.bind_with_trace"),
+        primitive_is_high=symbol(f"{core}:Primitive.is_high"),
+        open_jaxpr=open_jaxpr,
+    )
+
+
+def _has_plain_dce_rules() -> bool:
+    """Whether rules for dead code are given nothing but an equation and which outputs are used."""
+    try:
+        checked_function("pjit:dce_jaxpr_pjit_rule", "used_outputs eqn")
+    except Mismatch:
+        return False
+    return True
+
+
+def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:
+    """A staging rule that only puts its params in the order of its parameters, and that order."""
+    parameters = ("trace", "source_info", *operands.split(), *params.split())
+    return checked_function(path, " ".join(parameters)), tuple(params.split())
+
+
+def _interned_aval() -> type:
+    """``ShapedArray``, which jax interns: equal types are one object."""
+    cls = symbol("core:ShapedArray")
+    one, other = (cls((2, 3), jax.numpy.float32) for _ in range(2))
+    if one is not other:
+        raise Mismatch("jax._src.core.ShapedArray is not interned")
+    return cls
+
+
+def _binding_trace() -> Any:
+    """What ``Primitive.bind`` makes current while a rule runs: seen from inside a primitive."""
+    core = jax_module("jax._src.core")
+    seen = []
+    probe = core.Primitive("jaxide_probe")
+    probe.def_bind_with_trace(lambda *_: seen.append(core.trace_ctx.trace))
+    probe.bind()
+    return seen[0]
+
+
+def _stock_evaluation() -> Callable[..., Any]:
+    """``core.eval_jaxpr``, with the arguments of the program as a tuple."""
+    stock = _sites.copy_function(checked_function(EVALUATION, EVALUATION_PARAMETERS))
+    return lambda jaxpr, consts, args, keeps_sources: stock(
+        jaxpr, consts, *args, propagate_source_info=keeps_sources
+    )
+
+
+def _jit_captures(jitted: Any, args: Any, kwargs: Any) -> bool:
+    """Whether what ``jitted`` traced for a call refers to traced values that are no arguments.
+
+    The call was just made, so this finds its program in jax's cache.
+    """
+    infer = symbol("pjit:_infer_params")
+    program, _ = infer(jitted._fun, jitted._jit_info, args, kwargs)
+    return bool(program.consts)
+
+
+def _forgotten_jits() -> Callable[[], bool]:
+    """A function that says whether some jit's ``clear_cache`` was called since it was last asked.
+
+    That empties one cache of jax, so an entry of ours is put there to see if it is still there.
+    """
+    cached = symbol("pjit:_infer_params_cached")
+    mark = object()
+
+    def probe() -> None: ...
+
+    def forgot() -> bool:
+        entry = cached(probe, None, None, (), None)
+        if entry.pjit_params is mark:
+            return False
+        entry.pjit_params = mark
+        return True
+
+    forgot()
+    return forgot
+
+
+def _batch_trace() -> Any:
+    """The trace of ``vmap``, whose axis says what its rules depend on."""
+    slotted_class("interpreters.batching:AxisData", "name size spmd_name _ema")
+    path = "interpreters.batching:BatchTrace"
+    check_methods(path, __init__="self parent_trace tag axis_data")
+    return symbol(path)
+
+
+def _jvp_trace() -> Any:
+    """The trace of forward-mode differentiation."""
+    path = "interpreters.ad:JVPTrace"
+    check_methods(path, __init__="self parent_trace tag")
+    return symbol(path)
+
+
+def _linearize_trace() -> Any:
+    """The trace of reverse-mode differentiation, whose attributes the core reads by name."""
+    path = "interpreters.ad:LinearizeTrace"
+    check_methods(
+        path, __init__="self parent_trace tangent_trace is_vjp", _name_stack_suffix="self"
+    )
+    return symbol(path)
+
+
+def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """One step of jax's ``backward_pass3``, and its loop's context.
+
+    The step transposes an equation as jax does, and returns what its rule logs (jax 0.12 on). The
+    context runs a loop with the name stack that jax gives it.
+    """
+    ad = jax_module("jax._src.interpreters.ad")
+    transform_name_stack = checked_function("source_info_util:transform_name_stack", "name")
+    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
+    rule_of = checked_function("interpreters.ad:get_primitive_transpose", "p")
+
+    def undefined(x: Any) -> Any:
+        return ad.UndefinedPrimal(x.aval) if isinstance(x, ad.GradAccum) else x
+
+    def step(eqn: Any, cts_in: Any, operands: Any) -> Any:
+        primitive = eqn.primitive
+        cts = cts_in if primitive.multiple_results else cts_in[0]
+        with eqn.ctx.manager, name_stack_context(eqn.source_info):
+            if primitive in ad.fancy_transposes:
+                return ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
+            rule = rule_of(primitive)
+            primals = list(map(undefined, operands))
+            if getattr(primitive, "call_primitive", False):
+                params = dict(eqn.params)
+                call_jaxpr = params.pop("call_jaxpr")
+                out = rule(params, call_jaxpr, primals, cts, [v.aval for v in eqn.outvars])
+            else:
+                out = rule(cts, *primals, **eqn.params)
+            for x, ct in zip(operands, out, strict=False):
+                if isinstance(x, ad.GradAccum):
+                    x.accum(ct)
+        return None
+
+    def loop(transform_stack: bool, body: Callable[[], Any]) -> Any:
+        if not transform_stack:
+            return body()
+        with transform_name_stack("transpose"):
+            return body()
+
+    return step, loop

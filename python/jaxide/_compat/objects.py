@@ -1,0 +1,87 @@
+"""What the objects in programs are, by classes of jax."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jaxide import _objects
+from jaxide._compat.derivative_rules import rule_reader
+from jaxide._compat.symbols import optional_symbol, symbol
+
+
+def immutable_types() -> set[type]:
+    """Classes of jax's whose instances never change: equal ones are the same. Params have them."""
+    paths = """
+        mesh:Mesh mesh:AbstractMesh named_sharding:UnspecifiedValue
+        sharding_impls:SingleDeviceSharding partition_spec:PartitionSpec
+        partition_spec:UnconstrainedSingleton layout:Layout layout:Format layout:AutoLayoutSingleton
+        ad_checkpoint:DotsSaveable ad_checkpoint:SaveOnlyTheseNames
+        ad_checkpoint:SaveAnyNamesButThese tree_util:PyTreeDef
+    """
+    found = (optional_symbol(path) for path in paths.split())
+    return {cls for cls in found if isinstance(cls, type)}
+
+
+def flat_trees() -> dict[type, tuple[str, ...]]:
+    """Classes of trees among params, from jax 0.11 on: an instance is what these fields are."""
+    fields = {
+        "flattree:FTTuple": "elts",
+        "flattree:FTDict": "keys _vals",
+        "flattree:FTPyTree": "xs _tree",
+        "flattree:FTSingleton": "val",
+        "flattree:FTStatic": "val",
+        "flattree:FTFiltered": "val",
+        "util:Either": "is_right val",
+    }
+    found = {optional_symbol(path): names for path, names in fields.items()}
+    return {cls: tuple(names.split()) for cls, names in found.items() if isinstance(cls, type)}
+
+
+@functools.cache
+def objects() -> _objects.Objects:
+    """What the objects in programs are."""
+    derivative_rules = rule_reader()
+    return _objects.Objects(
+        _objects.Private(
+            literal_type=symbol("core:Literal"),
+            context_type=symbol("core:JaxprEqnContext"),
+            primitive_type=symbol("core:Primitive"),
+            wrapped_type=symbol("linear_util:WrappedFun"),
+            tracer_type=symbol("core:Tracer"),
+            array_types=(symbol("literals:TypedNdArray"),),
+            immutable_types=frozenset(immutable_types()),
+            mesh_type=symbol("mesh:Mesh"),
+            tree_fields=flat_trees(),
+            effect_type=symbol("effects:Effect"),
+            aval_type=symbol("core:ShapedArray"),
+            concrete_types=_concrete_types(),
+            callback_types=(symbol("callback:_FlatCallback"),),
+            callback_modules=frozenset({"jax._src.callback", "jax._src.debugging"}),
+            rules_alike=derivative_rules.are_alike if derivative_rules else None,
+        )
+    )
+
+
+def _concrete_types() -> tuple[type, ...]:
+    """The classes of arrays that cannot change."""
+    keys = symbol("random.prng:PRNGKeyArray")
+    return symbol("array:ArrayImpl"), keys
+
+
+# Params of which nothing is executed: rules of transformations and what they need, what a
+# checkpoint saves, and functions beside the jaxpr that was made of them.
+_UNEXECUTED = {
+    "custom_derivatives:custom_jvp_call_p": "jvp_jaxpr_fun symbolic_zeros",
+    "custom_derivatives:custom_vjp_call_p": "fwd_jaxpr_thunk bwd out_trees symbolic_zeros",
+    "custom_batching:custom_vmap_p": "rule",
+    "ad_checkpoint:remat_p": "policy",
+    "lax.lax:reduce_p": "computation",
+}
+
+
+def unexecuted_params() -> dict[Any, frozenset[str]]:
+    """Params that have no part in the execution, by primitive."""
+    found = {optional_symbol(path): frozenset(names.split()) for path, names in _UNEXECUTED.items()}
+    found.pop(None, None)
+    return found

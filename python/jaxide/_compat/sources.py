@@ -1,0 +1,55 @@
+"""Source text of functions of jax whose work is done natively, to see that it is still that."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+from jaxide._compat.symbols import symbol
+
+# Functions within functions of jax, as they read where what they do is done natively.
+CANONICAL_INPUT = "lambda x: x if isinstance(x, core.Tracer) else canonicalize_value(x)"
+
+
+LINEAR_INPUT = """
+def make_tracer(_lin_trace, p):
+  t = tangent_trace.new_arg(typeof(p).to_tangent_aval(), source_info)
+  if (not isinstance(t, Zero)
+      and isinstance(typeof(t), core.ShapedArray)
+      and dtype(t) == float0):
+    t = p2tz(t)
+  return LinearizeTracer(_lin_trace, p, t).full_lower()
+"""
+
+
+ACCUMULATORS = """
+maybe_accums = [check_accum(v.aval.to_ct_aval(), x) if isinstance(x, ad.GradAccum) else
+                ad.RefAccum(v.aval.to_ct_aval(), x) if _is_ref(x) else
+                ad.NullAccum(v.aval.to_ct_aval()) if isinstance(x, DontWant) else
+                ad.ValAccum(v.aval.to_ct_aval())
+                for v, x in zip(jaxpr.invars, maybe_ct_refs_flat)]
+return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_known, jaxpr,
+                       out_primal_avals), residuals, maybe_accums)
+"""
+
+
+def has_text(function: Any, text: str) -> bool:
+    """Whether the source of a function has a piece of text, however it is indented."""
+    try:
+        source = inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):
+        return False
+    return " ".join(text.split()) in " ".join(source.split())
+
+
+def inner_code(path: str, name: str, text: str) -> types.CodeType | None:
+    """The code of the function that a function makes in which a name occurs; None where its text is
+    another."""
+    function = inspect.unwrap(symbol(path))
+    codes = [
+        code
+        for code in function.__code__.co_consts
+        if isinstance(code, types.CodeType) and name in code.co_names
+    ]
+    return codes[0] if len(codes) == 1 and has_text(function, text) else None

@@ -1,0 +1,79 @@
+"""Looking up private parts of jax, and checking that they are what jaxide was written against:
+classes by their slots, functions by their parameters.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from typing import Any
+
+SUPPORTED = "jax 0.10.2 to 0.12"
+
+
+class Mismatch(Exception):
+    """A private symbol of jax is missing or not what the trace was written against."""
+
+
+class JaxideFallbackWarning(UserWarning):
+    """jaxide does not know this jax and leaves tracing to it."""
+
+
+def jax_module(name: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Mismatch(f"{name} ({error})") from None
+
+
+def symbol(path: str) -> Any:
+    """The object at ``module:attribute.attribute`` below ``jax._src``."""
+    module, _, attributes = path.partition(":")
+    found: Any = jax_module(f"jax._src.{module}")
+    for attribute in attributes.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            raise Mismatch(f"jax._src.{path} is missing") from None
+    return found
+
+
+def checked_function(path: str, *signatures: str) -> Any:
+    """The function at ``path``, whose parameters read like one of ``signatures``."""
+    function = symbol(path)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise Mismatch(f"jax._src.{path} has no signature ({error})") from None
+    stars: dict[Any, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
+    names = " ".join(stars.get(p.kind, "") + p.name for p in parameters)
+    if names not in signatures:
+        raise Mismatch(f"jax._src.{path} takes ({names}), not ({' or '.join(signatures)})")
+    return function
+
+
+def slotted_class(path: str, *layouts: str) -> Any:
+    """The class at ``path``, whose own ``__slots__`` read like one of ``layouts``."""
+    cls = symbol(path)
+    own = vars(cls).get("__slots__")
+    slots = "no __slots__" if own is None else " ".join(own)
+    if slots not in layouts:
+        raise Mismatch(f"jax._src.{path} has the slots ({slots}), not ({' or '.join(layouts)})")
+    return cls
+
+
+def check_methods(path: str, **signatures: str) -> None:
+    """Checks methods that the trace overrides or calls."""
+    for name, signature in signatures.items():
+        checked_function(f"{path}.{name}", *signature.split(" | "))
+
+
+def optional_symbol(path: str) -> Any:
+    try:
+        return symbol(path)
+    except Mismatch:
+        return None
