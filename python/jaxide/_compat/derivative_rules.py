@@ -33,6 +33,23 @@ _RULE_FUNCTIONS = (
         """,
     ),
     (
+        # From jax 0.11 on: of what is left of a call after partial evaluation.
+        "rule of the unknown",
+        "interpreters.partial_eval:JaxprTrace.process_custom_jvp_call",
+        "in_avals in_tangent_avals jvp",
+        """
+        @partial(lu.wrap_init, debug_info=jvp.debug_info)
+        @_memoize
+        def jvp_jaxpr_thunk(*in_zeros):
+          for store in jvp.stores: store and store.reset()
+          nz_tangent_avals, zero_avals = partition_list(in_zeros, in_tangent_avals)
+          jvp_, out_zeros = _jvp_jaxpr_zeros(jvp, in_zeros, tuple(zero_avals))
+          jvp_jaxpr, _, consts = trace_to_jaxpr_dynamic(
+              jvp_.with_unknown_names(), (*in_avals, *nz_tangent_avals))
+          return jvp_jaxpr, consts, out_zeros()
+        """,
+    ),
+    (
         "lifted rule",
         "custom_derivatives:lift_jvp",
         "jvp_jaxpr_fun num_consts",
