@@ -71,17 +71,17 @@ class _Lifting:
         self._made: dict[int, Any] = {}
 
     def jaxpr(self, jaxpr: Any) -> Any:
-        """The closed jaxpr that has the constants of all within."""
+        """The closed jaxpr that has the constants of all within a jaxpr, open or closed."""
         if id(jaxpr) not in self._made:
-            constants, eqns = _Constants(jaxpr), _compat.open_part(jaxpr).eqns
-            new = [self._eqn(eqn, constants) for eqn in eqns]
-            changed = any(one is not other for one, other in zip(new, eqns, strict=True))
-            self._made[id(jaxpr)] = (
-                _compat.with_parts(jaxpr, constants.vars, constants.values, new)
-                if changed
-                else jaxpr
-            )
+            self._made[id(jaxpr)] = self._lifted(_compat.closed_form(jaxpr))
         return self._made[id(jaxpr)]
+
+    def _lifted(self, jaxpr: Any) -> Any:
+        constants, eqns = _Constants(jaxpr), _compat.open_part(jaxpr).eqns
+        new = [self._eqn(eqn, constants) for eqn in eqns]
+        if all(one is other for one, other in zip(new, eqns, strict=True)):
+            return jaxpr
+        return _compat.with_parts(jaxpr, constants.vars, constants.values, new)
 
     def _eqn(self, eqn: Any, constants: _Constants) -> Any:
         kind = _compat.lifting_primitives().get(eqn.primitive)
@@ -108,7 +108,7 @@ class _Lifting:
     def _within(self, param: Any) -> list[Any]:
         """The programs of a param, with the constants of all within them."""
         jaxprs = param if isinstance(param, tuple) else (param,)
-        return [self.jaxpr(_compat.closed_form(jaxpr)) for jaxpr in jaxprs]
+        return [self.jaxpr(jaxpr) for jaxpr in jaxprs]
 
 
 def _constants(jaxprs: Iterable[Any]) -> list[tuple[Any, Any]]:

@@ -636,7 +636,25 @@ def in_branches(inner: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x: jax.lax.switch(jnp.argmax(x) - 1, branches, x)
 
 
+def in_several_checkpoints(captured: Any) -> Callable[..., Any]:
+    """Each with another array, some of them with that of another as well."""
+    arrays = [captured * i for i in range(1, 9)]
+    inner = [
+        jax.jit(lambda x, a=a, b=b: jnp.sin(x * a) + b)
+        for a, b in zip(arrays, arrays[3:], strict=False)
+    ]
+    inner += [jax.jit(lambda x, a=a: jnp.cos(x * a)) for a in arrays]
+
+    def f(x: Any) -> Any:
+        for function in inner:
+            x = x + jax.checkpoint(lambda y, function=function: jax.checkpoint(function)(y) * 2)(x)
+        return x.sum()
+
+    return jax.grad(f)
+
+
 WITHIN: dict[str, Callable[[Any], Any]] = {
+    "several_checkpoints": in_several_checkpoints,
     "jit": within(lambda inner: lambda x: inner(x) + 1),
     "jit_twice": within(lambda inner: lambda x: inner(inner(x))),
     "jit_in_jit": within(lambda inner: lambda x: jax.jit(lambda y: inner(y) + inner(y + 1))(x)),
