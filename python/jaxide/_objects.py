@@ -281,13 +281,14 @@ class Objects:
 
     def _array(self, value: Any) -> Any:
         """Type and elements of an array; None for anything else."""
-        if isinstance(value, jax.Array) and not isinstance(value, self._private.tracer_type):
+        # Whether something is an array of jax's takes long to say.
+        if not isinstance(value, (np.generic, np.ndarray, *self._private.array_types)):
+            if not isinstance(value, jax.Array) or isinstance(value, self._private.tracer_type):
+                return None
             if not value.is_fully_addressable:
                 return "array", str(value.aval)
             if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
                 return "keys", str(value.dtype), self._array(jax.random.key_data(value))
-        elif not isinstance(value, (np.ndarray, np.generic, *self._private.array_types)):
-            return None
         elements = np.asarray(value)
         if elements.dtype == object:
             return None

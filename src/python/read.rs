@@ -15,7 +15,7 @@ use crate::ir::{
 use super::convert::{build_error, debug_info};
 use super::graph::{Graph, JaxprFields, eqns, unfilled};
 use super::jax::Jax;
-use super::native::Slot;
+use super::native::{NoCollection, Slot};
 use super::params::{equal_params, hash_params};
 use super::side::{Side, is_exactly};
 use super::source::SourceRef;
@@ -52,6 +52,7 @@ pub fn read<'py>(
         .bind(py)
         .call1((jaxpr,))?
         .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    let _no_collection = NoCollection::start(py);
     if let Some(graph) = unfilled(jax, &open) {
         if !graph.borrow().is_derived() {
             return Ok(graph);
