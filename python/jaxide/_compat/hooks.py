@@ -11,13 +11,28 @@ from typing import Any, NamedTuple
 
 from jaxide._compat.symbols import checked_function, optional_symbol, symbol
 
+# What a template has in the place of the hook.
+HOOK = "jaxide: the hook goes here"
+
+# Where functions of jax are, and their parameters.
+DEBUG_INFO = "api_util:debug_info"
+CHECK_INPUT = "api:_check_input_dtype_revderiv"
+CHECK_INPUT_NAMES = "name holomorphic allow_int x"
+VJP = "api:_vjp3_callable"
+DCE = "interpreters.partial_eval:dce_jaxpr_consts"
+CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
+CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
+BACKWARD = "interpreters.ad:backward_pass3"
+BACKWARD_PARAMETERS = "jaxpr transform_stack consts primals_in cotangents_in"
+EVALUATION = "core:eval_jaxpr"
+EVALUATION_PARAMETERS = "jaxpr consts *args propagate_source_info"
+INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
+RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
+
 
 def array_value() -> Any:
     """The function behind a concrete array's property ``_value``."""
     return inspect.unwrap(symbol("array:ArrayImpl._value").fget)
-
-
-HOOK = "jaxide: the hook goes here"
 
 
 def _bind_template(self: Any, *args: Any, **params: Any) -> Any:
@@ -199,45 +214,6 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "check_types": (checked_function(CHECK_TYPES, "dbg out_tracers"), _check_template),
         "check_refs": (checked_function(CHECK_REFS, "dbg out_tracers"), _check_template),
     }[name]
-
-
-DEBUG_INFO = "api_util:debug_info"
-
-
-CHECK_INPUT = "api:_check_input_dtype_revderiv"
-
-
-CHECK_INPUT_NAMES = "name holomorphic allow_int x"
-
-
-VJP = "api:_vjp3_callable"
-
-
-DCE = "interpreters.partial_eval:dce_jaxpr_consts"
-
-
-CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
-
-
-CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
-
-
-BACKWARD = "interpreters.ad:backward_pass3"
-
-
-BACKWARD_PARAMETERS = "jaxpr transform_stack consts primals_in cotangents_in"
-
-
-EVALUATION = "core:eval_jaxpr"
-
-
-EVALUATION_PARAMETERS = "jaxpr consts *args propagate_source_info"
-
-
-INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
-
-
-RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 
 
 def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:

@@ -17,8 +17,6 @@ from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbo
 from jaxide._compat.tracing import is_top_level, private
 
 _EXECUTE = "pjit:_pjit_call_impl_python"
-
-
 _EXECUTE_PARAMETERS = (
     "*args jaxpr in_shardings out_shardings in_layouts out_layouts donated_invars ctx_mesh name "
     "keep_unused inline compiler_options_kvs"
@@ -148,8 +146,6 @@ class JitCall(NamedTuple):
 
 
 _TRACE = "pjit:_trace_for_jit"
-
-
 _TRACE_PARAMETERS = "fun ji ctx_mesh dbg avals args kwargs"
 
 

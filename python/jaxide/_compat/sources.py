@@ -10,8 +10,6 @@ from jaxide._compat.symbols import symbol
 
 # Functions within functions of jax, as they read where what they do is done natively.
 CANONICAL_INPUT = "lambda x: x if isinstance(x, core.Tracer) else canonicalize_value(x)"
-
-
 LINEAR_INPUT = """
 def make_tracer(_lin_trace, p):
   t = tangent_trace.new_arg(typeof(p).to_tangent_aval(), source_info)
