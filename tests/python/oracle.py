@@ -67,6 +67,12 @@ class Traced:
         return texts(self.jaxpr)
 
     @functools.cached_property
+    def telling_texts(self) -> list[str]:
+        """What tells programs apart; to print them in all ways takes longer than to trace them."""
+        found = str(self.jaxpr), self.jaxpr.pretty_print(source_info=True, name_stack=True)
+        return [sort_effects(scrub(text)) for text in found]
+
+    @functools.cached_property
     def description(self) -> dict[str, Any]:
         """Everything else that must be equal."""
         return describe(self)
