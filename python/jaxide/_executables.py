@@ -169,7 +169,7 @@ class Executables:
         if is_new := lowering is None:
             try:
                 jaxpr = params["jaxpr"]
-                jaxpr = _compat.lift(lift_constants(jaxpr)) if num_consts else jaxpr
+                jaxpr = _compat.lift(lift_constants(jaxpr)[0]) if num_consts else jaxpr
                 lowering = jax_.lower(cons(jaxpr), resolved)
                 middle = time.perf_counter()
                 lowering.compile()
@@ -205,11 +205,10 @@ class Executables:
         ref = weakref.ref(jaxpr, lambda _: plans.pop(place, None))
         unshared = functools.partial(_Plan, ref, None, False, (), (), False)
         try:
-            lifted = lift_constants(jaxpr)
+            lifted, graph = lift_constants(jaxpr)
             consts, const_avals = _snapshot(lifted), tuple(_compat.constant_types(lifted))
             if consts is None:
                 return unshared("it captures what is no plain array")
-            graph = _core.graph_of(lifted)
             key = graph.fingerprint("execution") & self._mask
             program = self._find(graph, key)
             known = program is not None

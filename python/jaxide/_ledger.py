@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jaxide import _compat, _core
+from jaxide import _compat
 from jaxide._executables import Outcome
 from jaxide._explanation import Change, Explanation, Retrace, Retraces, differences
 from jaxide._lifting import lift_constants
@@ -105,7 +105,7 @@ class Ledger:
             return
         places: tuple[Any, ...] = ()
         if earlier and not outcome.known and outcome.program is not None:
-            graph = _core.graph_of(lift_constants(jaxpr))
+            _, graph = lift_constants(jaxpr)
             compared = [differences(program.graph, graph) for program in earlier]
             # Of equally near ones the last.
             places = min(reversed(compared), key=len, default=())

@@ -39,13 +39,18 @@ _OPERANDS = {
 }
 
 
-def lift_constants(jaxpr: Any) -> Any:
-    """The closed jaxpr, or one that computes the same, in which programs within have no constants.
+def lift_constants(jaxpr: Any) -> tuple[Any, _core.Graph]:
+    """The closed jaxpr, or one that computes the same, in which programs within have no constants;
+    and its graph.
 
     Programs of primitives that are not known here keep theirs, as do those with constants that are
     no arrays. Derivative rules are left as they are: the result is for execution only.
     """
-    return _Lifting().jaxpr(jaxpr) if _core.graph_of(jaxpr).captures_within() else jaxpr
+    graph = _core.graph_of(jaxpr)
+    if not graph.captures_within():
+        return jaxpr, graph
+    lifted = _Lifting().jaxpr(jaxpr)
+    return lifted, _core.graph_of(lifted)
 
 
 class _Constants:
