@@ -55,9 +55,7 @@ def main() -> int:
         rows.append(measure(workload, options.rounds))
         print(*rows[-1], sep="  ", flush=True)
     if not options.only:
-        table = report.table(["workload", "identical", "jax, ms", "jaxide, ms", "ratio"], rows)
-        content = [table, report.provenance("benches/captured.py")]
-        report.replace_section("captured", "\n\n".join(content))
+        report.record("captured", ["workload", "identical", "jax, ms", "jaxide, ms", "ratio"], rows)
     return 1 if any("DIFFERS" in row for row in rows) else 0
 
 

@@ -24,6 +24,12 @@ def provenance(script: str) -> str:
     )
 
 
+def record(name: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Puts the table of `benches/NAME.py` into the document."""
+    content = [table(header, rows), provenance(f"benches/{name}.py")]
+    replace_section(name, "\n\n".join(content))
+
+
 def replace_section(name: str, content: str, path: Path = PERFORMANCE) -> None:
     """Puts `content` between the markers of section `name` in the document at `path`."""
     begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"

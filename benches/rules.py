@@ -215,9 +215,7 @@ def main() -> int:
         rows.append([program.__name__, *cells])
         print(*rows[-1], sep="  ", flush=True)
     if not options.only:
-        table = report.table(["program", *TRANSFORMATIONS], rows)
-        content = [table, report.provenance("benches/rules.py")]
-        report.replace_section("rules", "\n\n".join(content))
+        report.record("rules", ["program", *TRANSFORMATIONS], rows)
     return 1 if any("DIFFERS" in cell for row in rows for cell in row) else 0
 
 

@@ -121,8 +121,7 @@ def main() -> int:
             *(f"of it {name}" for name in OWNERS),
             "bound",
         ]
-        content = [report.table(header, rows), report.provenance("benches/shares.py")]
-        report.replace_section("shares", "\n\n".join(content))
+        report.record("shares", header, rows)
     return 0
 
 

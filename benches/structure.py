@@ -40,23 +40,21 @@ def measure(workload: str, rounds: int) -> list[str]:
     jaxpr = jax.make_jaxpr(function)(*args)
     trace = lambda: jaxide.trace(lambda *args: function(*args))(*args)
     hash_of = lambda program: program.structural_hash
-    columns: list[list[float]] = [[] for _ in range(5)]
+
+    def one_round() -> tuple[float, ...]:
+        gc.collect(1)
+        existing = [
+            timed(function, jaxpr)[0]
+            for function in (str, jaxide.structural_hash, jaxide.from_jaxpr)
+        ]
+        tracing, program = timed(trace)
+        return *existing, tracing, timed(hash_of, program)[0]
+
     for _ in range(3):
-        jaxide.structural_hash(jaxpr), hash_of(trace())
+        one_round()
     gc.collect()
     gc.freeze()
-    for _ in range(rounds):
-        gc.collect(1)
-        text = timed(str, jaxpr)[0]
-        hashing = timed(jaxide.structural_hash, jaxpr)[0]
-        reading = timed(jaxide.from_jaxpr, jaxpr)[0]
-        tracing, program = timed(trace)
-        hashing_trace = timed(hash_of, program)[0]
-        for column, taken in zip(
-            columns, (text, hashing, reading, tracing, hashing_trace), strict=True
-        ):
-            column.append(taken)
-        del program
+    columns = list(zip(*(one_round() for _ in range(rounds)), strict=True))
     gc.unfreeze()
     text, hashing, reading, tracing, hashing_trace = columns
     milliseconds = [f"{1e3 * statistics.median(column):.2f}" for column in columns]
@@ -99,8 +97,7 @@ def main() -> int:
         rows.append(measure(workload, options.rounds))
         print(*rows[-1], sep="  ", flush=True)
     if not options.only:
-        content = [report.table(HEADER, rows), report.provenance("benches/structure.py")]
-        report.replace_section("structure", "\n\n".join(content))
+        report.record("structure", HEADER, rows)
     return 0
 
 

@@ -147,8 +147,7 @@ def main() -> int:
         header += [f"{kind}: jax, ms", "jaxide, ms", "ratio"]
         header += ["floor, ms", "jax / floor"] if kind == "warm" else []
     if not options.only:
-        content = [report.table(header, rows), report.provenance("benches/tracing.py")]
-        report.replace_section("tracing", "\n\n".join(content))
+        report.record("tracing", header, rows)
     return 0 if all(row[2] == "yes" for row in rows) else 1
 
 

@@ -77,16 +77,16 @@ class _Plan(NamedTuple):
     """How a jaxpr is executed: with what is known of its program, or as stock jax does it."""
 
     jaxpr: weakref.ref[Any]
-    program: _Program | None
+    program: _Program | None = None
     # Whether it runs what was made for other jaxprs of the program.
-    is_shared: bool
+    is_shared: bool = False
     # The constants, those of programs within as well: the values, as they were when it was first
     # executed, and the types.
-    consts: tuple[Any, ...]
-    const_avals: tuple[Any, ...]
+    consts: tuple[Any, ...] = ()
+    const_avals: tuple[Any, ...] = ()
     # Whether an earlier program said the same.
-    known: bool
-    reason: str | None
+    known: bool = False
+    reason: str | None = None
 
 
 class Executables:
@@ -203,23 +203,23 @@ class Executables:
     def _new_plan(self, jaxpr: Any, lift_at_once: bool) -> _Plan:
         place, plans = id(jaxpr), self._plans
         ref = weakref.ref(jaxpr, lambda _: plans.pop(place, None))
-        unshared = functools.partial(_Plan, ref, None, False, (), (), False)
         try:
             lifted, graph = lift_constants(jaxpr)
-            consts, const_avals = _snapshot(lifted), tuple(_compat.constant_types(lifted))
+            const_avals = tuple(_compat.constant_types(lifted))
+            consts = _snapshot(lifted.consts, const_avals)
             if consts is None:
-                return unshared("it captures what is no plain array")
+                return _Plan(ref, reason="it captures what is no plain array")
             key = graph.fingerprint("execution") & self._mask
             program = self._find(graph, key)
             known = program is not None
             if program is None:
                 program = self._add(jaxpr, graph, key)
         except (Unsettled, RecursionError) as error:
-            return unshared(f"nothing shows that it stays the same: {error}")
+            return _Plan(ref, reason=f"nothing shows that it stays the same: {error}")
         if consts and not known and not lift_at_once:
             # Its own executable, as stock jax makes it, has the constants built in.
-            return _Plan(ref, program, False, (), (), False, None)
-        return _Plan(ref, program, True, consts, const_avals, known, None)
+            return _Plan(ref, program)
+        return _Plan(ref, program, True, consts, const_avals, known)
 
     def _find(self, graph: _core.Graph, key: int) -> _Program | None:
         with self._lock:
@@ -289,10 +289,10 @@ class _Unlifted(Exception):
     """A program cannot be lowered with its constants as arguments."""
 
 
-def _snapshot(jaxpr: Any) -> tuple[Any, ...] | None:
+def _snapshot(constants: Sequence[Any], avals: Sequence[Any]) -> tuple[Any, ...] | None:
     """The constants as arrays that nobody can change; None where one cannot be an argument."""
     consts = []
-    for const, aval in zip(jaxpr.consts, _compat.constant_types(jaxpr), strict=True):
+    for const, aval in zip(constants, avals, strict=True):
         value = _compat.objects().captured(const)
         if value is None or not getattr(value, "is_fully_addressable", True):
             return None

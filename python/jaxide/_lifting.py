@@ -93,21 +93,18 @@ class _Lifting:
         if kind is None:
             return eqn
         within = [self._within(eqn.params[operands.name]) for operands in _OPERANDS[kind]]
-        if not any(map(_constants, within)) or not all(_are_arrays(j) for js in within for j in js):
+        added = [_constants(jaxprs) for jaxprs in within]
+        if not any(added) or not all(_are_arrays(j) for jaxprs in within for j in jaxprs):
             return eqn
         invars, params = list(eqn.invars), dict(eqn.params)
-        for operands, jaxprs in zip(_OPERANDS[kind], within, strict=True):
-            added = {id(value): (value, aval) for value, aval in _constants(jaxprs)}
+        for operands, jaxprs, new in zip(_OPERANDS[kind], within, added, strict=True):
             place = params[operands.place] if isinstance(operands.place, str) else operands.place
-            invars[place:place] = [constants.var(*constant) for constant in added.values()]
-            params[operands.name] = _like(
-                eqn.params[operands.name],
-                [_with_inputs(jaxpr, added.values()) for jaxpr in jaxprs],
-            )
+            invars[place:place] = [constants.var(*constant) for constant in new]
+            lifted = [_with_inputs(jaxpr, new) for jaxpr in jaxprs]
+            params[operands.name] = _like(eqn.params[operands.name], lifted)
             if operands.counted is not None:
-                params[operands.counted] += len(added)
-            if added:
-                params = _compat.with_operands(kind, params, len(added))
+                params[operands.counted] += len(new)
+            params = _compat.with_operands(kind, params, len(new))
         return eqn.replace(invars=invars, params=params)
 
     def _within(self, param: Any) -> list[Any]:
@@ -117,19 +114,19 @@ class _Lifting:
 
 
 def _constants(jaxprs: Iterable[Any]) -> list[tuple[Any, Any]]:
-    """The constants of closed jaxprs, and their types."""
-    return [
-        constant
+    """The constants of closed jaxprs, each once, and their types."""
+    found = {
+        id(value): (value, aval)
         for jaxpr in jaxprs
-        for constant in zip(jaxpr.consts, _compat.constant_types(jaxpr), strict=True)
-    ]
+        for value, aval in zip(jaxpr.consts, _compat.constant_types(jaxpr), strict=True)
+    }
+    return list(found.values())
 
 
 def _are_arrays(jaxpr: Any) -> bool:
     """Whether the constants of a closed jaxpr are arrays, each another one."""
-    captured = _compat.objects().captured
     distinct = len(set(map(id, jaxpr.consts))) == len(jaxpr.consts)
-    return distinct and all(captured(value) is not None for value in jaxpr.consts)
+    return distinct and all(map(_compat.objects().is_array, jaxpr.consts))
 
 
 def _with_inputs(jaxpr: Any, constants: Iterable[tuple[Any, Any]]) -> Any:

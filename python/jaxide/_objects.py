@@ -107,9 +107,17 @@ class Objects:
     def captured(self, constant: Any) -> Any:
         """A constant as it is now, as an array that nobody can change; None where it is no
         array."""
-        if isinstance(constant, (np.ndarray, *self._private.array_types)):
-            return np.array(constant)
-        return constant if type(constant) in self._private.concrete_types else None
+        if not self.is_array(constant):
+            return None
+        is_concrete = type(constant) in self._private.concrete_types
+        return constant if is_concrete else np.array(constant)
+
+    def is_array(self, constant: Any) -> bool:
+        """Whether a constant is an array, of jax's or numpy's."""
+        private = self._private
+        return type(constant) in private.concrete_types or isinstance(
+            constant, (np.ndarray, *private.array_types)
+        )
 
     def same_captured(self, one: Any, another: Any) -> bool:
         """Whether two such constants are the same."""

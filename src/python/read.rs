@@ -1,12 +1,13 @@
 //! Whole jaxprs of jax, read into the IR.
 
+use std::hash::Hasher;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
-use std::hash::Hasher;
 
 use crate::ir::{
     Atom, Builder, ContextId, DeadCode, DebugInfo, EffectsId, ParamsId, Source, SourceId, TypeId,
@@ -195,13 +196,13 @@ impl<'a, 'py> Reader<'a, 'py> {
             types.push(self.type_of(&var)?);
             Ok(())
         })?;
-        let effects = if effects.is(&self.jax.no_effects) {
+        let effects = if effects.is(&jax.no_effects) {
             EffectsId::NONE
         } else if effects.len()? == 0 {
             self.side.note_no_effects(primitive, &effects);
             EffectsId::NONE
         } else {
-            self.side.effects_id(self.jax, &mut self.builder, &effects)?
+            self.side.effects_id(jax, &mut self.builder, &effects)?
         };
         let context = self.context(context);
         let id = self

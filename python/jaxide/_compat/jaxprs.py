@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from jaxide._compat.symbols import optional_symbol, symbol
+from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 
 
 @functools.cache
@@ -89,22 +89,20 @@ def new_var(aval: Any) -> Any:
 
 
 _LIFTING = {
-    "jit": "pjit:jit_p",
-    "checkpoint": "ad_checkpoint:remat_p",
-    "scan": "lax.control_flow.loops:scan_p",
-    "while": "lax.control_flow.loops:while_p",
-    "cond": "lax.control_flow.conditionals:cond_p",
-    "custom_jvp": "custom_derivatives:custom_jvp_call_p",
-    "custom_vjp": "custom_derivatives:custom_vjp_call_p",
+    "pjit:jit_p": "jit",
+    "ad_checkpoint:remat_p": "checkpoint",
+    "lax.control_flow.loops:scan_p": "scan",
+    "lax.control_flow.loops:while_p": "while",
+    "lax.control_flow.conditionals:cond_p": "cond",
+    "custom_derivatives:custom_jvp_call_p": "custom_jvp",
+    "custom_derivatives:custom_vjp_call_p": "custom_vjp",
 }
 
 
 @functools.cache
 def lifting_primitives() -> dict[Any, str]:
     """Primitives with programs among their params that can be given more operands."""
-    found = {optional_symbol(path): kind for kind, path in _LIFTING.items()}
-    found.pop(None, None)
-    return found
+    return {primitive: _LIFTING[path] for path, primitive in known_symbols(_LIFTING).items()}
 
 
 def with_operands(kind: str, params: dict[str, Any], count: int) -> dict[str, Any]:
@@ -134,4 +132,4 @@ def is_jaxpr(value: Any) -> bool:
 
 def constant_types(jaxpr: Any) -> list[Any]:
     """The types of the constants of a closed jaxpr."""
-    return [var.aval for var in getattr(jaxpr, "jaxpr", jaxpr).constvars]
+    return [var.aval for var in open_part(jaxpr).constvars]

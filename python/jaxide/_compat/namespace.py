@@ -38,6 +38,7 @@ from jaxide._compat.symbols import (
     check_methods,
     checked_function,
     jax_module,
+    known_symbols,
     optional_symbol,
     slotted_class,
     symbol,
@@ -65,7 +66,7 @@ def _control_primitives() -> set[Any]:
         lax.control_flow.conditionals:cond_p lax.control_flow.solves:linear_solve_p
         pjit:jit_p ad_checkpoint:remat_p
     """
-    return {found for found in map(optional_symbol, paths.split()) if found is not None}
+    return set(known_symbols(paths.split()).values())
 
 
 def load_namespace() -> types.SimpleNamespace:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxide import _objects
 from jaxide._compat.derivative_rules import rule_reader
-from jaxide._compat.symbols import optional_symbol, symbol
+from jaxide._compat.symbols import known_symbols, symbol
 
 
 def immutable_types() -> set[type]:
@@ -19,7 +19,7 @@ def immutable_types() -> set[type]:
         ad_checkpoint:DotsSaveable ad_checkpoint:SaveOnlyTheseNames
         ad_checkpoint:SaveAnyNamesButThese tree_util:PyTreeDef
     """
-    found = (optional_symbol(path) for path in paths.split())
+    found = known_symbols(paths.split()).values()
     return {cls for cls in found if isinstance(cls, type)}
 
 
@@ -34,8 +34,8 @@ def flat_trees() -> dict[type, tuple[str, ...]]:
         "flattree:FTFiltered": "val",
         "util:Either": "is_right val",
     }
-    found = {optional_symbol(path): names for path, names in fields.items()}
-    return {cls: tuple(names.split()) for cls, names in found.items() if isinstance(cls, type)}
+    found = known_symbols(fields).items()
+    return {cls: tuple(fields[path].split()) for path, cls in found if isinstance(cls, type)}
 
 
 @functools.cache
@@ -82,6 +82,5 @@ _UNEXECUTED = {
 
 def unexecuted_params() -> dict[Any, frozenset[str]]:
     """Params that have no part in the execution, by primitive."""
-    found = {optional_symbol(path): frozenset(names.split()) for path, names in _UNEXECUTED.items()}
-    found.pop(None, None)
-    return found
+    found = known_symbols(_UNEXECUTED).items()
+    return {primitive: frozenset(_UNEXECUTED[path].split()) for path, primitive in found}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import types
+from collections.abc import Iterable
 from typing import Any
 
 SUPPORTED = "jax 0.10.2 to 0.12"
@@ -77,3 +78,9 @@ def optional_symbol(path: str) -> Any:
         return symbol(path)
     except Mismatch:
         return None
+
+
+def known_symbols(paths: Iterable[str]) -> dict[str, Any]:
+    """What this jax has at these paths."""
+    found = {path: optional_symbol(path) for path in paths}
+    return {path: value for path, value in found.items() if value is not None}
