@@ -14,6 +14,7 @@ import enum
 import functools
 import inspect
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -35,6 +36,8 @@ PRINT_SETTINGS: dict[str, dict[str, Any]] = {
     "width_40": {"width": 40},
     "width_200": {"width": 200},
 }
+
+IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 _OPEN_JAXPR = jax.extend.core.Jaxpr
 _CLOSED_JAXPR = jax.extend.core.ClosedJaxpr  # the same class as Jaxpr from jax 0.11 on
@@ -369,10 +372,17 @@ def first_changes(text: str, made: str, most: int = 12) -> str:
     return "\n".join(itertools.islice(lines, most))
 
 
-def assert_same(case: Case, expected: Traced, actual: Traced, *, cold: bool) -> None:
-    """Fails unless `actual` is the program `expected` in every respect but its values."""
+def assert_same(
+    case: Case, expected: Traced, actual: Traced, *, cold: bool, every_setting: bool = IS_LONG
+) -> None:
+    """Fails unless `actual` is the program `expected` in every respect but its values.
+
+    What a setting prints is in the description and the telling texts. That it is printed alike
+    under `every_setting` need not be shown more than once of a function.
+    """
     assert isinstance(actual.jaxpr, _CLOSED_JAXPR)
-    compare_texts(expected.texts, actual.texts, functools.partial(_twice_stock, case, cold))
+    if every_setting or expected.telling_texts != actual.telling_texts:
+        compare_texts(expected.texts, actual.texts, functools.partial(_twice_stock, case, cold))
     assert_same_description(expected, actual)
 
 

@@ -277,7 +277,7 @@ def test_generated(program: Program, args: list[Any]) -> None:
         assert oracle.scrub(str(caught.value)) == oracle.scrub(str(expected))
         return
     stock, ours = oracle.trace_with([jax.make_jaxpr, jaxide.make_jaxpr], case, cold=True)
-    oracle.assert_same(case, stock, ours, cold=True)
+    oracle.assert_same(case, stock, ours, cold=True, every_setting=True)
 
 
 # What a program does with its arguments; what its steps say goes to the log.

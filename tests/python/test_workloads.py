@@ -17,7 +17,7 @@ def test_workload(name: str, cold: bool) -> None:
     function, args = workloads.ALL[name]()
     case = Case(name, lambda: lambda *operands: function(*operands), args)
     stock, ours = oracle.trace_with([jax.make_jaxpr, jaxide.make_jaxpr], case, cold=cold)
-    oracle.assert_same(case, stock, ours, cold=cold)
+    oracle.assert_same(case, stock, ours, cold=cold, every_setting=True)
 
 
 @pytest.mark.parametrize("name", workloads.ALL)
