@@ -24,9 +24,11 @@ def provenance(script: str) -> str:
     )
 
 
-def record(name: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Puts the table of `benches/NAME.py` into the document."""
-    content = [table(header, rows), provenance(f"benches/{name}.py")]
+def record(
+    name: str, header: Sequence[str], rows: Iterable[Sequence[str]], script: str | None = None
+) -> None:
+    """Puts the table of `benches/NAME.py`, or of another script there, into the document."""
+    content = [table(header, rows), provenance(f"benches/{script or name}.py")]
     replace_section(name, "\n\n".join(content))
 
 

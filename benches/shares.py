@@ -5,6 +5,10 @@ is of one of the four; what passes in the standard library or in jax's trees (`j
 calls back into the classes of libraries) counts to whoever called it, and native code to the line
 that calls it. What is the user's and the libraries' runs whatever records it: jax's time over
 theirs is the *bound* of what any tracer of Python functions can reach.
+
+A second table has what is jax's and jaxide's by *entry*: the function of jax that the innermost
+function of the user's or a library's has called. What such a function calls back is theirs again,
+so an entry's time is what it costs over the functions that it is given.
 """
 
 import argparse
@@ -17,6 +21,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -29,6 +34,8 @@ import workloads
 OWNERS = ("jax", "libraries", "user", "jaxide")
 TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr}
 INTERVAL = 0.001
+ENTRIES = 12
+WRAPPERS = ("reraise_with_filtered_traceback", "wrapper")
 STANDARD = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
@@ -45,32 +52,45 @@ def owner(file: str) -> str | None:
     return None if file.startswith(STANDARD) else "user"
 
 
+class Samples:
+    """Where the CPU time of warm retraces passes, by owner and entry."""
+
+    def __init__(self) -> None:
+        self.found: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._owners: dict[str, str | None] = {}
+
+    def take(self, _signal: int, frame: FrameType | None) -> None:
+        """Counts the stack that ends in a frame, as a handler of signals."""
+        innermost, entry = None, ""
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename not in self._owners:
+                self._owners[code.co_filename] = owner(code.co_filename)
+            found = self._owners[code.co_filename]
+            innermost = innermost or found
+            if found in ("libraries", "user"):
+                break
+            if found == "jax" and code.co_name not in WRAPPERS:
+                entry = f"{Path(code.co_filename).stem}.{code.co_name}"
+            frame = frame.f_back
+        if innermost is not None:
+            self.found[innermost, entry] += 1
+
+
 def milliseconds(
     tracer: Callable[..., Any], fun: Callable[..., Any], args: Any, seconds: float
-) -> dict[str, float]:
-    """CPU milliseconds of a warm retrace, by owner."""
+) -> collections.Counter[tuple[str, str]]:
+    """CPU milliseconds of a warm retrace, by owner and entry."""
 
     def retrace() -> None:
         tracer(lambda *a: fun(*a))(*args)
 
-    owners: dict[str, str | None] = {}
-    samples: collections.Counter[str] = collections.Counter()
-
-    def sample(_signal: int, frame: FrameType | None) -> None:
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if file not in owners:
-                owners[file] = owner(file)
-            if (found := owners[file]) is not None:
-                samples[found] += 1
-                return
-            frame = frame.f_back
-
+    samples = Samples()
     for _ in range(4):
         retrace()
     gc.collect()
     gc.freeze()
-    before = signal.signal(signal.SIGPROF, sample)
+    before = signal.signal(signal.SIGPROF, samples.take)
     signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
     start = time.process_time()
     count, taken = 0, 0.0
@@ -81,47 +101,58 @@ def milliseconds(
     signal.setitimer(signal.ITIMER_PROF, 0)
     signal.signal(signal.SIGPROF, before)
     gc.unfreeze()
-    each = 1e3 * taken / count / samples.total()
-    return {owner: each * samples[owner] for owner in OWNERS}
+    each = 1e3 * taken / count / samples.found.total()
+    return collections.Counter({key: each * n for key, n in samples.found.items()})
 
 
-def row(workload: str, seconds: float) -> list[str]:
-    """The row of one workload."""
+def rows_of(workload: str, seconds: float) -> tuple[list[str], list[list[str]]]:
+    """The rows of one workload in the two tables."""
     fun, args = workloads.ALL[workload]()
     stock, ours = (milliseconds(tracer, fun, args, seconds) for tracer in TRACERS.values())
-    total, floor = sum(stock.values()), ours["libraries"] + ours["user"]
-    cells = [f"{total:.0f}", f"{sum(ours.values()):.1f}", *(f"{ours[name]:.1f}" for name in OWNERS)]
+    by_owner: collections.Counter[str] = collections.Counter()
+    by_entry: collections.Counter[str] = collections.Counter()
+    for (whose, entry), taken in ours.items():
+        by_owner[whose] += taken
+        if whose in ("jax", "jaxide"):
+            by_entry[entry] += taken
+    total, floor = stock.total(), by_owner["libraries"] + by_owner["user"]
+    cells = [f"{total:.0f}", f"{ours.total():.1f}", *(f"{by_owner[name]:.1f}" for name in OWNERS)]
     # What is hardly seen is no number to divide by.
-    bound = f"{total / floor:,.0f}x" if floor > sum(ours.values()) / 20 else ""
-    return [workload, *cells, bound]
+    is_seen = floor > ours.total() / 20
+    shares = [workload, *cells, f"{total / floor:,.0f}x" if is_seen else ""]
+    entries, left = [], ours.total()
+    for entry, taken in by_entry.most_common(ENTRIES if is_seen else 0):
+        left -= taken
+        cells = [entry or "the trace itself", f"{taken:.1f}", f"{taken / ours.total():.1%}"]
+        entries.append([workload, *cells, f"{total / left:.2f}x"])
+    return shares, entries
 
 
 def main() -> int:
-    """Prints the table and puts it into the document."""
+    """Prints the tables and puts them into the document."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=6, help="how long each tracer is sampled")
     parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
-        print(json.dumps(row(options.row, options.seconds)))
+        print(json.dumps(rows_of(options.row, options.seconds)))
         return 0
-    rows = []
+    shares, entries = [], []
     for workload in options.only or (name for name in workloads.ALL if name not in workloads.PLAIN):
         # A process for each: what others have imported is collected as garbage with it.
         command = [sys.executable, __file__, "--row", workload, "--seconds", str(options.seconds)]
         made = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows.append(json.loads(made.stdout.splitlines()[-1]))
-        print(*rows[-1], sep="  ", flush=True)
+        share, by_entry = json.loads(made.stdout.splitlines()[-1])
+        for cells in (share, *by_entry):
+            print(*cells, sep="  ", flush=True)
+        shares.append(share)
+        entries += by_entry
     if not options.only:
-        header = [
-            "workload",
-            "jax, ms",
-            "jaxide, ms",
-            *(f"of it {name}" for name in OWNERS),
-            "bound",
-        ]
-        report.record("shares", header, rows)
+        owners = (f"of it {name}" for name in OWNERS)
+        report.record("shares", ["workload", "jax, ms", "jaxide, ms", *owners, "bound"], shares)
+        header = ["workload", "entry", "ms", "share", "ratio if these were free"]
+        report.record("entries", header, entries, script="shares")
     return 0
 
 
