@@ -32,6 +32,8 @@ pub enum Tag {
     Slice,
     /// An object of a class with fields: its class, then the fields.
     Fields,
+    /// What is done to a Ref: the place of its variable, the kind.
+    Effect,
     /// A named argument: the name and the value follow.
     Keyword,
     /// What cotangents are added to: the position of the first mention, its type; the sum follows.

@@ -169,7 +169,8 @@ impl Graph {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let twin = {
-            let graph = slf.borrow();
+            let mut graph = borrow_mut(slf);
+            let graph = &mut *graph;
             let mut side = graph.side.twin(py, graph.program.literal_ids());
             for (id, params) in params {
                 side.set_params(*id, params);
@@ -177,10 +178,13 @@ impl Graph {
             for (var, object) in vars {
                 side.set_var_object(*var, object);
             }
+            side.set_own_effects(py, jax, &graph.program)?;
+            let effects = graph.effects.bind(py);
+            let effects = side.own_effects(jax, &graph.program, effects, &mut graph.side)?;
             Self {
                 program: graph.program.clone(),
                 side,
-                effects: graph.effects.clone_ref(py),
+                effects: effects.unbind(),
                 debug_info: graph.debug_info.clone_ref(py),
                 is_high: graph.is_high,
                 // Nested programs are read where they are others.
@@ -267,6 +271,11 @@ impl Graph {
 
     pub fn side(&self) -> &Side {
         &self.side
+    }
+
+    /// jax's set of the program's effects.
+    pub fn effects<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.effects.bind(py).clone()
     }
 
     /// The `Var` object of a variable.

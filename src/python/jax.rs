@@ -134,8 +134,17 @@ jax_objects! {
     control_primitives: PySet,
     /// Types of objects that never change, of which equal ones are the same.
     immutable_types: PySet,
-    /// Classes of trees among params, with the names of their fields.
-    flat_trees: PyDict,
+    /// Classes of objects among params that are what their fields are, with the names of these.
+    records: PyDict,
+    /// Whether a class is one that is not among them yet: its fields, or None.
+    find_record: PyAny,
+    /// The names of those params of a primitive's equations that have programs which its rules make
+    /// anew at each call, and whether nothing else makes any of them.
+    made_anew: PyAny,
+    /// `AbstractRef`, the type of a Ref.
+    ref_type: PyType,
+    /// Classes of what equations do to Refs: those with an input, and those of Refs within.
+    ref_effects: PySet,
     cur_qdd: PyAny,
     full_lower: PyAny,
     get_referent: PyAny,

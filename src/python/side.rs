@@ -10,14 +10,15 @@ use cranelift_entity::EntitySet;
 use pyo3::PyTraverseError;
 use pyo3::PyVisit;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PySet};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Builder, ConstId, EffectsId, ForeignId, LiteralId, ParamsId, PrimitiveId, Source, SourceId,
-    Type, TypeId, Var,
+    Builder, ConstId, EffectsId, ForeignId, LiteralId, ParamsId, PrimitiveId, Program, Source,
+    SourceId, Type, TypeId, Var,
 };
 
 use super::convert::{self, AvalInfo};
@@ -350,6 +351,75 @@ impl Side {
             self.effects.entry(id).or_insert_with(|| effects.clone().unbind());
         }
         Ok(id)
+    }
+
+    /// Gives a twin's equations effects on its own variables.
+    ///
+    /// # Errors
+    /// An effect cannot be replaced.
+    pub fn set_own_effects(
+        &mut self,
+        py: Python<'_>,
+        jax: &Jax,
+        program: &Program,
+    ) -> PyResult<()> {
+        let ids: Vec<EffectsId> = self.effects.keys().copied().collect();
+        for id in ids {
+            let list = program.effect_list(id);
+            if list.iter().all(|effect| effect.input.is_none()) {
+                continue;
+            }
+            let own = PySet::empty(py)?;
+            for effect in list {
+                let object = self.object(py, effect.object);
+                own.add(match effect.input {
+                    Some(var) => self.own_effect(jax, program, &object, var)?,
+                    None => object,
+                })?;
+            }
+            self.effects.insert(id, own.into_any().unbind());
+        }
+        Ok(())
+    }
+
+    /// A set of effects, those on variables of the recorded program on the twin's.
+    ///
+    /// # Errors
+    /// An effect cannot be replaced.
+    pub fn own_effects<'py>(
+        &mut self,
+        jax: &Jax,
+        program: &Program,
+        effects: &Bound<'py, PyAny>,
+        recorded: &mut Self,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = effects.py();
+        let own = PySet::empty(py)?;
+        let mut is_own = false;
+        for effect in effects.try_iter()? {
+            let effect = effect?;
+            let input = effect.getattr_opt(intern!(py, "input"))?;
+            own.add(match input.and_then(|input| recorded.var_of(&input)) {
+                Some(var) => {
+                    is_own = true;
+                    self.own_effect(jax, program, &effect, var)?
+                }
+                None => effect,
+            })?;
+        }
+        Ok(if is_own { own.into_any() } else { effects.clone() })
+    }
+
+    fn own_effect<'py>(
+        &mut self,
+        jax: &Jax,
+        program: &Program,
+        effect: &Bound<'py, PyAny>,
+        var: Var,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = effect.py();
+        let own = self.var_object(py, jax, program.var_type(var), var)?;
+        effect.call_method1(intern!(py, "replace"), (own,))
     }
 
     /// Notes what `primitive` says for no effects, where that is not an empty set.

@@ -30,7 +30,14 @@ from jaxide._compat.hooks import (
     flat_tree,
 )
 from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
-from jaxide._compat.objects import flat_trees, immutable_types, objects, unexecuted_params
+from jaxide._compat.objects import (
+    immutable_types,
+    made_anew,
+    objects,
+    records,
+    ref_effects,
+    unexecuted_params,
+)
 from jaxide._compat.sources import CANONICAL_INPUT, LINEAR_INPUT, inner_code
 from jaxide._compat.stand_ins import debug_info_stand_in, vjp_stand_in
 from jaxide._compat.symbols import (
@@ -147,6 +154,7 @@ def load_namespace() -> types.SimpleNamespace:
     lax = "lax.lax"
     rules = symbol(f"{pe}:custom_staging_rules")
     derivative_rules = rule_reader()
+    known_records, find_record = records()
     forwarding = symbol(f"{pe}:forwarding_rules")
     convert_bind = checked_function(
         f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
@@ -226,7 +234,11 @@ def load_namespace() -> types.SimpleNamespace:
         stock_value=_sites.copy_function(array_value()),
         plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
         immutable_types=immutable_types(),
-        flat_trees=flat_trees(),
+        records=known_records,
+        find_record=find_record,
+        made_anew=made_anew,
+        ref_type=symbol("state.types:AbstractRef"),
+        ref_effects=ref_effects(),
         user_frames=_user_frames(),
         jit_primitive=symbol("pjit:jit_p"),
         control_primitives=_control_primitives(),

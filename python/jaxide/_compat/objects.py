@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from jaxide import _objects
 from jaxide._compat.derivative_rules import rule_reader
+from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.symbols import known_symbols, symbol
 
 
@@ -21,6 +25,53 @@ def immutable_types() -> set[type]:
     """
     found = known_symbols(paths.split()).values()
     return {cls for cls in found if isinstance(cls, type)}
+
+
+def ref_effects() -> set[type]:
+    """Classes of the effects that equations have on Refs. Instances are what they act on."""
+    paths = """
+        state.types:ReadEffect state.types:WriteEffect state.types:AccumEffect
+        core:InternalMutableArrayEffect
+    """
+    return set(known_symbols(paths.split()).values())
+
+
+def records() -> tuple[dict[type, tuple[str, ...]], Callable[[type], tuple[str, ...] | None]]:
+    """Classes of objects among params whose instances are what their fields are, and what adds
+    those that come with a module that is imported later: the frozen dataclasses of Pallas.
+    """
+    known = flat_trees()
+
+    def find(cls: type) -> tuple[str, ...] | None:
+        params = vars(cls).get("__dataclass_params__")
+        if params is None or not (params.frozen and params.eq):
+            return None
+        if not cls.__module__.startswith("jax._src.pallas."):
+            return None
+        known[cls] = tuple(field.name for field in dataclasses.fields(cls))
+        return known[cls]
+
+    return known, find
+
+
+# Params with programs that rules trace at each call, by primitive; whether no function of jax
+# makes such programs of others and remembers them, as the one that looks for dead code does.
+_MADE_ANEW = {
+    "pallas.pallas_call:pallas_call_p": ({"jaxpr", "grid_mapping"}, True),
+    "shard_map:shard_map_p": ({"jaxpr"}, False),
+}
+
+
+@functools.cache
+def made_anew(primitive: Any) -> tuple[frozenset[str], bool] | None:
+    """The params of a primitive's equations with programs that its rules make at each call."""
+    for path, (names, always) in _MADE_ANEW.items():
+        module, _, name = path.partition(":")
+        if getattr(sys.modules.get(f"jax._src.{module}"), name, None) is primitive:
+            # Where a jaxpr need not be closed, what jvp makes of a kernel is remembered.
+            is_kept = always and closed_jaxpr_type() is symbol("core:Jaxpr")
+            return frozenset(names - {"jaxpr"} if is_kept else names), always
+    return None
 
 
 def flat_trees() -> dict[type, tuple[str, ...]]:

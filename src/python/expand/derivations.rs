@@ -26,11 +26,11 @@ use super::super::side::address;
 use super::super::warn;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
-use super::programs::{Form, Number, is_jaxpr, nested_of, note, number_of, open, tracebacks_of};
+use super::programs::{Form, Number, is_jaxpr, number_of, open, tracebacks_of};
 use super::record::NEW_OBJECTS;
 use super::site::WARNED;
 use super::store::{self, Hits};
-use super::twins::{Given, close};
+use super::twins::{Given, Making, OwnChanges, close};
 
 /// Stands in for a function whose results jax keeps by a program and a key.
 #[pyclass(module = "jaxide._core", frozen)]
@@ -78,7 +78,7 @@ impl DerivationCache {
         let candidate = match known.as_ref().map(|known| &known.get().derivation) {
             Some(Ok(derivation)) if derivation.holds_for(&given) => {
                 self.hits.add_one();
-                return derivation.twin(jax, py);
+                return derivation.twin(jax, py, given);
             }
             Some(Ok(candidate)) => Some(candidate),
             Some(Err(reason)) => {
@@ -184,7 +184,7 @@ impl Known {
 /// What was derived from a program.
 struct Derivation {
     /// From which: until there was another one, it holds for this one alone.
-    given: Given,
+    given: Arc<Given>,
     /// Which of the programs within were the same for all so far. None where there was one program.
     same_within: Option<Vec<bool>>,
     /// The function's result, a tuple.
@@ -199,6 +199,8 @@ struct Derived {
     open: Py<PyAny>,
     number: Number,
     graph: Py<Graph>,
+    /// Params of its equations with programs that are made anew.
+    params: OwnChanges,
 }
 
 impl Derivation {
@@ -234,6 +236,7 @@ impl Derivation {
             programs.push(Some(derived));
         }
         let result = result.clone().unbind();
+        let given = Arc::new(given);
         let new = Self { given, same_within: None, result, programs };
         match candidate {
             Some(candidate) => new.beside(py, jax, candidate).ok_or(NEW_OBJECTS),
@@ -244,17 +247,16 @@ impl Derivation {
     /// As this, once it agrees with what was learnt before; None where it does not.
     fn beside(mut self, py: Python<'_>, jax: &Jax, before: &Self) -> Option<Self> {
         let items = self.result.bind(py).iter().zip(before.result.bind(py).iter());
-        let programs = self.programs.iter().zip(&before.programs);
-        if self.programs.len() != before.programs.len() {
+        let programs = self.programs.iter_mut().zip(&before.programs);
+        if programs.len() != before.programs.len() {
             return None;
         }
-        let both = before.given.beside(jax, &self.given);
+        let both = before.given.kept_beside(jax, &self.given);
         for ((item, other), programs) in items.zip(programs) {
             let agrees = match programs {
                 (Some(own), Some(other)) => {
-                    own.form == other.form
-                        && own.number == other.number
-                        && both.have_same_params(own.graph.bind(py), other.graph.bind(py))
+                    own.params = both.params_within(own.graph.bind(py), other.graph.bind(py))?;
+                    own.form == other.form && own.number == other.number
                 }
                 (None, None) => item.get_type().is(other.get_type()) && item.eq(&other).ok()?,
                 _ => false,
@@ -284,10 +286,11 @@ impl Derivation {
     }
 
     /// What the function would return for other programs.
-    fn twin<'py>(&self, jax: &Jax, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn twin<'py>(&self, jax: &Jax, py: Python<'py>, given: Given) -> PyResult<Bound<'py, PyAny>> {
         let result = self.result.bind(py);
+        let making = Making::of(given, self.given.clone());
         let items = result.iter().zip(&self.programs).map(|(item, derived)| match derived {
-            Some(derived) => derived.twin(jax, py),
+            Some(derived) => derived.twin(jax, py, &making),
             None => Ok(item),
         });
         let items: Vec<_> = items.collect::<PyResult<_>>()?;
@@ -300,7 +303,7 @@ impl Derived {
         let (open, form) = open(jax, program)?;
         let number = number_of(jax, &open)?;
         let graph = graph_of(jax, &open).map_err(|_| UNKNOWN_OBJECT)?.unbind();
-        Ok(Self { form, open: open.unbind(), number, graph })
+        Ok(Self { form, open: open.unbind(), number, graph, params: OwnChanges::default() })
     }
 
     fn memory_bytes(&self, py: Python<'_>) -> usize {
@@ -315,9 +318,14 @@ impl Derived {
         graph.side().seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 
-    fn twin<'py>(&self, jax: &Jax, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let twin = Graph::twin(self.graph.bind(py), jax, &[], &[])?;
-        note(&twin, self.number, nested_of(self.open.bind(py)))?;
+    fn twin<'py>(
+        &self,
+        jax: &Jax,
+        py: Python<'py>,
+        making: &Making<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let twin = making.twin(jax, self.graph.bind(py), &self.params)?;
+        making.note_twin(&twin, self.number, self.open.bind(py))?;
         if self.form == Form::Closed { close(jax, &twin) } else { Ok(twin) }
     }
 }

@@ -917,8 +917,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.call.kept.push(shared.unbind());
             return Ok(());
         }
-        if self.programs && self.flat_tree(value, class, depth)? {
-            return Ok(());
+        if self.programs && is_exactly(value, self.jax.ref_type.as_ptr().cast()) {
+            // SAFETY: a live argument.
+            return self.ref_type(&unsafe { Bound::from_borrowed_ptr(self.py, value) });
         }
         let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {
@@ -952,17 +953,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return self.numpy_array(value);
         }
         if is_exactly(value, self.jax.index_update_ref_type.as_ptr().cast()) {
-            self.call.signature.pair(Tag::Fields, 2, class as u64);
-            let slots: [Slot; 2] = self.jax.slots.index_update_ref;
-            for slot in slots {
-                // SAFETY: the exact type was checked.
-                let field = unsafe { slot.peek(value) };
-                if field.is_null() {
-                    return Err(UNKNOWN_OBJECT);
-                }
-                self.value(field, depth + 1)?;
-            }
-            return Ok(());
+            return self.index_update_ref(value, class, depth);
         }
         if is_exactly(value, self.jax.named_sharding_type.as_ptr().cast()) {
             // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
@@ -982,34 +973,75 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.identity(aval);
             return Ok(());
         }
+        if self.programs && self.record(value, class, depth)? {
+            return Ok(());
+        }
         Err(self.refusal(value, class))
     }
 
-    /// A tree among params; whether it is one.
-    fn flat_tree(
+    /// What `x.at[i]` is.
+    fn index_update_ref(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        self.call.signature.pair(Tag::Fields, 2, class as u64);
+        let slots: [Slot; 2] = self.jax.slots.index_update_ref;
+        for slot in slots {
+            // SAFETY: the exact type was checked.
+            let field = unsafe { slot.peek(value) };
+            if field.is_null() {
+                return Err(UNKNOWN_OBJECT);
+            }
+            self.value(field, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// An object among params that is what its fields are; whether it is one.
+    fn record(
         &mut self,
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
         depth: u32,
     ) -> Result<bool, Reason> {
-        // SAFETY: to look up a type runs no Python code; what the dict has it holds.
-        let fields = unsafe {
-            let fields = ffi::PyDict_GetItem(self.jax.flat_trees.as_ptr(), class.cast());
-            if fields.is_null() {
-                return Ok(false);
-            }
-            Bound::from_borrowed_ptr(self.py, fields)
-        };
         // SAFETY: a live argument.
-        let tree = unsafe { Bound::from_borrowed_ptr(self.py, value) };
-        let fields = fields.cast_into::<PyTuple>().map_err(|_| UNKNOWN_OBJECT)?;
+        let record = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+        let Some(fields) = fields_of(self.jax, &record) else { return Ok(false) };
         self.call.signature.pair(Tag::Fields, fields.len(), class as u64);
         for name in fields.iter() {
             // An attribute of the instance, which holds it.
-            let field = tree.getattr(name.cast::<PyString>().map_err(|_| UNKNOWN_OBJECT)?);
+            let field = record.getattr(name.cast::<PyString>().map_err(|_| UNKNOWN_OBJECT)?);
             self.value(field.map_err(|_| UNKNOWN_OBJECT)?.as_ptr(), depth + 1)?;
         }
         Ok(true)
+    }
+
+    /// The type of an array, or of a Ref to one.
+    pub(super) fn aval(&mut self, aval: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        if is_exactly(aval.as_ptr(), self.jax.shaped_array_type.as_ptr().cast()) {
+            self.identity(aval.as_ptr());
+            return Ok(());
+        }
+        if is_exactly(aval.as_ptr(), self.jax.ref_type.as_ptr().cast()) {
+            return self.ref_type(aval);
+        }
+        Err(REF)
+    }
+
+    fn ref_type(&mut self, aval: &Bound<'py, PyAny>) -> Result<(), Reason> {
+        let field = |name| aval.getattr(name).map_err(|_| UNKNOWN_OBJECT);
+        let inner = field(intern!(self.py, "inner_aval"))?;
+        if !is_exactly(inner.as_ptr(), self.jax.shaped_array_type.as_ptr().cast()) {
+            return Err(REF);
+        }
+        self.call.signature.pair(Tag::Fields, 3, aval.get_type_ptr() as u64);
+        self.identity(inner.as_ptr());
+        for name in [intern!(self.py, "memory_space"), intern!(self.py, "kind")] {
+            self.value(field(name)?.as_ptr(), 0)?;
+        }
+        Ok(())
     }
 
     fn numpy_scalar(
@@ -1111,6 +1143,17 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         UNKNOWN_OBJECT
     }
+}
+
+/// The names of the fields of an object that is what these are.
+pub fn fields_of<'py>(jax: &Jax, object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
+    let class = object.get_type();
+    let known = jax.records.bind(object.py()).get_item(&class).ok()?;
+    let fields = match known {
+        Some(fields) => fields,
+        None => jax.find_record.bind(object.py()).call1((class,)).ok()?,
+    };
+    fields.cast_into().ok()
 }
 
 /// Whether the items of a set are strings.

@@ -2,7 +2,8 @@
 //!
 //! Two of them say the same where they have the same number. What is counted is everything that a
 //! rule of jax may read, sources and names included: all but which variables and lists they are made
-//! of. Programs with constants, effects or types that are no arrays have no number.
+//! of. Programs with constants, with effects on anything but Refs, or with types that are neither of
+//! arrays nor of Refs have no number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::Tag;
-use crate::ir::{AtomKind, EffectsId, Var};
+use crate::ir::{AtomKind, Effect, EffectsId, Var};
 
 use super::super::graph::{self, Graph, unfilled};
 use super::super::hook;
@@ -612,9 +613,6 @@ impl<'py> Encoder<'_, 'py> {
         let py = self.py;
         let get = |name| program.getattr(name).map_err(|_| UNKNOWN_OBJECT);
         let is_true = |value: Bound<'py, PyAny>| value.is_truthy().map_err(|_| UNKNOWN_OBJECT);
-        if is_true(get(intern!(py, "effects"))?)? {
-            return Err(CONSTANTS);
-        }
         if is_true(get(intern!(py, "is_high"))?)? {
             return Err(REF);
         }
@@ -675,7 +673,12 @@ impl<'py> Encoder<'_, 'py> {
         for id in program.eqns() {
             let data = program.eqn(id);
             if data.effects != EffectsId::NONE {
-                return Err(CONSTANTS);
+                let effects = program.effect_list(data.effects).iter();
+                let of = |effect: &Effect| {
+                    let place = effect.input.map(|var| places[var.as_u32() as usize] as usize);
+                    (side.object(py, effect.object), place)
+                };
+                self.effects(effects.map(of))?;
             }
             let operands = program.eqn_invars(id);
             let primitive = side.object(py, program.primitive(data.primitive).object);
@@ -700,7 +703,58 @@ impl<'py> Encoder<'_, 'py> {
             }
         }
         self.call.signature.tag(Tag::Sequence, program.outvars().len());
-        program.outvars().iter().try_for_each(|out| atom(self, &places, out.kind()))
+        program.outvars().iter().try_for_each(|out| atom(self, &places, out.kind()))?;
+        let effects = graph.effects(py);
+        if effects.is_truthy().map_err(|_| UNKNOWN_OBJECT)? {
+            let place = |(var, object): (Var, Bound<'py, PyAny>)| {
+                (address(&object), places[var.as_u32() as usize] as usize)
+            };
+            let places = side.seen_vars(py).map(place).collect();
+            self.effects_of(&effects, &places)?;
+        }
+        Ok(())
+    }
+
+    /// What equations do to Refs, each with the place of the Ref's variable.
+    fn effects(
+        &mut self,
+        effects: impl Iterator<Item = (Bound<'py, PyAny>, Option<usize>)>,
+    ) -> Result<(), Reason> {
+        let jax = self.jax;
+        let (known, with_input) =
+            (jax.ref_effects.bind(self.py), jax.input_effect_type.bind(self.py));
+        let mut words: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        for (effect, place) in effects {
+            let needs_place = effect.is_instance(with_input).unwrap_or(true);
+            if needs_place && place.is_none() || !known.contains(effect.get_type()).unwrap_or(false)
+            {
+                return Err(CONSTANTS);
+            }
+            // Jax's classes live as long as the process.
+            words.push((effect.get_type_ptr() as usize, place.unwrap_or(usize::MAX >> 8)));
+        }
+        words.sort_unstable();
+        for (class, place) in words {
+            self.call.signature.pair(Tag::Effect, place, class as u64);
+        }
+        Ok(())
+    }
+
+    /// As `effects`, of a set of jax's; `places` are those of variables, by address.
+    fn effects_of(
+        &mut self,
+        effects: &Bound<'py, PyAny>,
+        places: &FxHashMap<usize, usize>,
+    ) -> Result<(), Reason> {
+        let mut all: SmallVec<[_; 4]> = SmallVec::new();
+        for effect in effects.try_iter().map_err(|_| UNKNOWN_OBJECT)? {
+            let effect = effect.map_err(|_| UNKNOWN_OBJECT)?;
+            let input =
+                effect.getattr_opt(intern!(self.py, "input")).map_err(|_| UNKNOWN_OBJECT)?;
+            let place = input.and_then(|input| places.get(&address(&input)).copied());
+            all.push((effect, place));
+        }
+        self.effects(all.into_iter())
     }
 
     fn words_of_lists(&mut self, program: &Bound<'py, PyAny>) -> Result<(), Reason> {
@@ -736,9 +790,7 @@ impl<'py> Encoder<'_, 'py> {
         }
         for eqn in list(program, "eqns")?.iter() {
             let get = |name: &str| eqn.getattr(name).map_err(unknown);
-            if get("effects")?.is_truthy().map_err(unknown)? {
-                return Err(CONSTANTS);
-            }
+            self.effects_of(&get("effects")?, &places)?;
             let operands = list(&eqn, "invars")?;
             self.equation(operands.len(), &get("primitive")?, &get("ctx")?);
             self.source(&SourceRef::of(jax, &get("source_info")?).map_err(unknown)?)?;
@@ -752,7 +804,8 @@ impl<'py> Encoder<'_, 'py> {
         }
         let outvars = list(program, "outvars")?;
         self.call.signature.tag(Tag::Sequence, outvars.len());
-        outvars.iter().try_for_each(|out| atom(self, &places, &out))
+        outvars.iter().try_for_each(|out| atom(self, &places, &out))?;
+        self.effects_of(&program.getattr(intern!(py, "effects")).map_err(unknown)?, &places)
     }
 
     /// An equation but for its source, params, operands and outputs.
@@ -782,12 +835,8 @@ impl<'py> Encoder<'_, 'py> {
 
     /// A variable where it is defined.
     fn defined(&mut self, place: u32, aval: &Bound<'py, PyAny>) -> Result<(), Reason> {
-        if !is_exactly(aval.as_ptr(), self.jax.shaped_array_type.as_ptr().cast()) {
-            return Err(REF);
-        }
-        self.call.signature.pair(Tag::Variable, place as usize, aval.as_ptr() as u64);
-        self.pin(aval.as_ptr());
-        Ok(())
+        self.call.signature.tag(Tag::Variable, place as usize);
+        self.aval(aval)
     }
 
     fn program_literal(&mut self, literal: &Bound<'py, PyAny>) -> Result<(), Reason> {

@@ -925,7 +925,9 @@ impl Part {
                 if same_params(jax, params, others) && renew.programs.is_none() {
                     return true;
                 }
-                if let Some(plan) = renew.programs.and_then(|both| both.plan(others, params)) {
+                if let Some(plan) =
+                    renew.programs.and_then(|both| both.plan(a.primitive.bind(py), others, params))
+                {
                     plans.push((index, plan));
                     return true;
                 }

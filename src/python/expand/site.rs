@@ -281,7 +281,7 @@ pub fn derive_params<'py>(
     };
     let Some(made) = run_rule(run)? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
-    let made = settling.params(&made)?.unwrap_or(made);
+    let made = settling.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
         let known = known_of(py, jax, learnt, candidate, given);

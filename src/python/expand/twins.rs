@@ -10,8 +10,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFunction, PyList, PyTuple};
+use pyo3::types::{PyDict, PyFunction, PyList, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
@@ -22,7 +23,7 @@ use super::super::graph::{Graph, borrow_mut, is_lazy};
 use super::super::jax::Jax;
 use super::super::read::graph_of;
 use super::super::side::{address, is_exactly};
-use super::encode::{Call, Reason, is_plain_namedtuple};
+use super::encode::{Call, Reason, fields_of, is_plain_namedtuple};
 use super::programs::{
     Form, Kind, Label, Maker, Number, Others, all_vars, are_mingled, are_several, has_new_jit,
     is_jaxpr, label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of,
@@ -180,7 +181,12 @@ impl Given {
 
     /// These beside others that say the same.
     pub fn beside<'a>(&'a self, jax: &'a Jax, now: &'a Self) -> Comparison<'a> {
-        Comparison { jax, before: self, now, derived: RefCell::default() }
+        Comparison { jax, before: self, now, derived: RefCell::default(), is_kept: false }
+    }
+
+    /// As `beside`, for what a cache of jax's has for one program.
+    pub fn kept_beside<'a>(&'a self, jax: &'a Jax, now: &'a Self) -> Comparison<'a> {
+        Comparison { is_kept: true, ..self.beside(jax, now) }
     }
 
     /// One program, and the number of what it says.
@@ -384,6 +390,10 @@ enum Node {
     Derived(Derived),
     /// What it was, closed anew each time.
     Closed,
+    /// A program that jax makes anew at each call.
+    Anew(Box<Anew>),
+    /// What it was but for some of its fields.
+    Fields(Changes),
     /// A derivative rule of the programs given, or of one within them.
     Rule(usize),
     /// A derivative rule that is made anew by a function.
@@ -399,10 +409,24 @@ struct Derived {
     /// The recorded program, open.
     recorded: Py<PyAny>,
     /// Params of its equations that have such programs.
-    params: Vec<(ParamsId, Changes)>,
+    params: OwnChanges,
     /// Variables that other programs may have as well.
     vars: Vec<(Var, Py<PyAny>, VarOrigin)>,
 }
+
+/// A program that jax makes anew at each call, with variables of its own.
+struct Anew {
+    number: Number,
+    form: Form,
+    graph: Py<Graph>,
+    /// The recorded program, open.
+    recorded: Py<PyAny>,
+    params: OwnChanges,
+}
+
+/// Params of a program's equations that are made anew.
+#[derive(Default)]
+pub struct OwnChanges(Vec<(ParamsId, Changes)>);
 
 /// Where a variable comes from.
 #[derive(Clone, Copy)]
@@ -415,7 +439,7 @@ enum VarOrigin {
     Same,
 }
 
-/// Values of a dict of params that are made anew.
+/// Values of a dict of params, or fields of an object, that are made anew.
 type Changes = Vec<(Py<PyAny>, Node)>;
 
 /// Params that are made anew.
@@ -428,24 +452,40 @@ pub struct Comparison<'a> {
     now: &'a Given,
     /// Programs that were made of those, in both recordings.
     derived: RefCell<Vec<Label>>,
+    /// They are compared as what a cache of jax's has for one program: what else is made of it is not
+    /// known.
+    is_kept: bool,
 }
 
 impl Comparison<'_> {
     /// How the params of an equation are made for other programs; None where the two differ in more.
-    pub fn plan(&self, before: &Bound<'_, PyDict>, now: &Bound<'_, PyDict>) -> Option<Arc<Plan>> {
-        self.changes(before, now).map(|changes| Arc::new(Plan(changes)))
+    pub fn plan(
+        &self,
+        primitive: &Bound<'_, PyAny>,
+        before: &Bound<'_, PyDict>,
+        now: &Bound<'_, PyDict>,
+    ) -> Option<Arc<Plan>> {
+        self.changes(primitive, before, now).map(|changes| Arc::new(Plan(changes)))
     }
 
-    fn changes(&self, before: &Bound<'_, PyDict>, now: &Bound<'_, PyDict>) -> Option<Changes> {
+    fn changes(
+        &self,
+        primitive: &Bound<'_, PyAny>,
+        before: &Bound<'_, PyDict>,
+        now: &Bound<'_, PyDict>,
+    ) -> Option<Changes> {
         if before.len() != now.len() {
             return None;
         }
+        let made_anew =
+            MadeAnew::by(self.jax, primitive).filter(|made| made.always || self.is_kept);
         let mut changes = Vec::new();
         for ((name, value), (other_name, other)) in before.iter().zip(now.iter()) {
             if !name.eq(&other_name).unwrap_or(false) {
                 return None;
             }
-            match self.node(&value, &other)? {
+            let anew = made_anew.as_ref().is_some_and(|made| made.has(&name));
+            match self.node(&value, &other, anew)? {
                 Node::Same => {}
                 node => changes.push((other_name.unbind(), node)),
             }
@@ -462,10 +502,11 @@ impl Comparison<'_> {
         Some(changes)
     }
 
-    fn node(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
+    /// How a value is made; `anew` where jax makes programs in it anew at each call.
+    fn node(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>, anew: bool) -> Option<Node> {
         let (py, jax) = (now.py(), self.jax);
         if is_jaxpr(py, jax, before.as_ptr()) && is_jaxpr(py, jax, now.as_ptr()) {
-            return self.program(before, now);
+            return self.program(before, now, anew);
         }
         if let (Ok(before), Ok(now)) = (before.cast::<PyTuple>(), now.cast::<PyTuple>())
             && before.len() == now.len()
@@ -473,25 +514,57 @@ impl Comparison<'_> {
             && is_plain(now)
         {
             let pairs = before.iter().zip(now.iter());
-            let nodes: Vec<_> = pairs.map(|(a, b)| self.node(&a, &b)).collect::<Option<_>>()?;
+            let nodes: Vec<_> =
+                pairs.map(|(a, b)| self.node(&a, &b, anew)).collect::<Option<_>>()?;
             let same = nodes.iter().all(|node| matches!(node, Node::Same));
             return Some(if same { Node::Same } else { Node::Tuple(nodes) });
         }
         if let (Ok(before), Ok(now)) = (before.cast_exact::<PyList>(), now.cast_exact::<PyList>()) {
-            let same = |(a, b)| matches!(self.node(&a, &b), Some(Node::Same));
+            let same = |(a, b)| matches!(self.node(&a, &b, anew), Some(Node::Same));
             let all = before.len() == now.len() && before.iter().zip(now.iter()).all(same);
             return all.then_some(Node::Same);
         }
         if same_value(jax, before, now) {
             return Some(Node::Same);
         }
+        if before.get_type().is(now.get_type())
+            && let Some(fields) = fields_of(jax, now)
+        {
+            return self.fields(&fields, before, now, anew);
+        }
         let wrapped = is_exactly(now.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
         let rule = wrapped || now.is_exact_instance_of::<PyFunction>();
         rule.then(|| self.rule(before, now)).flatten()
     }
 
+    /// An object that is what its fields are.
+    fn fields(
+        &self,
+        fields: &Bound<'_, PyTuple>,
+        before: &Bound<'_, PyAny>,
+        now: &Bound<'_, PyAny>,
+        anew: bool,
+    ) -> Option<Node> {
+        let mut changes = Vec::new();
+        for name in fields {
+            let name = name.cast_into::<PyString>().ok()?;
+            match self.node(&before.getattr(&name).ok()?, &now.getattr(&name).ok()?, anew)? {
+                Node::Same => {}
+                node => changes.push((name.into_any().unbind(), node)),
+            }
+        }
+        if changes.is_empty() {
+            return Some(Node::Same);
+        }
+        // Else it could not be made anew.
+        now.hasattr(intern!(now.py(), "__dict__")).ok()?.then_some(Node::Fields(changes))
+    }
+
     fn rule(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
         let (py, jax) = (now.py(), self.jax);
+        if self.is_kept {
+            return None;
+        }
         let given = self.now.rules(py, jax).ok()?.into_iter();
         let mut both = given.zip(self.before.rules(py, jax).ok()?);
         if let Some(index) = both.position(|(own, other)| own.is(now) && other.is(before)) {
@@ -505,13 +578,18 @@ impl Comparison<'_> {
         (!renew.is_none()).then(|| Node::NewRule(renew.unbind()))
     }
 
-    fn program(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>) -> Option<Node> {
+    fn program(
+        &self,
+        before: &Bound<'_, PyAny>,
+        now: &Bound<'_, PyAny>,
+        anew: bool,
+    ) -> Option<Node> {
         let jax = self.jax;
         let place = |own: &[Py<PyAny>], others: &[Py<PyAny>]| {
             own.iter().zip(others).position(|(a, b)| a.is(now) && b.is(before))
         };
         if let Some(index) = place(&self.now.programs, &self.before.programs) {
-            return Some(Node::Given(index));
+            return (!self.is_kept).then_some(Node::Given(index));
         }
         if let Some(index) = place(&self.now.nested, &self.before.nested) {
             return Some(Node::Nested(index));
@@ -526,17 +604,14 @@ impl Comparison<'_> {
             return None;
         }
         if own.is(&other) {
-            return Some(Node::Closed);
+            return (!self.is_kept).then_some(Node::Closed);
         }
-        if self.is_given(&own) || self.now.repeats(self.before).is_some() {
+        if anew {
+            return self.anew(own, &other, (number, form));
+        }
+        if self.is_kept || self.keeps_given(&own, &other) || self.now.repeats(self.before).is_some()
+        {
             return None;
-        }
-        // What is remembered of a program must not keep it alive.
-        let within = nested_of(&own).into_iter().chain(nested_of(&other));
-        for (_, inner) in within {
-            if self.is_given(&open(jax, inner.bind(now.py())).ok()?.0) {
-                return None;
-            }
         }
         let graph = graph_of(jax, now).ok()?;
         let of_before = graph_of(jax, before).ok()?;
@@ -548,6 +623,39 @@ impl Comparison<'_> {
         let vars = self.vars_of(&graph, &of_before)?;
         let graph = graph.unbind();
         Some(Node::Derived(Derived { label, form, graph, recorded: own.unbind(), params, vars }))
+    }
+
+    /// What is remembered of a program must not keep it alive.
+    fn keeps_given(&self, own: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> bool {
+        let (py, jax) = (own.py(), self.jax);
+        let is_given = |inner: &Py<PyAny>| {
+            open(jax, inner.bind(py)).map_or(true, |(open, _)| self.is_given(&open))
+        };
+        let mut within = nested_of(own).into_iter().chain(nested_of(other));
+        self.is_given(own) || within.any(|(_, inner)| is_given(&inner))
+    }
+
+    /// A program that jax makes anew at each call.
+    fn anew(
+        &self,
+        own: Bound<'_, PyAny>,
+        other: &Bound<'_, PyAny>,
+        (number, form): (Number, Form),
+    ) -> Option<Node> {
+        let (py, jax) = (own.py(), self.jax);
+        if self.keeps_given(&own, other) {
+            return None;
+        }
+        // It has no lines of the call.
+        let sources = self.now.tracebacks(py, jax)?;
+        let tracebacks = tracebacks_of(number)?;
+        if !tracebacks.iter().all(|traceback| sources.contains(&(traceback.as_ptr() as usize))) {
+            return None;
+        }
+        let (graph, before) = (graph_of(jax, &own).ok()?, graph_of(jax, other).ok()?);
+        let params = self.params_within(&graph, &before)?;
+        let (graph, recorded) = (graph.unbind(), own.unbind());
+        Some(Node::Anew(Box::new(Anew { number, form, graph, recorded, params })))
     }
 
     /// The variables of a program that Python has seen.
@@ -588,17 +696,13 @@ impl Comparison<'_> {
         self.now.open.iter().chain(&self.before.open).any(|given| given.is(program))
     }
 
-    /// Whether all params of two programs' equations are the same, whatever the programs given.
-    pub fn have_same_params(&self, now: &Bound<'_, Graph>, before: &Bound<'_, Graph>) -> bool {
-        self.params_within(now, before).is_some_and(|changed| changed.is_empty())
-    }
-
-    /// The params of a program's equations that have programs made anew.
-    fn params_within(
+    /// The params of a program's equations that have programs made anew; None where the two differ in
+    /// more.
+    pub fn params_within(
         &self,
         now: &Bound<'_, Graph>,
         before: &Bound<'_, Graph>,
-    ) -> Option<Vec<(ParamsId, Changes)>> {
+    ) -> Option<OwnChanges> {
         let py = now.py();
         let pairs: Vec<_> = {
             let (now, before) = (now.try_borrow().ok()?, before.try_borrow().ok()?);
@@ -607,24 +711,49 @@ impl Comparison<'_> {
                 return None;
             }
             let of = |(own_eqn, other_eqn)| {
-                let (id, other_id) = (own.eqn(own_eqn).params, other.eqn(other_eqn).params);
-                (id, now.side().params_dict(py, id), before.side().params_dict(py, other_id))
+                let (data, other) = (own.eqn(own_eqn), other.eqn(other_eqn));
+                let primitive = now.side().object(py, own.primitive(data.primitive).object);
+                let dicts = (
+                    now.side().params_dict(py, data.params),
+                    before.side().params_dict(py, other.params),
+                );
+                (primitive, data.params, dicts)
             };
             own.eqns().zip(other.eqns()).map(of).collect()
         };
         let mut changed: Vec<(ParamsId, Changes)> = Vec::new();
-        for (id, now, before) in pairs {
-            let own = self.changes(&before, &now)?;
+        for (primitive, id, (now, before)) in pairs {
+            let own = self.changes(&primitive, &before, &now)?;
             if !own.is_empty() && !changed.iter().any(|(known, _)| *known == id) {
                 changed.push((id, own));
             }
         }
-        Some(changed)
+        Some(OwnChanges(changed))
     }
 
     /// The programs that were made.
     pub fn made(self) -> Vec<Label> {
         self.derived.into_inner()
+    }
+}
+
+/// Params with programs that the rules of a primitive make anew at each call.
+struct MadeAnew<'py> {
+    names: Bound<'py, PyAny>,
+    /// Nothing else makes such programs: none is what jax remembers of another.
+    always: bool,
+}
+
+impl<'py> MadeAnew<'py> {
+    /// Those of a primitive; None where there are none.
+    fn by(jax: &Jax, primitive: &Bound<'py, PyAny>) -> Option<Self> {
+        let found = jax.made_anew.bind(primitive.py()).call1((primitive,)).ok()?;
+        let (names, always) = found.extract().ok()?;
+        Some(Self { names, always })
+    }
+
+    fn has(&self, name: &Bound<'_, PyAny>) -> bool {
+        self.names.contains(name).unwrap_or(false)
     }
 }
 
@@ -645,7 +774,11 @@ impl<'py> Making<'py> {
     /// A replay of a fragment for the programs; `recorded` is what is known of its own.
     pub fn new(py: Python<'py>, given: Given, fragment: u64, recorded: &Programs) -> Self {
         note_replayed(given.first(py), fragment, given.programs[0].as_ptr() as usize);
-        let recorded = recorded.given.clone();
+        Self::of(given, recorded.given.clone())
+    }
+
+    /// As `new`, of what a cache of jax's has for a program.
+    pub fn of(given: Given, recorded: Arc<Given>) -> Self {
         Self { given, within: RefCell::default(), recorded, rules: OnceCell::new() }
     }
 
@@ -720,6 +853,12 @@ impl<'py> Making<'py> {
                 rules.get(*index).cloned().ok_or_else(missing)?
             }
             Node::NewRule(renew) => renew.bind(py).call1((&self.rules(py, jax)?.1,))?,
+            Node::Anew(anew) => {
+                let twin = self.twin(jax, anew.graph.bind(py), &anew.params)?;
+                self.note_twin(&twin, anew.number, anew.recorded.bind(py))?;
+                if anew.form == Form::Closed { close(jax, &twin)? } else { twin }
+            }
+            Node::Fields(changes) => return self.with_fields(jax, recorded, changes),
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
@@ -731,6 +870,53 @@ impl<'py> Making<'py> {
         };
         self.within.borrow_mut().insert(address(recorded), made.clone());
         Ok(made)
+    }
+
+    /// An object that is what its fields are, some of them made anew.
+    fn with_fields(
+        &self,
+        jax: &Jax,
+        recorded: &Bound<'py, PyAny>,
+        changes: &Changes,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut own = Vec::new();
+        for (name, node) in changes {
+            let name = name.bind(recorded.py()).cast::<PyString>()?;
+            own.push((name.clone(), self.value(jax, &recorded.getattr(name)?, node)?));
+        }
+        with_fields(jax, recorded, own)
+    }
+
+    /// A twin of a program that has variables of its own.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn twin(
+        &self,
+        jax: &Jax,
+        graph: &Bound<'py, Graph>,
+        changes: &OwnChanges,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut params = Vec::new();
+        for (id, changes) in &changes.0 {
+            let recorded = graph.borrow().side().params_dict(graph.py(), *id);
+            params.push((*id, self.changed(jax, &recorded, changes)?));
+        }
+        Graph::twin(graph, jax, &params, &[])
+    }
+
+    /// Notes what such a twin says, and which programs are within.
+    ///
+    /// # Errors
+    /// There is no weak reference to it.
+    pub fn note_twin(
+        &self,
+        twin: &Bound<'py, PyAny>,
+        number: Number,
+        recorded: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        let within = nested_of(recorded);
+        note(twin, number, own_within(within, &self.within.borrow()))
     }
 
     /// What stands for a variable.
@@ -772,7 +958,7 @@ impl<'py> Making<'py> {
             return Ok(known);
         }
         let mut params = Vec::new();
-        for (id, changes) in &derived.params {
+        for (id, changes) in &derived.params.0 {
             let recorded = derived.graph.bind(py).borrow().side().params_dict(py, *id);
             params.push((*id, self.changed(jax, &recorded, changes)?));
         }
@@ -814,13 +1000,40 @@ fn twin<'py>(
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let twin = Graph::twin(graph, jax, params, vars)?;
+    note(&twin, place.label.kind.number, own_within(within, stand_ins))?;
+    place.note(Form::Open, &twin, Maker::Replay);
+    Ok(twin)
+}
+
+/// The programs within a recorded one, with what stands for them by their address.
+fn own_within(
+    within: Vec<(Number, Py<PyAny>)>,
+    stand_ins: &FxHashMap<usize, Bound<'_, PyAny>>,
+) -> Vec<(Number, Py<PyAny>)> {
     let own = |(number, recorded): (Number, Py<PyAny>)| {
         let stand_in = stand_ins.get(&(recorded.as_ptr() as usize));
         (number, stand_in.map_or(recorded, |own| own.clone().unbind()))
     };
-    note(&twin, place.label.kind.number, within.into_iter().map(own).collect())?;
-    place.note(Form::Open, &twin, Maker::Replay);
-    Ok(twin)
+    within.into_iter().map(own).collect()
+}
+
+/// An object that is what its fields are, with some others.
+fn with_fields<'py>(
+    jax: &Jax,
+    object: &Bound<'py, PyAny>,
+    own: Vec<(Bound<'py, PyString>, Bound<'py, PyAny>)>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (py, class) = (object.py(), object.get_type());
+    let made = py.get_type::<PyAny>().call_method1(intern!(py, "__new__"), (class,))?;
+    // Set in the dict, since the class does not let fields be set.
+    let attributes = made.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
+    for name in fields_of(jax, object).iter().flatten() {
+        attributes.set_item(&name, object.getattr(name.cast::<PyString>()?)?)?;
+    }
+    for (name, value) in own {
+        attributes.set_item(name, value)?;
+    }
+    Ok(made)
 }
 
 /// Puts the programs that a rule of jax has made in relation to those that replays have made: of the
@@ -855,10 +1068,15 @@ impl<'a, 'py> Settling<'a, 'py> {
             let Some((builder, side)) = frame.recorded() else { return Ok(()) };
             let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
             let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
-            live.map(|eqn| (eqn, side.params_dict(py, builder.eqn_data(eqn).params))).collect()
+            let of = |eqn| {
+                let data = builder.eqn_data(eqn);
+                let primitive = builder.primitive_data(data.primitive).object;
+                (eqn, side.object(py, primitive), side.params_dict(py, data.params))
+            };
+            live.map(of).collect()
         };
-        for (eqn, params) in appended {
-            if let Some(settled) = self.params(&params)? {
+        for (eqn, primitive, params) in appended {
+            if let Some(settled) = self.params(&primitive, &params)? {
                 let mut frame = borrow_mut(frame);
                 let (builder, side) = frame.recording()?;
                 let settled = side.deferred_params_id(builder, &settled);
@@ -872,9 +1090,18 @@ impl<'a, 'py> Settling<'a, 'py> {
     ///
     /// # Errors
     /// Out of memory.
-    pub fn params(&self, params: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    pub fn params(
+        &self,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let made_anew = MadeAnew::by(self.jax, primitive).filter(|made| made.always);
         let mut settled: Option<Bound<'py, PyDict>> = None;
         for (name, value) in params {
+            // There is another one at each call.
+            if made_anew.as_ref().is_some_and(|made| made.has(&name)) {
+                continue;
+            }
             if let Some(own) = self.value(&value)? {
                 let settled = match &settled {
                     Some(settled) => settled,
@@ -964,12 +1191,17 @@ impl<'a, 'py> Settling<'a, 'py> {
         let graph = graph_of(jax, program)?;
         let dicts: Vec<_> = {
             let graph = graph.borrow();
-            let ids = graph.program().eqns().map(|eqn| graph.program().eqn(eqn).params);
-            ids.map(|id| (id, graph.side().params_dict(py, id))).collect()
+            let (program, side) = (graph.program(), graph.side());
+            let of = |eqn| {
+                let data = program.eqn(eqn);
+                let primitive = side.object(py, program.primitive(data.primitive).object);
+                (primitive, data.params, side.params_dict(py, data.params))
+            };
+            program.eqns().map(of).collect()
         };
         let mut params = Vec::new();
-        for (id, dict) in dicts {
-            if let Some(settled) = self.params(&dict)? {
+        for (primitive, id, dict) in dicts {
+            if let Some(settled) = self.params(&primitive, &dict)? {
                 params.push((id, settled));
             }
         }
