@@ -628,8 +628,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         match parts {
             Parts::Jvp { .. } => {}
             Parts::Batch { dim, .. } => {
-                // SAFETY: a live object.
-                if unsafe { ffi::PyLong_CheckExact(dim) } == 0 {
+                // One that is not mapped, which `shard_map` makes, has None.
+                // SAFETY: a live object; the constant is the interpreter's.
+                if unsafe { ffi::PyLong_CheckExact(dim) == 0 && dim != ffi::Py_None() } {
                     return Err(UNKNOWN_OBJECT);
                 }
                 self.value(dim, 0)?;

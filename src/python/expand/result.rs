@@ -309,7 +309,7 @@ impl Recipe {
             Parts::Batch { dim, .. } => {
                 // SAFETY: as above.
                 let dim = unsafe { Bound::from_borrowed_ptr(py, dim) };
-                if !dim.is_exact_instance_of::<PyInt>() {
+                if !dim.is_exact_instance_of::<PyInt>() && !dim.is_none() {
                     return Err(UNKNOWN_RESULT);
                 }
                 made.push(Self::Object(dim.unbind()));
