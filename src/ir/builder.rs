@@ -114,6 +114,12 @@ impl EqnShape {
     pub fn with_params(&self, params: ParamsId) -> Self {
         Self { params, ..self.clone() }
     }
+
+    /// The shape with other effects, which the same builder interned.
+    #[must_use]
+    pub fn with_effects(&self, effects: EffectsId) -> Self {
+        Self { effects, ..self.clone() }
+    }
 }
 
 /// A program under construction.

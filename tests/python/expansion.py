@@ -53,7 +53,22 @@ def program(jaxpr: Any) -> tuple[Any, ...]:
             for context in contexts(jaxpr.jaxpr)
             for slots in [type(context).__slots__]
         ],
+        list(effects(jaxpr.jaxpr)),
     )
+
+
+def effects(jaxpr: Any) -> Iterator[Any]:
+    """The effects of a program and of every equation, nested ones included, by what they are on."""
+
+    def shown(effects: Iterable[Any], inputs: Sequence[Any]) -> list[tuple[str, int | None]]:
+        places = {id(atom): place for place, atom in enumerate(inputs)}
+        return sorted((type(e).__name__, places.get(id(getattr(e, "input", e)))) for e in effects)
+
+    yield shown(jaxpr.effects, [*jaxpr.constvars, *jaxpr.invars])
+    for eqn in jaxpr.eqns:
+        yield shown(eqn.effects, eqn.invars)
+        for nested in core.jaxprs_in_params(eqn.params):
+            yield from effects(nested)
 
 
 def contexts(jaxpr: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import core
 from jax._src.state.discharge import run_state
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -460,7 +461,121 @@ def test_writes_are_told_from_reads() -> None:
     assert_same_when_warm(*((NESTS["vmap"](f), X) for f in made), rounds=ROUNDS)
 
 
+@pytest.mark.parametrize("nest", ["jvp", "vmap", "grad", "vmap of jvp"])
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+def test_programs_are_well_formed(construct: str, nest: str) -> None:
+    function = NESTS[nest](CONSTRUCTS[construct])
+    with empty_cache():
+        try:
+            jax.make_jaxpr(function)(X)
+        except (ValueError, NotImplementedError, AssertionError, TypeError):
+            pytest.skip("none in jax")
+        core.check_jaxpr(warm_up(function, X, rounds=ROUNDS).jaxpr)
+
+
+def test_refs_are_told_apart() -> None:
+    """Calls that differ in which Refs are one, or in the types of these."""
+
+    def of(make):
+        def f(x):
+            one, other = make(x)
+            one[...] += other[...]
+            other[1] = one[0].astype(other.dtype)
+            lax.fori_loop(0, 2, lambda i, _: one.__setitem__(i, one[i] * 2), None)
+            return one[...], other[...]
+
+        return f
+
+    def same(x):
+        ref = jax.new_ref(x)
+        return ref, ref
+
+    made = [
+        of(lambda x: (jax.new_ref(x), jax.new_ref(x))),
+        of(same),
+        of(lambda x: (jax.new_ref(x), jax.new_ref(x.astype(jnp.float16)))),
+        of(lambda x: (jax.new_ref(jnp.stack([x, x])), jax.new_ref(x))),
+    ]
+    for name in ("none", "jvp", "vmap", "grad"):
+        assert_same_when_warm(*((NESTS[name](f), X) for f in made), rounds=ROUNDS)
+
+
+def test_a_frozen_ref() -> None:
+    def f(x):
+        ref = jax.new_ref(x)
+        ref[0] = ref[1] * 2
+        return jax.freeze(ref)
+
+    def g(x):
+        ref = jax.new_ref(x)
+        y = jax.freeze(ref)
+        return y + ref[...]
+
+    for name in ("none", "jvp", "vmap", "grad"):
+        assert_same_when_warm((NESTS[name](f), X), (NESTS[name](g), X), rounds=ROUNDS)
+
+
+def test_refs_of_ones_own() -> None:
+    """Refs that are arguments of the function that is traced, and Refs that it captures."""
+    ref = jax.new_ref(jnp.ones(8))
+
+    def argument(ref, x):
+        ref[...] = ref[...] * x
+        jax.jit(lambda r, y: r.__setitem__(0, y[0]))(ref, x)
+        return jnp.sin(ref[...])
+
+    def captured(x):
+        ref[...] = ref[...] * x
+        return jnp.sin(ref[...])
+
+    assert_same_when_warm((argument, ref, X), rounds=ROUNDS)
+    assert_same_when_warm((captured, X), rounds=ROUNDS)
+    assert_same_when_warm((NESTS["jvp"](captured), X), (NESTS["vmap"](captured), X), rounds=ROUNDS)
+
+
+def test_cotangents_that_are_added_to_refs() -> None:
+    def f(x):
+        _, pullback = jax.vjp(lambda x, y: allocated(x) * y + in_loop(x * y), x, x * 2)
+        sums = jax.new_ref(jnp.zeros_like(x)), jax.new_ref(jnp.ones_like(x))
+        pullback.with_refs(*sums)(jnp.cos(x))
+        pullback.with_refs(*sums)(jnp.sin(x))
+        return [ref[...] for ref in sums]
+
+    assert_same_when_warm((f, X), (NESTS["vmap"](lambda x: sum(f(x))), X), rounds=ROUNDS)
+
+
 # ---- what is remembered ----
+
+
+@pytest.mark.parametrize(
+    ("nest", "construct"),
+    [
+        *(("jvp", f) for f in (allocated, in_loop, in_scan, in_while, in_cond, state)),
+        *(("vmap", f) for f in (allocated, in_loop, in_scan, in_while)),
+        *(("grad", f) for f in (allocated, in_loop, in_scan, in_cond)),
+    ],
+)
+def test_refs_are_replayed(nest: str, construct: Function) -> None:
+    function = NESTS[nest](construct)
+    names = ["Array.__setitem__", "Array.__getitem__"]
+    rules = {
+        in_loop: "scan",
+        in_scan: "scan",
+        in_while: "while",
+        in_cond: "cond",
+        state: "run_state",
+    }
+    if construct in rules:
+        names.append(f"rule of {rules[construct]}")
+    with empty_cache():
+        warm_up(function, X, rounds=ROUNDS)
+        before = {name: counts_of(name) for name in names}
+        warm_up(function, X, rounds=1)
+        for name, old in before.items():
+            new = counts_of(name)
+            assert new.hits > old.hits, name
+            assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
+
 
 DERIVED = {"jvp": "_jvp_jaxpr", "vmap": "_batch_jaxpr2"}
 

@@ -507,16 +507,16 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// A value of an enclosing trace. Objects count: each is a constant of its own.
     fn enclosing(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
-        let aval = self.array_type(object)?;
+        let aval = self.type_of(object)?;
         self.passed(object, aval);
-        Ok(())
+        self.ref_within(aval)
     }
 
     fn passed(&mut self, object: *mut ffi::PyObject, aval: *mut ffi::PyObject) {
         let position = self.call.enclosing.len();
         let known = self.call.enclosing.iter().position(|&known| known == object);
-        self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), aval as u64);
-        self.pin(aval);
+        let word = self.type_word(aval);
+        self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), word);
         if known.is_none() {
             self.call.enclosing.push(object);
         }
@@ -603,6 +603,34 @@ impl<'a, 'py> Encoder<'a, 'py> {
         Ok(aval)
     }
 
+    /// The type of a traced value: of an array, or of a Ref, which `ref_within` puts in words, since
+    /// equal ones are several objects.
+    fn type_of(&self, tracer: *mut ffi::PyObject) -> Result<*mut ffi::PyObject, Reason> {
+        // SAFETY: a tracer of ours, which has jax's slots.
+        let aval = unsafe { self.jax.slots.tracer_aval.peek(tracer) };
+        if !aval.is_null() && is_exactly(aval, self.jax.ref_type.as_ptr().cast()) {
+            return Ok(aval);
+        }
+        self.array_type(tracer)
+    }
+
+    fn ref_within(&mut self, aval: *mut ffi::PyObject) -> Result<(), Reason> {
+        if !is_exactly(aval, self.jax.ref_type.as_ptr().cast()) {
+            return Ok(());
+        }
+        // SAFETY: the type of a live tracer.
+        self.ref_type(&unsafe { Bound::from_borrowed_ptr(self.py, aval) })
+    }
+
+    /// What names a type: its identity, but for those of Refs.
+    fn type_word(&mut self, aval: *mut ffi::PyObject) -> u64 {
+        if is_exactly(aval, self.jax.ref_type.as_ptr().cast()) {
+            return 0;
+        }
+        self.pin(aval);
+        aval as u64
+    }
+
     /// A value under transformations. Objects count here, since a tangent's program knows primal
     /// values as objects.
     fn lifted(
@@ -618,9 +646,10 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if known.is_some() {
             return Ok(());
         }
-        let aval = self.array_type(value)?;
-        self.call.signature.pair(Tag::Layer, level, aval as u64);
-        self.pin(aval);
+        let aval = self.type_of(value)?;
+        let word = self.type_word(aval);
+        self.call.signature.pair(Tag::Layer, level, word);
+        self.ref_within(aval)?;
         self.call.traced.push(value);
         for part in parts.below() {
             self.part(stack, part, level + 1)?;
@@ -641,11 +670,12 @@ impl<'a, 'py> Encoder<'a, 'py> {
                     .and_then(|layer| layer.tangent_variable(self.py, self.jax, tangent))
                     .ok_or(TANGENT)?;
                 let atom = (level, Atom::var(var));
-                let aval = self.array_type(tangent)?;
+                let aval = self.type_of(tangent)?;
                 let position = self.call.tangents.len();
                 let first = self.call.tangents.iter().position(|&known| known == atom);
-                self.call.signature.pair(Tag::Traced, first.unwrap_or(position), aval as u64);
-                self.pin(aval);
+                let word = self.type_word(aval);
+                self.call.signature.pair(Tag::Traced, first.unwrap_or(position), word);
+                self.ref_within(aval)?;
                 self.call.traced.push(tangent);
                 self.call.tangents.push(atom);
             }
@@ -677,7 +707,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
     }
 
     fn variable(&mut self, object: *mut ffi::PyObject, var: Var) -> Result<(), Reason> {
-        let aval = self.array_type(object)?;
+        let aval = self.type_of(object)?;
         // The same value twice is another call than two values of one type.
         let position = self.call.args.len();
         let first = if position < 16 {
@@ -696,11 +726,11 @@ impl<'a, 'py> Encoder<'a, 'py> {
         {
             return Err(TWO_TRACERS);
         }
-        self.call.signature.pair(Tag::Traced, first, aval as u64);
-        self.pin(aval);
+        let word = self.type_word(aval);
+        self.call.signature.pair(Tag::Traced, first, word);
         self.call.traced.push(object);
         self.call.args.push(Atom::var(var));
-        Ok(())
+        self.ref_within(aval)
     }
 
     /// A tracer of a literal: the literal's type and value.

@@ -9,13 +9,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
-use crate::ir::{Atom, AtomKind, Def, EffectsId, Eqn, ForeignId, LiteralId, Var};
+use crate::ir::{
+    Atom, AtomKind, Builder, Def, Effect, EffectsId, Eqn, ForeignId, LiteralId, Var,
+};
 
 use super::super::frame::{Frame, Mark};
 use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::params::{known, typed_equal, typed_hash};
-use super::super::side::address;
+use super::super::side::{Side, address};
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced, variable};
 use super::encode::{CONCRETE_ARRAY, Call, Reason};
@@ -47,9 +49,27 @@ pub struct EquationObjects {
     pub params: OwnedParams,
     /// None where there are none.
     pub effects: Option<Py<PyAny>>,
+    /// Where some of them are on Refs: all of them, each with the operand that it is on.
+    pub on_operands: Vec<(Py<PyAny>, Option<usize>)>,
     /// What stands for no effects, where that is not an empty set.
     pub no_effects: Option<Py<PyAny>>,
     pub context: Py<PyAny>,
+}
+
+impl EquationObjects {
+    /// Whether this has the same effects on operands as another equation.
+    fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
+        let places = |equation: &Self| {
+            let all = equation.on_operands.iter();
+            let of = |(effect, operand): &(Py<PyAny>, Option<usize>)| {
+                (effect.bind(py).get_type_ptr() as usize, *operand)
+            };
+            let mut places: SmallVec<[_; 4]> = all.map(of).collect();
+            places.sort_unstable();
+            places
+        };
+        places(self) == places(other)
+    }
 }
 
 /// What two recordings of a call may differ in.
@@ -498,6 +518,34 @@ impl<'py> Reading<'_, 'py> {
         })
     }
 
+    /// The effects of an equation, each with the operand that it is on, where some are on operands.
+    fn on_operands(
+        &self,
+        builder: &Builder,
+        side: &Side,
+        eqn: Eqn,
+    ) -> Result<Vec<(Py<PyAny>, Option<usize>)>, Reason> {
+        let py = self.caller.name_stack.py();
+        let effects = builder.effect_list(builder.eqn_data(eqn).effects);
+        if effects.iter().all(|effect| effect.input.is_none()) {
+            return Ok(Vec::new());
+        }
+        let known = self.jax.ref_effects.bind(py);
+        let of = |effect: &Effect| {
+            let object = side.object(py, effect.object);
+            if !known.contains(object.get_type()).unwrap_or(false) {
+                return Err(INPUT_EFFECT);
+            }
+            let is_on = |atom: &Atom| effect.input.is_some_and(|var| *atom == Atom::var(var));
+            let operand = builder.eqn_invars(eqn).iter().position(is_on);
+            if effect.input.is_some() && operand.is_none() {
+                return Err(INPUT_EFFECT);
+            }
+            Ok((object.unbind(), operand))
+        };
+        effects.iter().map(of).collect()
+    }
+
     /// What was appended to `frame` since `mark`, in terms of `args`, and the numbers of its
     /// outputs. `captured` says what a constant is.
     #[allow(clippy::too_many_lines)] // one pass over the equations
@@ -586,9 +634,7 @@ impl<'py> Reading<'_, 'py> {
                 let next = outs.len();
                 outs.insert(var, next);
             }
-            if builder.effect_list(data.effects).iter().any(|effect| effect.input.is_some()) {
-                return Err(INPUT_EFFECT);
-            }
+            let on_operands = self.on_operands(builder, side, eqn)?;
             let primitive = side.object(py, builder.primitive_data(data.primitive).object);
             let params = side.params_dict(py, data.params);
             if self.call.has_mutable_arrays && has_array(&params) {
@@ -604,6 +650,7 @@ impl<'py> Reading<'_, 'py> {
                 primitive: primitive.unbind(),
                 params: OwnedParams::new(params),
                 effects,
+                on_operands,
                 no_effects: side.stands_for_no_effects(data.primitive).map(|o| o.clone_ref(py)),
                 context: side.object(py, builder.context_object(data.context)).unbind(),
             });
@@ -773,6 +820,7 @@ impl Recorded {
             primitive: primitive.clone().unbind(),
             params: OwnedParams::new(params),
             effects: None,
+            on_operands: Vec::new(),
             no_effects: None,
             context: none.clone_ref(primitive.py()),
         };
@@ -918,7 +966,10 @@ impl Part {
                 _ => false,
             })
             && self.equations.iter().zip(&other.equations).enumerate().all(|(index, (a, b))| {
-                if !same(&a.primitive, &b.primitive) || !same(&a.context, &b.context) {
+                if !same(&a.primitive, &b.primitive)
+                    || !same(&a.context, &b.context)
+                    || !a.has_effects_of(py, b)
+                {
                     return false;
                 }
                 let (params, others) = (a.params.bind(py), b.params.bind(py));

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PySet};
 use smallvec::SmallVec;
 
-use crate::expand::{Operands, out};
-use crate::ir::{Atom, Builder, EffectsId, LiteralId, SourceId, TypeId, Var};
+use crate::expand::{Operand, Operands, out};
+use crate::ir::{Atom, AtomKind, Builder, EffectsId, LiteralId, SourceId, TypeId, Var};
 
 use super::super::convert::build_error;
 use super::super::frame::{Frame, Rows};
@@ -248,7 +249,8 @@ impl<'a, 'py> Share<'a, 'py> {
             literals.push(Atom::literal(literal));
         }
         let given = Operands { args, literals, consts };
-        let first = if self.params.is_empty() {
+        let on_operands = part.equations.iter().any(|equation| !equation.on_operands.is_empty());
+        let first = if self.params.is_empty() && !on_operands {
             part.fragment.replay(builder, &rows.equations, given, &sources)
         } else {
             let mut equations = rows.equations.clone();
@@ -256,9 +258,49 @@ impl<'a, 'py> Share<'a, 'py> {
                 let params = side.deferred_params_id(builder, params);
                 equations[*index] = equations[*index].with_params(params);
             }
+            for (index, equation) in part.equations.iter().enumerate() {
+                if !equation.on_operands.is_empty() {
+                    let effects = self.effects(py, jax, builder, side, index, args, consts)?;
+                    equations[index] = equations[index].with_effects(effects);
+                }
+            }
             part.fragment.replay(builder, &equations, given, &sources)
         };
         Ok((first.map_err(build_error)?, source))
+    }
+
+    /// The effects of an equation on Refs, which are among what the call is given.
+    #[allow(clippy::too_many_arguments)] // where it is appended, and to what
+    fn effects(
+        &self,
+        py: Python<'_>,
+        jax: &Jax,
+        builder: &mut Builder,
+        side: &mut Side,
+        index: usize,
+        args: &[Atom],
+        consts: &[Atom],
+    ) -> PyResult<EffectsId> {
+        let unknown = || PyRuntimeError::new_err("an effect on what is no argument");
+        let (own, operands) = (PySet::empty(py)?, self.part.fragment.templates()[index].operands());
+        for (effect, operand) in &self.part.equations[index].on_operands {
+            let effect = effect.bind(py);
+            let Some(operand) = operand else {
+                own.add(effect)?;
+                continue;
+            };
+            let atom = match operands.get(*operand) {
+                Some(&Operand::Arg(arg)) => args.get(arg as usize),
+                Some(&Operand::Const(constant)) => consts.get(constant as usize),
+                _ => None,
+            };
+            let AtomKind::Var(var) = atom.ok_or_else(unknown)?.kind() else {
+                return Err(unknown());
+            };
+            let var = side.var_object(py, jax, builder.type_of(var), var)?;
+            own.add(effect.call_method1(intern!(py, "replace"), (var,))?)?;
+        }
+        side.effects_id(jax, builder, &own)
     }
 
     /// The literal that an argument is a tracer of.
@@ -333,6 +375,8 @@ fn import(
         let primitive = side.primitive(builder, equation.primitive.bind(py))?;
         let params = side.deferred_params_id(builder, equation.params.bind(py));
         let effects = match &equation.effects {
+            // Each replay has its own.
+            Some(_) if !equation.on_operands.is_empty() => EffectsId::NONE,
             Some(effects) => side.effects_id(jax, builder, effects.bind(py))?,
             None => EffectsId::NONE,
         };
