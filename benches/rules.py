@@ -1,5 +1,5 @@
-"""Warm retraces of loops, branches and checkpoints whose functions are defined anew each time, of
-programs that are evaluated, and of functions with rules of the user's.
+"""Warm retraces of loops, branches, checkpoints, kernels and Refs whose functions are defined anew
+each time, of programs that are evaluated, and of functions with rules of the user's.
 
 jax knows what it has made of a body by the body's identity, so it differentiates and batches each
 of them from the start. Stock and jaxide take turns; the ratio is the median of the ratios of
@@ -16,8 +16,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import eval_jaxpr
+from jax.experimental import pallas
 
 import jaxide
 import report
@@ -150,6 +152,51 @@ def jits() -> Function:
     return f
 
 
+def shard_maps() -> Function:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+
+    def f(ws, bs, x):
+        for i in range(LAYERS):
+            specs = {"mesh": mesh, "in_specs": jax.P(), "out_specs": jax.P()}
+            x = jax.shard_map(lambda *a: layer(*a), **specs)(x, ws[i], bs[i])
+        return x.sum()
+
+    return f
+
+
+def jits_of_shard_map() -> Function:
+    return lambda ws, bs, x: jax.jit(lambda *a: shard_maps()(*a))(ws, bs, x)
+
+
+def kernels() -> Function:
+    def body(x_ref, w_ref, b_ref, o_ref):
+        o_ref[...] = layer(x_ref[...], w_ref[...], b_ref[...])
+
+    def f(ws, bs, x):
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        for i in range(LAYERS):
+            kernel = pallas.pallas_call(lambda *refs: body(*refs), out_shape=shape, interpret=True)
+            x = kernel(x, ws[i], bs[i])
+        return x.sum()
+
+    return f
+
+
+def refs() -> Function:
+    def f(ws, bs, x):
+        ref, total = jax.new_ref(x), jax.new_ref(jnp.zeros(()))
+        for i in range(LAYERS):
+            ref[...] = layer(ref[...], ws[i], bs[i])
+
+        def body(c, wb):
+            total[...] += c.sum()
+            return layer(c, *wb), None
+
+        return lax.scan(body, ref[...], (ws, bs))[0].sum() + total[...]
+
+    return f
+
+
 PROGRAMS = [
     plain,
     scan,
@@ -162,6 +209,10 @@ PROGRAMS = [
     fori,
     while_loop,
     jits,
+    shard_maps,
+    jits_of_shard_map,
+    kernels,
+    refs,
 ]
 TRANSFORMATIONS: dict[str, Callable[[Function], Function]] = {
     "none": lambda f: f,
@@ -191,7 +242,7 @@ def measure(program: Callable[[], Function], transform: Callable, rounds: int) -
 
     try:
         expected = str(trace(jax.make_jaxpr)[1])
-    except ValueError:
+    except (ValueError, AttributeError):
         return "none in jax"
     same = all(str(trace(jaxide.make_jaxpr)[1]) == expected for _ in range(5))
     gc.collect()

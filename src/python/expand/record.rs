@@ -9,9 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
-use crate::ir::{
-    Atom, AtomKind, Builder, Def, Effect, EffectsId, Eqn, ForeignId, LiteralId, Var,
-};
+use crate::ir::{Atom, AtomKind, Builder, Def, Effect, EffectsId, Eqn, ForeignId, LiteralId, Var};
 
 use super::super::frame::{Frame, Mark};
 use super::super::graph::borrow_mut;
@@ -43,6 +41,9 @@ pub const OTHER_SOURCE: Reason = "equation with a source of its own";
 pub const FORGOTTEN: Reason = "program that was forgotten";
 pub const OVERFLOW: Reason = "literal that overflowed";
 
+/// An effect, with the place of the operand that it is on.
+type OnOperand = (Py<PyAny>, Option<usize>);
+
 /// The Python objects of one equation.
 pub struct EquationObjects {
     pub primitive: Py<PyAny>,
@@ -50,7 +51,7 @@ pub struct EquationObjects {
     /// None where there are none.
     pub effects: Option<Py<PyAny>>,
     /// Where some of them are on Refs: all of them, each with the operand that it is on.
-    pub on_operands: Vec<(Py<PyAny>, Option<usize>)>,
+    pub on_operands: Vec<OnOperand>,
     /// What stands for no effects, where that is not an empty set.
     pub no_effects: Option<Py<PyAny>>,
     pub context: Py<PyAny>,
@@ -61,9 +62,8 @@ impl EquationObjects {
     fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
         let places = |equation: &Self| {
             let all = equation.on_operands.iter();
-            let of = |(effect, operand): &(Py<PyAny>, Option<usize>)| {
-                (effect.bind(py).get_type_ptr() as usize, *operand)
-            };
+            let of =
+                |(effect, operand): &OnOperand| (effect.bind(py).get_type_ptr() as usize, *operand);
             let mut places: SmallVec<[_; 4]> = all.map(of).collect();
             places.sort_unstable();
             places
@@ -524,7 +524,7 @@ impl<'py> Reading<'_, 'py> {
         builder: &Builder,
         side: &Side,
         eqn: Eqn,
-    ) -> Result<Vec<(Py<PyAny>, Option<usize>)>, Reason> {
+    ) -> Result<Vec<OnOperand>, Reason> {
         let py = self.caller.name_stack.py();
         let effects = builder.effect_list(builder.eqn_data(eqn).effects);
         if effects.iter().all(|effect| effect.input.is_none()) {
