@@ -234,6 +234,12 @@ jax_objects! {
     stock_backward_pass: PyAny,
     transposition_step: PyAny,
     transposition_loop: PyAny,
+    /// What the cotangents of an equation's result are added to that makes a Ref; None where they are
+    /// as others; and one step of the pass for such an equation.
+    ref_accumulator: PyAny,
+    ref_transposition_step: PyAny,
+    /// Binds an equation of a linear program that is not linear: `(equation, operands)`.
+    evaluation_step: PyAny,
     /// `ad._merge_rule_logs` and `ad.VJPNode`, from jax 0.12 on, else None.
     merge_rule_logs: PyAny,
     vjp_node_type: PyAny,

@@ -32,6 +32,7 @@ from expansion import (
     trace_of,
     warm_up,
 )
+from test_expand_lifted import scalar
 from test_rules import ROUNDS, TRANSFORMATIONS
 
 X = np.linspace(0.25, 1, 8, dtype=np.float32)
@@ -596,6 +597,23 @@ def test_refs_are_replayed(nest: str, construct: Function) -> None:
             new = counts_of(name)
             assert new.hits > old.hits, name
             assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
+
+
+@pytest.mark.parametrize("construct", [allocated, in_loop, in_scan])
+def test_the_backward_pass_beside_refs_is_replayed(construct: Function) -> None:
+    """Equations whose cotangents are added to no Ref."""
+    name = "transpose of mul"
+
+    def function(x: Any) -> Any:
+        return jax.grad(lambda y: scalar(construct)(jnp.tanh(y) * y * 3))(x)
+
+    with empty_cache():
+        warm_up(function, X, rounds=ROUNDS)
+        before = counts_of(name)
+        warm_up(function, X, rounds=1)
+        after = counts_of(name)
+        assert after.hits > before.hits
+        assert (after.misses, after.bypasses) == (before.misses, before.bypasses)
 
 
 DERIVED = {"jvp": "_jvp_jaxpr", "vmap": "_batch_jaxpr2"}

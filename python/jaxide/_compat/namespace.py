@@ -80,6 +80,7 @@ def load_namespace() -> types.SimpleNamespace:
     """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
     pe, core = "interpreters.partial_eval", "core"
     transposition_step, transposition_loop = _transposition()
+    ref_accumulator, ref_transposition_step = _ref_transposition()
 
     tracer = slotted_class(
         f"{pe}:DynamicJaxprTracer",
@@ -329,6 +330,9 @@ def load_namespace() -> types.SimpleNamespace:
         stock_backward_pass=_sites.copy_function(checked_function(BACKWARD, BACKWARD_PARAMETERS)),
         transposition_step=transposition_step,
         transposition_loop=transposition_loop,
+        ref_accumulator=ref_accumulator,
+        ref_transposition_step=ref_transposition_step,
+        evaluation_step=_evaluation_step(),
         merge_rule_logs=optional_symbol("interpreters.ad:_merge_rule_logs"),
         vjp_node_type=optional_symbol("interpreters.ad:VJPNode"),
         zero_type=slotted_class("ad_util:Zero", "aval"),
@@ -480,3 +484,47 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
             return body()
 
     return step, loop
+
+
+def _ref_transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """As ``_transposition``, for equations that make Refs or read their last values.
+
+    The first function makes what cotangents of such an equation's result are added to: None for
+    what they are added to otherwise, ``NotImplemented`` where jax has no rule.
+    """
+    ad = jax_module("jax._src.interpreters.ad")
+    freeze, empty = symbol("core:freeze_p"), symbol("core:empty_ref_p")
+    accumulating = symbol("core:accum_grad_in_ref_p")
+    allocating = (symbol("core:ref_p"), empty)
+    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
+    new = checked_function("interpreters.ad:RefAccum", "aval ref")
+
+    def accumulator(primitive: Any, aval: Any) -> Any:
+        if primitive is freeze:
+            return None
+        if primitive is accumulating:
+            return new(aval.to_ct_aval())
+        if primitive in allocating:
+            return new(aval.inner_aval.to_ct_aval())
+        return NotImplemented
+
+    def step(eqn: Any, result: Any, operand: Any) -> None:
+        with eqn.ctx.manager, name_stack_context(eqn.source_info):
+            cotangent = result.freeze()
+            if eqn.primitive is not empty and isinstance(operand, ad.GradAccum):
+                operand.accum(cotangent)
+
+    return accumulator, step
+
+
+def _evaluation_step() -> Callable[[Any, Any], Any]:
+    """What ``backward_pass3`` does with an equation that is not linear."""
+    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
+
+    def step(eqn: Any, operands: Any) -> Any:
+        params = eqn.primitive.get_bind_params(eqn.params)
+        with eqn.ctx.manager, name_stack_context(eqn.source_info):
+            results = eqn.primitive.bind(*operands, **params)
+        return results if eqn.primitive.multiple_results else [results]
+
+    return step

@@ -12,7 +12,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::Signature;
@@ -208,6 +208,10 @@ struct Pass {
     env: Vec<Slot>,
     /// `Zero` of cotangents' types.
     zeros: FxHashMap<usize, Py<PyAny>>,
+    /// By the address of the primitive.
+    kinds: FxHashMap<usize, Kind>,
+    /// The places of equations that are not linear.
+    evaluated: FxHashSet<usize>,
 }
 
 /// The parts of a `JaxprEqn` that are needed here.
@@ -250,8 +254,8 @@ fn unset() -> PyErr {
 }
 
 impl Pass {
-    /// Reads the program; None where it has what jax's own loop is for: equations that are not
-    /// linear or deal with Refs, cotangents that are all zero.
+    /// Reads the program, and evaluates what is not linear; None where it has what jax's own loop is
+    /// for: equations of a kind of their own, cotangents that are all zero.
     fn new<'py>(
         jax: &Jax,
         jaxpr: &Bound<'py, PyAny>,
@@ -285,22 +289,47 @@ impl Pass {
             let value = value.unbind();
             env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
         }
-        let mut special: FxHashMap<usize, bool> = FxHashMap::default();
+        let mut kinds: FxHashMap<usize, Kind> = FxHashMap::default();
         for step in &steps {
             let primitive = step.primitive.bind(py);
-            let is_special = match special.get(&address(primitive)) {
+            let kind = match kinds.get(&address(primitive)) {
                 Some(&known) => known,
-                None => is_special(jax, primitive)?,
+                None => Kind::of(jax, primitive)?,
             };
-            special.insert(address(primitive), is_special);
+            kinds.insert(address(primitive), kind);
+            if kind == Kind::Other {
+                return Ok(None);
+            }
+            if kind == Kind::Ref {
+                let [(place, aval)] = &step.outs[..] else { return Ok(None) };
+                let aval = aval.bind(py);
+                let made = jax.ref_accumulator.bind(py).call1((primitive, aval))?;
+                env[*place as usize] = if made.is_instance(jax.grad_accum_type.bind(py))? {
+                    Slot::Given(made.unbind())
+                } else if made.is_none() {
+                    let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
+                    Slot::Sum { aval, sum: None }
+                } else {
+                    return Ok(None);
+                };
+            }
+        }
+        // From here on something is bound: jax's loop would do it once more.
+        let mut evaluated = FxHashSet::default();
+        for (index, step) in steps.iter().enumerate() {
+            if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
+                continue;
+            }
             let of_linear = |read: &Read| match read {
                 Read::Var(place) => {
                     matches!(env[*place as usize], Slot::Given(_) | Slot::Sum { .. })
                 }
                 Read::Literal(_) => false,
             };
-            if is_special || !step.operands.iter().any(of_linear) {
-                return Ok(None);
+            if !step.operands.iter().any(of_linear) {
+                evaluate(jax, jaxpr, index, step, &mut env)?;
+                evaluated.insert(index);
+                continue;
             }
             for (place, aval) in &step.outs {
                 let aval = derived_type(jax, aval.bind(py), Derived::Cotangent)?.unbind();
@@ -308,7 +337,7 @@ impl Pass {
             }
         }
         let (jaxpr, zeros) = (jaxpr.clone().unbind(), FxHashMap::default());
-        Ok(Some(Self { jaxpr, steps, outputs, env, zeros }))
+        Ok(Some(Self { jaxpr, steps, outputs, env, zeros, kinds, evaluated }))
     }
 
     /// `Zero(aval)`.
@@ -460,6 +489,28 @@ impl Pass {
         Ok((!logs.is_none()).then_some(logs))
     }
 
+    /// Transposes an equation that makes a Ref or reads its last value.
+    fn ref_step(&mut self, py: Python<'_>, jax: &Jax, step: &Step) -> PyResult<()> {
+        let [(out, _)] = step.outs[..] else { return Err(unset()) };
+        let result = match &self.env[out as usize] {
+            Slot::Given(given) => given.bind(py).clone(),
+            _ => self.lend(py, jax, out)?.accumulator,
+        };
+        let mut lent = None;
+        let operand = match step.operands.first() {
+            Some(&Read::Var(place)) => match &self.env[place as usize] {
+                Slot::Given(given) | Slot::Value(given) => given.bind(py).clone(),
+                _ => lent.insert(self.lend(py, jax, place)?).accumulator.clone(),
+            },
+            _ => py.None().into_bound(py),
+        };
+        let eqns = self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?;
+        let eqn = eqns.get_item(self.steps.len())?;
+        jax.ref_transposition_step.bind(py).call1((eqn, result, operand))?;
+        self.env[out as usize] = Slot::Unset;
+        lent.map_or(Ok(()), |lent| self.take_back(&lent))
+    }
+
     /// The operands of an equation for its signature; None where one is an accumulator of another
     /// kind.
     fn describe<'py>(
@@ -550,6 +601,12 @@ impl Pass {
         step: &Step,
         scopes: &mut Scopes<'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.evaluated.contains(&self.steps.len()) {
+            return Ok(None);
+        }
+        if self.kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
+            return self.ref_step(py, jax, step).map(|()| None);
+        }
         let mut cotangents: SmallVec<[Bound<'py, PyAny>; 2]> = SmallVec::new();
         for &(place, _) in &step.outs {
             cotangents.push(self.freeze(py, jax, place)?);
@@ -640,12 +697,55 @@ struct Before<'py> {
     _aval: Bound<'py, PyAny>,
 }
 
-/// Whether jax's loop treats equations of a primitive in a way of their own.
-fn is_special(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = primitive.py();
-    let node = jax.vjp_node_type.bind(py);
-    Ok(primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?
-        || (!node.is_none() && primitive.is_instance(node)?))
+/// Binds an equation that is not linear, which is number `index` of the program.
+fn evaluate(
+    jax: &Jax,
+    jaxpr: &Bound<'_, PyAny>,
+    index: usize,
+    step: &Step,
+    env: &mut [Slot],
+) -> PyResult<()> {
+    let py = jaxpr.py();
+    let eqn = jaxpr.getattr(intern!(py, "eqns"))?.get_item(index)?;
+    let invars = eqn.getattr(intern!(py, "invars"))?.cast_into::<PyList>()?;
+    let operands = PyList::empty(py);
+    for (read, atom) in step.operands.iter().zip(invars.iter()) {
+        match read {
+            Read::Literal(_) => operands.append(atom.getattr(intern!(py, "val"))?)?,
+            Read::Var(place) => match &env[*place as usize] {
+                Slot::Value(value) => operands.append(value.bind(py))?,
+                _ => return Err(unset()),
+            },
+        }
+    }
+    let results = jax.evaluation_step.bind(py).call1((eqn, operands))?;
+    for ((place, _), result) in step.outs.iter().zip(results.try_iter()?) {
+        env[*place as usize] = Slot::Value(result?.unbind());
+    }
+    Ok(())
+}
+
+/// How jax's loop treats equations of a primitive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// By the rule of the primitive.
+    Plain,
+    /// They make a Ref, or read its last value.
+    Ref,
+    /// In a way of their own.
+    Other,
+}
+
+impl Kind {
+    fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = primitive.py();
+        let node = jax.vjp_node_type.bind(py);
+        if !node.is_none() && primitive.is_instance(node)? {
+            return Ok(Self::Other);
+        }
+        let of_refs = primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?;
+        Ok(if of_refs { Self::Ref } else { Self::Plain })
+    }
 }
 
 /// `ValAccum(aval, sum)`, of a type that fits.
