@@ -13,8 +13,8 @@ use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::reads;
 use super::super::warn;
-use super::encode::{Call, Reason, encode, encode_params};
-use super::now::Now;
+use super::encode::{Call, Reason, encode, encode_params, is_stable};
+use super::now::{FOLDS_EAGERLY, Now};
 use super::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
 use super::replay::replay;
 use super::script;
@@ -39,6 +39,8 @@ pub struct Site {
     pub forgets: bool,
     /// It asks traced values for nothing but their types.
     pub types_only: bool,
+    /// It is a jit of jax, or calls one.
+    pub is_compiled: bool,
     pub programs: Use,
 }
 
@@ -58,7 +60,14 @@ impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self { id, hits, forgets: false, types_only: false, programs: Use::Rule }
+        Self {
+            id,
+            hits,
+            forgets: false,
+            types_only: false,
+            is_compiled: false,
+            programs: Use::Rule,
+        }
     }
 
     /// Runs a rule that is given programs, of which nothing is to be known.
@@ -120,6 +129,11 @@ fn replay_or_run<'py>(
         Ok(configuration) if site.forgets && configuration.jit_disabled => Err(JIT_DISABLED),
         configuration => configuration,
     };
+    let computes = configuration.is_err_and(|reason| reason == FOLDS_EAGERLY);
+    if computes && site.is_compiled && now.stack().is_none() && are_concrete(jax, args) {
+        store::count_bypass(site.id, FOLDS_EAGERLY);
+        return computed(jax, &now, proceed);
+    }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
     let functions = match site.types_only {
         true if transparent::is_probed(args) => return Ok(py.None().into_bound(py)),
@@ -136,6 +150,37 @@ fn replay_or_run<'py>(
         return proceed();
     }
     replay_or_learn(py, jax, site, &now, &call, describe, proceed, captures)
+}
+
+/// Whether nothing traced can be among the arguments of a function of jax: they are arrays, scalars,
+/// types, and what lives as long as the process.
+fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
+    let plain = [&raw mut ffi::PyBool_Type, &raw mut ffi::PyLong_Type, &raw mut ffi::PyFloat_Type];
+    args.iter().all(|&arg| {
+        // SAFETY: live arguments; looking up a type in a set runs no Python code.
+        unsafe {
+            let class = ffi::Py_TYPE(arg);
+            plain.contains(&class)
+                || arg == ffi::Py_None()
+                || ffi::PyType_Check(arg) != 0
+                || ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
+                || is_stable(arg)
+        }
+    })
+}
+
+/// Runs a function of jax on concrete values where what can be computed is: as outside of all traces,
+/// where jax finds what is compiled sooner.
+fn computed<'py>(
+    jax: &Jax,
+    now: &Now<'py>,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let set_trace = jax.set_trace.bind(now.trace.py());
+    set_trace.call1((&jax.eval_trace,))?;
+    let result = attached(proceed);
+    set_trace.call1((&now.trace,))?;
+    result
 }
 
 /// Describes a call, once all code that is part of it was looked through.

@@ -227,7 +227,8 @@ pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
     let class = class.as_type_ptr();
     let mut all = called_types();
     if !all.iter().any(|known| known.class == class) {
-        all.push(Box::leak(Box::new(CalledType { class, call, site: Site::pure(name) })));
+        let site = Site { is_compiled: true, ..Site::pure(name) };
+        all.push(Box::leak(Box::new(CalledType { class, call, site })));
     }
     Ok(())
 }
@@ -396,7 +397,7 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         .getattr_opt("__qualname__")?
         .map_or_else(|| "<jit>".to_owned(), |name| name.to_string());
     let forgets = !is_stable(jitted.as_ptr());
-    let site = Arc::new(Site { forgets, ..Site::pure(&name) });
+    let site = Arc::new(Site { forgets, is_compiled: !forgets, ..Site::pure(&name) });
     let id = site.id;
     let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
         let jit = jits(|jits| jits.remove(&address));
