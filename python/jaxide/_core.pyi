@@ -21,6 +21,7 @@ __all__ = [
     "memo_len",
     "new_accumulators",
     "plain_types",
+    "result_structs",
     "set_fragment_bounds",
     "trust_callable",
 ]
@@ -157,6 +158,10 @@ def plain_types(
 ) -> tuple[Any, ...] | None:
     """The types of arguments: of an array on one device its own, of others what ``plain_type``
     says; None where that is None for one of them."""
+
+def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
+    """The ``ShapeDtypeStruct`` for each type, a new one; None where one of them is not that of an
+    array. ``varies`` is the setting ``_check_vma``."""
 
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""

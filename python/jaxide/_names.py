@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import threading
 import types
@@ -36,15 +37,23 @@ class Bounded:
         return value
 
 
+# From Python 3.14 on: an argument of a `partial` that is still to come.
+_PLACEHOLDER = getattr(functools, "Placeholder", None)
+
 ARGUMENT_NAMES = Bounded(1024)
 RESULT_PATHS = Bounded(256)
 
 
 def parameters(fun: Callable[..., Any]) -> tuple[Any, ...] | None:
-    """What of a plain function's signature decides which arguments get which names.
+    """What of a function's signature decides which arguments get which names.
 
-    None for whatever may have another signature than its code's.
+    None for whatever may have another signature than that of a plain function's code, without the
+    arguments that a ``partial`` has.
     """
+    if type(fun) is functools.partial and not (fun.keywords or fun.__dict__):
+        own = parameters(fun.func)
+        placed = _PLACEHOLDER is not None and any(arg is _PLACEHOLDER for arg in fun.args)
+        return None if own is None or placed else ("partial", len(fun.args), *own)
     if type(fun) is not types.FunctionType or fun.__dict__:
         return None
     code = fun.__code__

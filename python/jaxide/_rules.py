@@ -62,6 +62,8 @@ class _Writing:
     """Those that count as themselves."""
     tags: dict[Any, int] = dataclasses.field(default_factory=dict)
     """Traces that are told apart, in the order of their mention."""
+    held: list[Any] = dataclasses.field(default_factory=list)
+    """What functions refer to from which no tracer may be reached."""
 
 
 class _Opaque(Exception):
@@ -75,28 +77,33 @@ class Rules:
         self._private = private
         self._memoized_code = private.memoize(lambda: None).__code__
 
-    def words(self, value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-        """What such a function says: objects that count as themselves, and plain values.
+    def words(self, value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], list[Any]] | None:
+        """What such a function says: objects that count as themselves, and plain values; and what
+        it refers to, about which ``may_hold_tracers`` is to be asked.
 
         None where it may do more than its words say. A user's function is among the values: it is
         plain where its instructions show that it does nothing but compute.
         """
-        return self._written(value, _Writing(stores=True))
+        to = _Writing(stores=True)
+        values = self._written(value, to)
+        return None if values is None else (tuple(to.objects), values, to.held)
 
     def are_alike(self, one: Any, another: Any) -> bool:
         """Whether two such functions say the same, whatever they have stored so far."""
-        own, other = (self._written(value, _Writing(stores=False)) for value in (one, another))
-        if own is None or other is None or len(own[0]) != len(other[0]):
+        own, other = _Writing(stores=False), _Writing(stores=False)
+        values = self._written(one, own)
+        if values is None or values != self._written(another, other):
             return False
-        same = all(a is b for a, b in zip(own[0], other[0], strict=True))
-        return same and bool(own[1] == other[1])
+        if len(own.objects) != len(other.objects):
+            return False
+        same = all(a is b for a, b in zip(own.objects, other.objects, strict=True))
+        return same and not self.may_hold_tracers([*own.held, *other.held])
 
-    def _written(self, value: Any, to: _Writing) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    def _written(self, value: Any, to: _Writing) -> tuple[Any, ...] | None:
         try:
-            values = self._words(value, to)
+            return self._words(value, to)
         except _Opaque:
             return None
-        return tuple(to.objects), values
 
     def renewal(self, value: Any) -> Callable[[dict[int, Any]], Any] | None:
         """How such a function is made anew; None where it may refer to traced values.
@@ -104,7 +111,8 @@ class Rules:
         The result makes equal ones, each of which remembers for itself. It is given a dict that
         says, by address, what stands for what; those that are given the same belong together.
         """
-        if self.words(value) is None:
+        words = self.words(value)
+        if words is None or self.may_hold_tracers(words[2]):
             return None
         return self._maker(value) or (lambda made: value)
 
@@ -163,11 +171,11 @@ class Rules:
         function = wrapped.f
         if self._kind(function) is not None:
             function = self._closure_words(function, to)
-        elif self._may_hold_tracers((function, given)):
-            raise _Opaque
-        elif self._is_of_jax(function):
-            to.objects.append(function)
-            function = "of jax"
+        else:
+            to.held.append((function, given))
+            if self._is_of_jax(function):
+                to.objects.append(function)
+                function = "of jax"
         return function, names, *(self._plain(to, part) for part in given)
 
     def _closure_words(self, function: Any, to: _Writing) -> tuple[Any, ...]:
@@ -364,7 +372,7 @@ class Rules:
             return follow([value.__wrapped__])
         return value is None or isinstance(value, (bool, int, float, str))
 
-    def _may_hold_tracers(self, value: Any) -> bool:
+    def may_hold_tracers(self, value: Any) -> bool:
         """Whether a tracer or a trace can be reached from an object, or too much can to be sure."""
         private = self._private
         skipped = (type, types.ModuleType, types.CodeType, *private.never_followed)

@@ -13,20 +13,70 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _compat, _core
-from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS, outermost, parameters
+from jaxide._names import ARGUMENT_NAMES, RESULT_PATHS, Postponed, outermost, parameters
 
 
 class Traced(NamedTuple):
-    """A traced function: its closed jaxpr, and the trees of its arguments and results."""
+    """A traced function: its closed jaxpr, the tree of its arguments, and jax's ``FlatTree`` of the
+    types of its results."""
 
     jaxpr: Any
     in_tree: Any
-    out_tree: Any
+    out: Any
+
+    @property
+    def out_tree(self) -> Any:
+        return self.out.tree
 
 
 def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced | None:
     """Traces ``fun``; None where more is needed than this. A jit then finds what was traced in
     jax's cache."""
+    run = _run(fun, args, kwargs)
+    if run is None:
+        return None
+    jaxpr, out = run.jaxpr, run.out
+    paths = RESULT_PATHS.get(("outermost", out.tree), lambda: _paths(out))
+    getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
+    if all(_is_array(const) for const in jaxpr.consts):
+        _compat.note_quasi_dynamic_state(fun, run.in_avals, run.state)
+    else:
+        jaxpr = _compat.check_captured(fun, run.in_avals, run.state, run.leaves, jaxpr)
+    return Traced(jaxpr, run.in_tree, out)
+
+
+def result_types(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Any] | None:
+    """As ``trace``, where only the types of the results are wanted: jax's ``FlatTree`` of them, and
+    the program."""
+    run = _run(fun, args, kwargs)
+    if run is None:
+        return None
+    jaxpr, out = run.jaxpr, run.out
+    if type(jaxpr.debug_info.result_paths) is Postponed:
+        # A jit that finds the program names them; until then only error messages ask.
+        paths = Postponed(lambda: _paths(out))
+        getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
+    if all(_has_array_type(const) for const in jaxpr.consts):
+        _compat.note_quasi_dynamic_state(fun, run.in_avals, run.state)
+    else:
+        _compat.check_captured(fun, run.in_avals, run.state, run.leaves, jaxpr)
+    return out, jaxpr
+
+
+class _Run(NamedTuple):
+    """What jax's ``trace_to_jaxpr`` returned, and what it was given."""
+
+    jaxpr: Any
+    out: Any
+    in_avals: Any
+    in_tree: Any
+    leaves: tuple[Any, ...]
+    state: tuple[Any, ...]
+
+
+def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Run | None:
     private = _compat.private()
     if private.debug_key_reuse.value or private.check_tracer_leaks.value:
         return None
@@ -60,16 +110,13 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     )
     with timed, outermost(debug_info):
         jaxpr, out = private.trace_to_jaxpr(fun, in_avals, debug_info, *state)
-    paths = RESULT_PATHS.get(
-        ("outermost", out.tree),
-        lambda: tuple(f"result{private.clean_path(path)}" for path in out.paths),
-    )
-    getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
-    if all(_is_array(const) for const in jaxpr.consts):
-        _compat.note_quasi_dynamic_state(fun, in_avals, state)
-    else:
-        jaxpr = _compat.check_captured(fun, in_avals, state, leaves.vals, jaxpr)
-    return Traced(jaxpr, in_tree, out.tree)
+    return _Run(jaxpr, out, in_avals, in_tree, leaves.vals, state)
+
+
+def _paths(out: Any) -> tuple[str, ...]:
+    """The names of results by their places."""
+    clean = _compat.private().clean_path
+    return tuple(f"result{clean(path)}" for path in out.paths)
 
 
 def _plain_aval(leaf: Any) -> Any:
@@ -89,6 +136,10 @@ def _is_array(const: Any) -> bool:
     private = _compat.private()
     if type(const) is private.array_type:
         return True
-    return not isinstance(const, private.tracer) and (
-        type(private.typeof(const)) is private.shaped_array
-    )
+    return not isinstance(const, private.tracer) and _has_array_type(const)
+
+
+def _has_array_type(const: Any) -> bool:
+    """Whether a captured value is an array or the tracer of one."""
+    private = _compat.private()
+    return type(const) is private.array_type or type(private.typeof(const)) is private.shaped_array

@@ -215,12 +215,23 @@ pub fn initialize<'py>(
     ];
     let mut hooked =
         vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
-    let optional = [("vjp", &jax.vjp_hook), ("debug_info", &jax.debug_info_hook)];
+    let optional = [
+        ("vjp", &jax.vjp_hook),
+        ("debug_info", &jax.debug_info_hook),
+        ("make_jaxpr", &jax.make_jaxpr_hook),
+        ("resolve_kwargs", &jax.resolve_kwargs_hook),
+    ];
     for (name, hook) in optional {
         let hook = hook.bind(py);
         if !hook.is_none() {
             hooked.push(Hooked::new(make_trampoline, name, hook)?);
         }
+    }
+    if !jax.stock_struct_eq.is_none(py) {
+        let equal = wrap_pyfunction!(super::leaves::structs_are_equal, py)?;
+        let hash = wrap_pyfunction!(super::leaves::hash_of_struct, py)?;
+        hooked.push(Hooked::new(make_trampoline, "struct_eq", equal.as_any())?);
+        hooked.push(Hooked::new(make_trampoline, "struct_hash", hash.as_any())?);
     }
     for (name, hook) in jax.derivation_hooks.bind(py) {
         hooked.push(Hooked::new(make_trampoline, &name.extract::<String>()?, &hook)?);

@@ -182,6 +182,12 @@ jax_objects! {
     named_sharding_type: PyType,
     /// `ShapeDtypeStruct`, which cannot be changed.
     shape_dtype_struct_type: PyType,
+    /// Its `__eq__` and `__hash__`; None where they go by something else.
+    stock_struct_eq: PyAny,
+    stock_struct_hash: PyAny,
+    partition_spec_type: PyType,
+    /// `(aval) -> ShapeDtypeStruct`, what `eval_shape` returns for a result.
+    result_struct: PyAny,
     /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`
     /// returns what returns one; None where there is none.
     custom_jvp_primitive: PyAny,
@@ -190,8 +196,10 @@ jax_objects! {
     renewal: PyAny,
     /// Notes what in a derivative rule stands for what in another.
     pair_rules: PyAny,
-    /// What a derivative rule says; None where jax's are others.
+    /// What a derivative rule says, and what it refers to besides; None where jax's are others.
     rule_words: PyAny,
+    /// Whether a tracer can be reached from that.
+    may_hold_tracers: PyAny,
     /// Whether two derivative rules say the same, whatever they have stored.
     rules_alike: PyAny,
     /// `linear_util.WrappedFun`.
@@ -205,8 +213,13 @@ jax_objects! {
     stock_check_input_type: PyAny,
     /// `debug_info`, remembering; None where jax's is another.
     debug_info_hook: PyAny,
+    /// What the function that `make_jaxpr` returns does, without a jit; None where jax's is another.
+    make_jaxpr_hook: PyAny,
     /// `_vjp3_callable`, its accumulators made at once; None where jax's is another.
     vjp_hook: PyAny,
+    /// `resolve_kwargs`, without a signature where there is nothing to resolve; None where jax's is
+    /// another.
+    resolve_kwargs_hook: PyAny,
     /// What the objects in programs are.
     objects: PyAny,
     /// The params of primitives that have no part in the execution.
@@ -313,6 +326,9 @@ pub struct Slots {
     pub eqn_effects: Slot,
     pub eqn_source_info: Slot,
     pub eqn_ctx: Slot,
+    /// All of a `ShapeDtypeStruct`, and those that it is compared by.
+    pub shape_dtype_struct: Vec<Slot>,
+    pub compared_of_struct: [Slot; 7],
 }
 
 impl Slots {
@@ -361,6 +377,22 @@ impl Slots {
             eqn_effects: Slot::of(eqn, "effects")?,
             eqn_source_info: Slot::of(eqn, "source_info")?,
             eqn_ctx: Slot::of(eqn, "ctx")?,
+            compared_of_struct: {
+                let class = class("shape_dtype_struct_type")?;
+                let [shape, dtype, sharding] = ["shape", "dtype", "_sharding"];
+                let [layout, weak, axes] = ["_dll", "weak_type", "manual_axis_type"];
+                let names = [shape, dtype, sharding, layout, weak, axes, "is_ref"];
+                let mut slots = [Slot::at(0); 7];
+                for (slot, name) in slots.iter_mut().zip(names) {
+                    *slot = Slot::of(&class, name)?;
+                }
+                slots
+            },
+            shape_dtype_struct: {
+                let class = class("shape_dtype_struct_type")?;
+                let names: Vec<String> = class.getattr("__slots__")?.extract()?;
+                names.iter().map(|name| Slot::of(&class, name)).collect::<PyResult<_>>()?
+            },
             tracer_trace: Slot::of(tracer, "_trace")?,
             tracer_aval: Slot::of(tracer, "aval")?,
             tracer_line_info: Slot::of(tracer, "_line_info")?,

@@ -13,6 +13,7 @@ use super::expand::stack::new_linear;
 use super::frame::Frame;
 use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
+use super::native::{Slot, allocate};
 use super::side::{address, is_exactly};
 use super::source::SourceRef;
 use super::trace::{frame_of, is_ours};
@@ -77,16 +78,21 @@ fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
     own.is_ok_and(|own| own.is_some_and(|own| own.is(code)))
 }
 
-/// A type that jax derives from another.
+/// What jax derives from a type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Derived {
     /// `to_tangent_aval`
     Tangent,
     /// `to_ct_aval`
     Cotangent,
+    /// The `ShapeDtypeStruct` that stands for a result.
+    Struct {
+        /// The setting `_check_vma`: whether it tells along which axes the result varies.
+        varies: bool,
+    },
 }
 
-/// Derived types by the address of their origin, which is kept alive.
+/// What was derived, by the address of its origin, which is kept alive.
 type DerivedTypes = FxHashMap<(usize, Derived), (Py<PyAny>, Py<PyAny>)>;
 
 static DERIVED: Mutex<Option<DerivedTypes>> = Mutex::new(None);
@@ -119,6 +125,7 @@ pub fn derived_type<'py>(
     let new = match derived {
         Derived::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
         Derived::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
+        Derived::Struct { .. } => jax.result_struct.bind(py).call1((aval,))?,
     };
     if is_shaped_array(jax, aval) {
         let entry = (aval.clone().unbind(), new.clone().unbind());
@@ -131,6 +138,91 @@ pub fn derived_type<'py>(
         drop(old);
     }
     Ok(new)
+}
+
+/// The `ShapeDtypeStruct` for each type, a new one; None where one of them is not that of an array.
+/// `varies` is the setting `_check_vma`.
+#[pyfunction]
+pub fn result_structs<'py>(
+    types: &Bound<'py, PyTuple>,
+    varies: bool,
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    let py = types.py();
+    let jax = jax(py)?;
+    let class = jax.shape_dtype_struct_type.bind(py);
+    if !types.iter().all(|aval| is_shaped_array(jax, &aval)) {
+        return Ok(None);
+    }
+    let structs = PyList::empty(py);
+    for aval in types.iter() {
+        let first = derived_type(jax, &aval, Derived::Struct { varies })?;
+        if !first.get_type().is(class) {
+            return Ok(None);
+        }
+        let copy = allocate(class)?;
+        for slot in &jax.slots.shape_dtype_struct {
+            // SAFETY: both are exactly of the class that the slots are of; the copy's are empty.
+            unsafe {
+                if let Some(value) = slot.get(&first) {
+                    slot.fill(copy.as_ptr(), value);
+                }
+            }
+        }
+        structs.append(copy)?;
+    }
+    Ok(Some(structs))
+}
+
+/// What a `ShapeDtypeStruct` is compared by; None where jax has more to do to find out.
+fn compared<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> PyResult<Option<[Bound<'py, PyAny>; 7]>> {
+    let py = value.py();
+    if !is_exactly(value.as_ptr(), jax.shape_dtype_struct_type.as_ptr().cast()) {
+        return Ok(None);
+    }
+    let [shape, dtype, sharding, layout, weak, axes, is_ref] = jax.slots.compared_of_struct;
+    // SAFETY: the class was checked.
+    let get = |slot: Slot| unsafe { slot.get(value) };
+    let (Some(sharding), Some(layout)) = (get(sharding), get(layout)) else { return Ok(None) };
+    // A specification becomes a sharding by the mesh of the moment.
+    if !sharding.is_none() && sharding.is_instance(jax.partition_spec_type.bind(py))? {
+        return Ok(None);
+    }
+    Ok(match (get(shape), get(dtype), get(weak), get(axes), get(is_ref)) {
+        (Some(shape), Some(dtype), Some(weak), Some(axes), Some(is_ref)) => {
+            Some([shape, dtype, sharding, layout, weak, axes, is_ref])
+        }
+        _ => None,
+    })
+}
+
+/// Stands in for `ShapeDtypeStruct.__eq__(self, other)`.
+#[pyfunction]
+pub fn structs_are_equal<'py>(
+    one: &Bound<'py, PyAny>,
+    other: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = one.py();
+    let jax = jax(py)?;
+    if let (Some(own), Some(others)) = (compared(jax, one)?, compared(jax, other)?) {
+        for (own, other) in own.iter().zip(&others) {
+            if !own.is(other) && !own.eq(other)? {
+                return Ok(PyBool::new(py, false).to_owned().into_any());
+            }
+        }
+        return Ok(PyBool::new(py, true).to_owned().into_any());
+    }
+    jax.stock_struct_eq.bind(py).call1((one, other))
+}
+
+/// Stands in for `ShapeDtypeStruct.__hash__(self)`.
+#[pyfunction]
+pub fn hash_of_struct<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = value.py();
+    let jax = jax(py)?;
+    match compared(jax, value)? {
+        Some(parts) => Ok(PyTuple::new(py, parts)?.hash()?.into_pyobject(py)?.into_any()),
+        None => jax.stock_struct_hash.bind(py).call1((value,)),
+    }
 }
 
 /// `linearize`'s `make_tracer(lin_trace, primal)` for each primal, where `f` is such a partial call.

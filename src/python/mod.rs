@@ -71,7 +71,7 @@ mod _core {
     #[pymodule_export]
     use super::hook::{Activation, initialize};
     #[pymodule_export]
-    use super::leaves::{new_accumulators, plain_types};
+    use super::leaves::{new_accumulators, plain_types, result_structs};
     #[pymodule_export]
     use super::memo::{clear_memo, memo_len};
 }

@@ -9,6 +9,9 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+
+from jaxide._compat.sources import STRUCT_EQ, STRUCT_HASH, has_text
 from jaxide._compat.symbols import checked_function, optional_symbol, symbol
 
 # What a template has in the place of the hook.
@@ -27,6 +30,10 @@ BACKWARD_PARAMETERS = "jaxpr transform_stack consts primals_in cotangents_in"
 EVALUATION = "core:eval_jaxpr"
 EVALUATION_PARAMETERS = "jaxpr consts *args propagate_source_info"
 INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
+MAKE_JAXPR = "api:make_jaxpr"
+# What the function refers to that it returns.
+MAKE_JAXPR_CLOSURE = ("axis_env", "fun", "return_shape", "static_argnums")
+KWARGS = "api_util:resolve_kwargs"
 RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 
 
@@ -145,6 +152,24 @@ def _backward_template(
     return hook(jaxpr, transform_stack, consts, primals_in, cotangents_in)
 
 
+def _resolve_kwargs_template(fun: Any, args: Any, kwargs: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(fun, args, kwargs)
+
+
+def _struct_eq_template(self: Any, other: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(self, other)
+
+
+def _make_jaxpr_template(axis_env: Any, fun: Any, return_shape: Any, static_argnums: Any) -> Any:
+    def make_jaxpr_f(*args: Any, **kwargs: Any) -> Any:
+        hook: Any = "jaxide: the hook goes here"
+        return hook((axis_env, fun, return_shape, static_argnums), args, kwargs)
+
+    return make_jaxpr_f
+
+
 class _FlatTree(NamedTuple):
     """jax's tree of one ``PyTreeDef``: its method ``map``, how leaves are read and replaced."""
 
@@ -162,6 +187,13 @@ def flat_tree() -> _FlatTree:
         )
     map_leaves = checked_function("flattree:FTPyTree.map", "self f")
     return _FlatTree(map_leaves, "xs", lambda tree, leaves: new(leaves, tree.tree))
+
+
+def compared_structs() -> tuple[Any, Any] | None:
+    """``__eq__`` and ``__hash__`` of ``ShapeDtypeStruct``; None where they go by something else."""
+    functions = jax.ShapeDtypeStruct.__eq__, jax.ShapeDtypeStruct.__hash__
+    known = zip(functions, (STRUCT_EQ, STRUCT_HASH), strict=True)
+    return functions if all(has_text(function, text) for function, text in known) else None
 
 
 # Functions whose results jax keeps with the program that is their first argument.
@@ -209,6 +241,10 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "check_input": (checked_function(CHECK_INPUT, CHECK_INPUT_NAMES), _check_input_template),
         "debug_info": (symbol(DEBUG_INFO), _debug_info_template),
         "vjp": (symbol(VJP), _vjp_template),
+        "resolve_kwargs": (symbol(KWARGS), _resolve_kwargs_template),
+        "struct_eq": (jax.ShapeDtypeStruct.__eq__, _struct_eq_template),
+        "struct_hash": (jax.ShapeDtypeStruct.__hash__, _value_template),
+        "make_jaxpr": (inspect.unwrap(symbol(MAKE_JAXPR)), _make_jaxpr_template),
         "map_leaves": (flat_tree().map, _map_template),
         "backward": (checked_function(BACKWARD, BACKWARD_PARAMETERS), _backward_template),
         "check_types": (checked_function(CHECK_TYPES, "dbg out_tracers"), _check_template),
@@ -219,9 +255,28 @@ def _hooked(name: str) -> tuple[Any, Any]:
 def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
     """A function of jax and a code object for it that calls ``hook``."""
     function, template = _hooked(name)
-    own = function.__code__
-    code = template.__code__
-    return function, code.replace(
+    if template is _make_jaxpr_template:
+        return function, _returning(function.__code__, template.__code__, hook)
+    return function, _calling(function.__code__, template.__code__, hook)
+
+
+def _returning(
+    own: types.CodeType, template: types.CodeType, hook: Callable[..., Any]
+) -> types.CodeType:
+    """Code as ``own``, but that the function it returns is as that of ``template``."""
+    (inner,) = (code for code in template.co_consts if isinstance(code, types.CodeType))
+    constants = (
+        _calling(constant, inner, hook)
+        if isinstance(constant, types.CodeType) and constant.co_freevars == inner.co_freevars
+        else constant
+        for constant in own.co_consts
+    )
+    return own.replace(co_consts=tuple(constants))
+
+
+def _calling(own: types.CodeType, code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
+    """A template's code for a function with the code ``own``."""
+    return code.replace(
         co_consts=tuple(hook if constant == HOOK else constant for constant in code.co_consts),
         co_filename=own.co_filename,
         co_firstlineno=own.co_firstlineno,

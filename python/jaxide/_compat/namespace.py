@@ -26,6 +26,7 @@ from jaxide._compat.hooks import (
     INLINE,
     RESULT_PATHS,
     array_value,
+    compared_structs,
     derivations,
     flat_tree,
 )
@@ -39,7 +40,13 @@ from jaxide._compat.objects import (
     unexecuted_params,
 )
 from jaxide._compat.sources import CANONICAL_INPUT, LINEAR_INPUT, inner_code
-from jaxide._compat.stand_ins import debug_info_stand_in, vjp_stand_in
+from jaxide._compat.stand_ins import (
+    debug_info_stand_in,
+    make_jaxpr_stand_in,
+    resolve_kwargs_stand_in,
+    result_struct,
+    vjp_stand_in,
+)
 from jaxide._compat.symbols import (
     Mismatch,
     check_methods,
@@ -81,6 +88,7 @@ def load_namespace() -> types.SimpleNamespace:
     pe, core = "interpreters.partial_eval", "core"
     transposition_step, transposition_loop = _transposition()
     ref_accumulator, ref_transposition_step = _ref_transposition()
+    compared = compared_structs()
 
     tracer = slotted_class(
         f"{pe}:DynamicJaxprTracer",
@@ -284,6 +292,10 @@ def load_namespace() -> types.SimpleNamespace:
         custom_vjp_type=symbol("custom_derivatives:custom_vjp"),
         named_sharding_type=jax.sharding.NamedSharding,
         shape_dtype_struct_type=jax.ShapeDtypeStruct,
+        partition_spec_type=jax.sharding.PartitionSpec,
+        stock_struct_eq=compared and _sites.copy_function(compared[0]),
+        stock_struct_hash=compared and _sites.copy_function(compared[1]),
+        result_struct=result_struct(),
         custom_jvp_primitive=symbol("custom_derivatives:custom_jvp_call_p"),
         rule_primitives={
             symbol("custom_derivatives:custom_jvp_call_p"),
@@ -293,6 +305,7 @@ def load_namespace() -> types.SimpleNamespace:
         renewal=derivative_rules and derivative_rules.renewal,
         pair_rules=derivative_rules and derivative_rules.pair,
         rule_words=derivative_rules and derivative_rules.words,
+        may_hold_tracers=derivative_rules and derivative_rules.may_hold_tracers,
         rules_alike=derivative_rules and derivative_rules.are_alike,
         wrapped_function_type=symbol("linear_util:WrappedFun"),
         check_arg=checked_function("dispatch:check_arg", "arg"),
@@ -307,6 +320,8 @@ def load_namespace() -> types.SimpleNamespace:
             _sites.copy_function(checked_function(RESULT_PATHS, "self ans"))
         ),
         debug_info_hook=debug_info_stand_in(),
+        make_jaxpr_hook=make_jaxpr_stand_in(),
+        resolve_kwargs_hook=resolve_kwargs_stand_in(),
         objects=objects(),
         unexecuted_params=unexecuted_params(),
         derivation_hooks={

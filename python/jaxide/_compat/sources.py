@@ -31,6 +31,40 @@ return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_known, jaxpr,
                        out_primal_avals), residuals, maybe_accums)
 """
 
+# What the function that `make_jaxpr` returns does first.
+MAKE_JAXPR = """
+with core.extend_axis_env_nd(axis_env or []):
+  traced = jit(fun, static_argnums=static_argnums).trace(*args, **kwargs)
+"""
+
+# What a `ShapeDtypeStruct` is compared by.
+STRUCT_EQ = """
+def __eq__(self, other):
+  if not isinstance(other, ShapeDtypeStruct):
+    return False
+  else:
+    return ((self.shape, self.dtype, self.sharding, self._dll,
+             self.weak_type, self.manual_axis_type, self.is_ref) ==
+            (other.shape, other.dtype, other.sharding, other._dll,
+             other.weak_type, other.manual_axis_type, other.is_ref))
+"""
+STRUCT_HASH = """
+def __hash__(self):
+  return hash((self.shape, self.dtype, self.sharding, self._dll,
+               self.weak_type, self.manual_axis_type, self.is_ref))
+"""
+
+# What is done about a function's signature where its rule is called.
+RESOLVE_KWARGS = """
+if isinstance(fun, partial):
+  # functools.partial should have an opaque signature.
+  fun = lambda *args, **kwargs: None
+ba = inspect.signature(fun).bind(*args, **kwargs)
+ba.apply_defaults()
+if ba.kwargs:
+  passed_kwargs = [k for k in ba.kwargs if k in kwargs]
+"""
+
 
 def has_text(function: Any, text: str) -> bool:
     """Whether the source of a function has a piece of text, however it is indented."""

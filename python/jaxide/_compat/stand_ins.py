@@ -12,11 +12,17 @@ from typing import Any
 import jax
 
 from jaxide import _core, _sites
-from jaxide._compat.hooks import DEBUG_INFO, VJP
-from jaxide._compat.sources import ACCUMULATORS, has_text
+from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP
+from jaxide._compat.sources import (
+    ACCUMULATORS,
+    MAKE_JAXPR,
+    RESOLVE_KWARGS,
+    has_text,
+    inner_code,
+)
 from jaxide._compat.symbols import Mismatch, checked_function, jax_module, optional_symbol, symbol
 from jaxide._compat.tracing import private, type_of_jits
-from jaxide._names import DebugInfos
+from jaxide._names import DebugInfos, parameters
 
 
 def _is_cacheable(fun: Any) -> bool:
@@ -43,12 +49,43 @@ def debug_info_stand_in() -> DebugInfos | None:
     return DebugInfos(_sites.copy_function(stock), source, registry.flatten, new)
 
 
+@functools.cache
+def result_struct() -> Callable[[Any], Any] | None:
+    """What jax says of a trace's result by its type; None where it reads that elsewhere."""
+    out_info = optional_symbol("stages:_traced_out_info")
+    if out_info is None:
+        return None
+    params, leaf = {"out_shardings": (None,), "out_layouts": (None,)}, jax.tree.structure(0)
+
+    def struct(aval: Any) -> Any:
+        program = types.SimpleNamespace(out_avals=(aval,))
+        return out_info(types.SimpleNamespace(_params=params, jaxpr=program, out_tree=leaf))
+
+    return struct
+
+
+def result_shapes() -> Callable[[Any, Any], Any] | None:
+    """What jax says of a trace's results by jax's ``FlatTree`` of their types and the program; None
+    as above."""
+    new_struct, varies = result_struct(), optional_symbol("config:_check_vma")
+    if new_struct is None or varies is None:
+        return None
+
+    def shapes(out: Any, jaxpr: Any) -> Any:
+        structs = _core.result_structs(out.vals, varies.value)
+        if structs is None:
+            structs = list(map(new_struct, jaxpr.out_avals))
+        return out.tree.unflatten(structs)
+
+    return shapes
+
+
 def eval_shape_stand_in() -> Callable[..., Any] | None:
     """``eval_shape`` by a trace without a jit; None where jax reads a trace's shapes elsewhere."""
     function = inspect.unwrap(jax.eval_shape)
-    out_info = optional_symbol("stages:_traced_out_info")
     ends = "return jit(fun).trace(*args, **kwargs).out_info"
-    if out_info is None or not has_text(function, ends):
+    shapes = result_shapes()
+    if shapes is None or not has_text(function, ends):
         return None
     from jaxide import _tracing  # which imports this module
 
@@ -56,18 +93,61 @@ def eval_shape_stand_in() -> Callable[..., Any] | None:
     jit_type = type_of_jits()
 
     def eval_shape(fun: Any, *args: Any, **kwargs: Any) -> Any:
-        traced = None
+        found = None
         if type(fun) is not jit_type and _is_cacheable(fun):
-            traced = _tracing.trace(fun, args, kwargs)
-        if traced is None:
+            found = _tracing.result_types(fun, args, kwargs)
+        if found is None:
             return stock(fun, *args, **kwargs)
-        unspecified = (None,) * len(traced.jaxpr.out_avals)
-        params = {"out_shardings": unspecified, "out_layouts": unspecified}
-        return out_info(
-            types.SimpleNamespace(_params=params, jaxpr=traced.jaxpr, out_tree=traced.out_tree)
-        )
+        return shapes(*found)
 
     return eval_shape
+
+
+def make_jaxpr_stand_in() -> Callable[..., Any] | None:
+    """What the function that ``make_jaxpr`` returns does, without a jit; None where jax's does
+    something else."""
+    function = inspect.unwrap(jax.make_jaxpr)
+    inner = inner_code("api:make_jaxpr", "extend_axis_env_nd", MAKE_JAXPR)
+    shapes = result_shapes()
+    if shapes is None or inner is None or inner.co_freevars != MAKE_JAXPR_CLOSURE:
+        return None
+    from jaxide import _tracing  # which imports this module
+
+    names = function.__globals__
+
+    def hook(given: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
+        axis_env, fun, return_shape, static_argnums = given
+        plain = type(static_argnums) is tuple and not static_argnums and not axis_env
+        traced = _tracing.trace(fun, args, kwargs) if plain else None
+        if traced is None:
+            cells = tuple(map(types.CellType, given))
+            return types.FunctionType(inner, names, closure=cells)(*args, **kwargs)
+        if return_shape:
+            return traced.jaxpr, shapes(traced.out, traced.jaxpr)
+        return traced.jaxpr
+
+    return hook
+
+
+def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
+    """``resolve_kwargs``, which looks at no signature where all arguments are positional and given;
+    None where jax's does something else."""
+    function = symbol(KWARGS)
+    if not has_text(function, RESOLVE_KWARGS):
+        return None
+    stock = _sites.copy_function(function)
+
+    def resolve_kwargs(fun: Any, args: Any, kwargs: Any) -> Any:
+        own = None if kwargs or type(fun) is not types.FunctionType else parameters(fun)
+        if own is not None:
+            code = fun.__code__
+            more = len(args) - code.co_argcount
+            fits = more == 0 or (more > 0 and code.co_flags & inspect.CO_VARARGS)
+            if fits and not code.co_kwonlyargcount:
+                return tuple(args)
+        return stock(fun, args, kwargs)
+
+    return resolve_kwargs
 
 
 def vjp_stand_in() -> Callable[..., Any] | None:

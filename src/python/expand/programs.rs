@@ -24,7 +24,7 @@ use super::super::hook;
 use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
 use super::shared::shared;
 use super::site::put_in_words;
 
@@ -594,7 +594,8 @@ impl<'py> Encoder<'_, 'py> {
         // SAFETY: a part of the program.
         let rule = unsafe { Bound::from_borrowed_ptr(self.py, rule) };
         let words = words.call1((rule,)).map_err(|_| UNKNOWN_OBJECT)?;
-        let Ok((objects, values)) = words.extract::<(Bound<'_, PyTuple>, Bound<'_, PyAny>)>()
+        let Ok((objects, values, held)) =
+            words.extract::<(Bound<'_, PyTuple>, Bound<'_, PyAny>, Bound<'_, PyAny>)>()
         else {
             return Ok(false);
         };
@@ -604,6 +605,11 @@ impl<'py> Encoder<'_, 'py> {
         self.call.kept.push(words.unbind());
         let programs = self.call.programs.len();
         self.value(values.as_ptr(), depth + 1)?;
+        // Last, since it takes longest.
+        let holds = self.jax.may_hold_tracers.bind(self.py).call1((held,));
+        if holds.and_then(|holds| holds.is_truthy()).map_err(|_| UNKNOWN_OBJECT)? {
+            return Err(CALLABLE);
+        }
         // A program that a rule refers to may have variables that others have too.
         if self.call.programs.len() > programs { Err(UNKNOWN_OBJECT) } else { Ok(true) }
     }
