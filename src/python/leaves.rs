@@ -20,7 +20,7 @@ use super::trace::{frame_of, is_ours};
 use super::tracer::{class_pointer, new_tracer};
 
 /// The type of a tracer of ours, where it is that of an array.
-fn array_type<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+pub fn array_type<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     if !is_exactly(value.as_ptr(), class_pointer(value.py())) {
         return None;
     }

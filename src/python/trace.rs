@@ -16,6 +16,7 @@ use super::frame::{Frame, Operand};
 use super::graph::borrow_mut;
 use super::hook::Recording;
 use super::jax::{Jax, jax};
+use super::leaves::array_type;
 use super::memo::{Context, PrimitiveInfo};
 use super::native::{Args, TypeSpec, call_init, heap_type, method};
 use super::side::is_exactly;
@@ -145,7 +146,9 @@ pub fn operand<'py>(
     if x.is_instance(jax.tracer_type.bind(py))? && x.getattr(intern!(py, "_trace"))?.is(trace) {
         return operand_of_tracer(jax, frame, x);
     }
-    if let Some(dimension) = x.getattr_opt(intern!(py, "dimension_as_value"))?
+    // Arrays of other traces are no dimensions.
+    if array_type(jax, x).is_none()
+        && let Some(dimension) = x.getattr_opt(intern!(py, "dimension_as_value"))?
         && !dimension.is_none()
     {
         let value = within(jax, trace, || dimension.call0())?;
@@ -172,8 +175,15 @@ pub fn const_operand<'py>(
             return Ok(Operand::Const { value: x.clone(), aval });
         }
         (None, Some(aval)) => aval,
-        (None, None) => jax.typeof_fn.bind(py).call1((x,))?,
+        (None, None) => match array_type(jax, x) {
+            Some(aval) => aval,
+            None => jax.typeof_fn.bind(py).call1((x,))?,
+        },
     };
+    // No tracer is a literal.
+    if array_type(jax, x).is_some() {
+        return Ok(Operand::Const { value: x.clone(), aval });
+    }
     check_canonical(x)?;
     let scalar = jax.literalable_scalar_types.bind(py).contains(x.get_type())?;
     let auto_dce = borrow_mut(frame).auto_dce();
