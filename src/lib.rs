@@ -69,6 +69,7 @@
 
 pub mod expand;
 pub mod ir;
+pub mod print;
 pub mod structure;
 // All of it is private: `pub` there means visible to its other modules.
 #[allow(unreachable_pub)]

@@ -21,6 +21,7 @@ __all__ = [
     "memo_len",
     "new_accumulators",
     "plain_types",
+    "print_jaxpr",
     "result_structs",
     "set_fragment_bounds",
     "trust_callable",
@@ -162,6 +163,24 @@ def plain_types(
 def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
     """The ``ShapeDtypeStruct`` for each type, a new one; None where one of them is not that of an
     array. ``varies`` is the setting ``_check_vma``."""
+def print_jaxpr(
+    jaxpr: Any,
+    *,
+    source_info: bool,
+    print_shapes: bool,
+    custom_rules: bool,
+    name_stack: bool,
+    print_effects: bool,
+    width: int,
+    use_color: bool,
+    separable_lines: bool,
+    annotation_prefix: str,
+    max_depth: int | None = None,
+    max_eqns: int | None = None,
+    collapse: list[str] = [],
+) -> str | None:
+    """A jaxpr, or a graph, as jax prints it; None where something in it is printed by a function
+    of jax that sees more than it."""
 
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -91,7 +92,55 @@ class Program:
         return True
 
     def __str__(self) -> str:
-        return str(self.jaxpr)
+        """As jax prints the jaxpr."""
+        text = None if self._graph is None else _compat.printing().text(self._graph)
+        return str(self.jaxpr) if text is None else text
+
+    def pretty(
+        self,
+        *,
+        max_depth: int | None = None,
+        max_eqns: int | None = None,
+        collapse: Sequence[str] = (),
+        **settings: Any,
+    ) -> str:
+        """The text of a program, parts of it left out, for those that are too large to read whole.
+
+        What is shown has the names that it has in the whole text; what is not shown is counted.
+
+        Args:
+          max_depth: how deep the nested programs that are shown are nested: none at 0.
+          max_eqns: how many equations of each program are shown, the first and the last ones.
+          collapse: names of primitives (``"scan"``) and of nested programs (``"_where"``), whose
+            equations are not shown.
+          **settings: those of ``Jaxpr.pretty_print``: ``source_info``, ``print_shapes``,
+            ``custom_pp_eqn_rules``, ``name_stack``, ``print_effects``, ``width``, ``use_color``,
+            ``separable_lines``, ``annotation_prefix``.
+
+        Raises:
+          TypeError: there is no such setting.
+          ValueError: a limit is negative.
+          NotImplementedError: something is to be left out of a program that has no text of ours,
+            since jax prints a primitive in it by a function that sees more than its params.
+        """
+        for name, limit in (("max_depth", max_depth), ("max_eqns", max_eqns)):
+            if limit is not None and limit < 0:
+                raise ValueError(f"{name} must not be negative, got {limit}")
+        text = _compat.printing().text(
+            self._read_graph(),
+            max_depth=max_depth,
+            max_eqns=max_eqns,
+            collapse=collapse,
+            **settings,
+        )
+        if text is not None:
+            return text
+        if max_depth is not None or max_eqns is not None or collapse:
+            raise NotImplementedError(
+                "this program is printed by jax, which leaves nothing out: an equation in it is "
+                "printed by a function that sees more than its params"
+            )
+        return str(self.jaxpr.pretty_print(**settings))
 
     def __repr__(self) -> str:
         return f"<jaxide.Program: {len(self.in_avals)} inputs, {len(self)} equations>"

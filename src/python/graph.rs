@@ -269,6 +269,11 @@ impl Graph {
         &self.program
     }
 
+    /// The effects of the program as a whole, as jax has them.
+    pub fn effects_object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.effects.bind(py).clone()
+    }
+
     pub fn side(&self) -> &Side {
         &self.side
     }

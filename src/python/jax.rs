@@ -222,6 +222,8 @@ jax_objects! {
     resolve_kwargs_hook: PyAny,
     /// What the objects in programs are.
     objects: PyAny,
+    /// The texts of objects that programs are printed with.
+    printing: PyAny,
     /// The params of primitives that have no part in the execution.
     unexecuted_params: PyDict,
     /// What stands in for functions that make something of a program, by name.

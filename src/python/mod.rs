@@ -6,6 +6,7 @@
 //! side.rs      the Python objects behind the ids of one program
 //! params.rs    equation params: canonical values, and the typed hash that keys the memo
 //! convert.rs   avals, effects and debug info into the IR
+//! print.rs     the texts of Python objects in programs, for printing them
 //! read.rs      whole jaxprs into the IR
 //! frame.rs     `Frame`: one program under construction, in the role of jax's JaxprStackFrame
 //! tracer.rs    the tracer type: jax's DynamicJaxprTracer with its attributes filled on demand
@@ -41,6 +42,7 @@ mod leaves;
 mod memo;
 mod native;
 mod params;
+mod print;
 mod read;
 mod reads;
 mod side;
@@ -74,4 +76,6 @@ mod _core {
     use super::leaves::{new_accumulators, plain_types, result_structs};
     #[pymodule_export]
     use super::memo::{clear_memo, memo_len};
+    #[pymodule_export]
+    use super::print::print_jaxpr;
 }

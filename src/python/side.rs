@@ -202,6 +202,11 @@ impl Side {
         self.subgraphs.get(&object).map(|graph| graph.bind(py).clone())
     }
 
+    /// The graph of a nested program that was read, by the object among params.
+    pub fn known_subgraph<'py>(&self, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
+        self.subgraph(jaxpr.py(), *self.by_pointer.get(&address(jaxpr))?)
+    }
+
     /// A handle that is not looked up again.
     fn push(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
         let id = ForeignId::from_u32(u32::try_from(self.handles.len()).unwrap_or(u32::MAX - 1));

@@ -33,6 +33,13 @@ PRINT_SETTINGS: dict[str, dict[str, Any]] = {
     "name_stack": {"name_stack": True},
     "no_custom_rules": {"custom_pp_eqn_rules": False},
     "effects": {"print_effects": True},
+    "no_shapes": {"print_shapes": False},
+    "everything": {"source_info": True, "name_stack": True, "print_effects": True},
+    "color": {"use_color": True},
+    "color_of_notes": {"use_color": True, "source_info": True, "name_stack": True},
+    "separable_lines": {"use_color": True, "separable_lines": True, "width": 60},
+    "prefix": {"name_stack": True, "annotation_prefix": " // "},
+    "width_0": {"width": 0},
     "width_40": {"width": 40},
     "width_200": {"width": 200},
 }
@@ -296,7 +303,8 @@ def _type_name(value: Any) -> str:
 def texts(jaxpr: Any) -> dict[str, str]:
     """The program as jax prints it under every setting."""
     printed = {name: jaxpr.pretty_print(**settings) for name, settings in PRINT_SETTINGS.items()}
-    return {"str": str(jaxpr), **printed, "effects": sort_effects(printed["effects"])}
+    with_effects = {name: sort_effects(printed[name]) for name in ("effects", "everything")}
+    return {"str": str(jaxpr), **printed, **with_effects}
 
 
 def sort_effects(text: str) -> str:
@@ -378,12 +386,16 @@ def assert_same(
     """Fails unless `actual` is the program `expected` in every respect but its values.
 
     What a setting prints is in the description and the telling texts. That it is printed alike
-    under `every_setting` need not be shown more than once of a function.
+    under `every_setting` need not be shown more than once of a function. A jaxpr of jaxide's is
+    printed by Rust until it is described, then by jax.
     """
     assert isinstance(actual.jaxpr, _CLOSED_JAXPR)
     if every_setting or expected.telling_texts != actual.telling_texts:
         compare_texts(expected.texts, actual.texts, functools.partial(_twice_stock, case, cold))
     assert_same_description(expected, actual)
+    again = Traced(actual.jaxpr, actual.function)
+    if again.telling_texts != expected.telling_texts:
+        compare_texts(expected.texts, again.texts, functools.partial(_twice_stock, case, cold))
 
 
 def _twice_stock(case: Case, cold: bool) -> tuple[Any, Any]:

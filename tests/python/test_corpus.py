@@ -8,6 +8,7 @@ import pytest
 import corpus
 import jaxide
 import oracle
+from jaxide._compat.printing import printing
 
 FAMILIES = {
     "checkpoint",
@@ -42,6 +43,9 @@ FAMILIES = {
     "x64",
 }
 
+# Primitives whose equations jax prints by functions that see more than params.
+PRINTED_BY_JAX = {"refs", "pallas"}
+
 every_case = pytest.mark.parametrize("case", corpus.CASES, ids=str)
 
 
@@ -50,6 +54,15 @@ def test_make_jaxpr_cold(case: corpus.Case) -> None:
     with case.entered():
         stock, ours = oracle.trace_with([jax.make_jaxpr, jaxide.make_jaxpr], case, cold=True)
         oracle.assert_same(case, stock, ours, cold=True, every_setting=True)
+        # What stock has traced, printed by Rust.
+        for setting, options in oracle.PRINT_SETTINGS.items():
+            text = printing().text(stock.jaxpr, **options)
+            if text is None:
+                assert case.family in PRINTED_BY_JAX, f"{setting} is left to jax"
+            elif "effects" in setting or setting == "everything":
+                assert oracle.sort_effects(text) == stock.texts[setting]
+            else:
+                assert text == stock.texts[setting]
 
 
 @every_case

@@ -16,6 +16,7 @@ trace to stock jax.
 ``tracing``            starting and finishing a trace
 ``jaxprs``             jaxprs, open and closed
 ``objects``            classes of objects in programs
+``printing``           how jaxprs are printed
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 =====================  =========================================================================
 """
@@ -57,6 +58,8 @@ from jaxide._compat.jits import lower_of as lower_of
 from jaxide._compat.jits import user_line as user_line
 from jaxide._compat.namespace import load_namespace
 from jaxide._compat.objects import objects as objects
+from jaxide._compat.printing import print_in_rust
+from jaxide._compat.printing import printing as printing
 from jaxide._compat.symbols import SUPPORTED as SUPPORTED
 from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._compat.symbols import Mismatch as Mismatch
@@ -80,6 +83,7 @@ def native() -> bool:
         namespace = load_namespace()
         types_ = _core.initialize(namespace, trampoline)
         register_types(*types_)
+        print_in_rust(types_[2])
         catch_functions()
     except (Mismatch, AttributeError, TypeError) as error:
         warnings.warn(

@@ -39,6 +39,7 @@ from jaxide._compat.objects import (
     ref_effects,
     unexecuted_params,
 )
+from jaxide._compat.printing import printing
 from jaxide._compat.sources import CANONICAL_INPUT, LINEAR_INPUT, inner_code
 from jaxide._compat.stand_ins import (
     debug_info_stand_in,
@@ -323,6 +324,7 @@ def load_namespace() -> types.SimpleNamespace:
         make_jaxpr_hook=make_jaxpr_stand_in(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         objects=objects(),
+        printing=printing(),
         unexecuted_params=unexecuted_params(),
         derivation_hooks={
             path: _core.DerivationCache(function.__name__, _sites.copy_function(function))

@@ -1,0 +1,96 @@
+//! Names of variables: letters, in the order in which a text mentions them.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ir::Var;
+
+/// Which variable one is, among those of several programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// Nothing but its program has it.
+    Own,
+    /// It is also known by a number, under which other programs may have it.
+    Shared(usize),
+    /// It stands for a result that nobody wants.
+    Dropped,
+}
+
+/// A name: the place of its letters in the order of all such, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Name(u32);
+
+impl Name {
+    /// The name of what nobody refers to.
+    pub(super) const DROPPED: Self = Self(u32::MAX);
+
+    /// Its text, as digits to the base 26 in letters.
+    pub(super) fn spell(self, room: &mut [u8; 8]) -> &str {
+        if self == Self::DROPPED {
+            return "_";
+        }
+        let (mut rest, mut at) = (self.0, room.len());
+        loop {
+            at -= 1;
+            room[at] = b'a' + (rest % 26) as u8;
+            rest /= 26;
+            if rest == 0 {
+                break;
+            }
+        }
+        std::str::from_utf8(&room[at..]).unwrap_or_default()
+    }
+}
+
+/// The names that variables have so far.
+#[derive(Default)]
+pub(super) struct Names {
+    own: FxHashMap<(usize, Var), Name>,
+    shared: FxHashMap<usize, Name>,
+    /// Names of programs, which no variable gets.
+    taken: FxHashSet<Box<str>>,
+    next: u32,
+}
+
+impl Names {
+    /// Reserves the name of a program.
+    pub(super) fn take(&mut self, name: &str) {
+        self.taken.insert(name.into());
+    }
+
+    fn entry(&mut self, program: usize, var: Var, identity: Identity) -> Option<Name> {
+        match identity {
+            Identity::Own => self.own.get(&(program, var)).copied(),
+            Identity::Shared(number) => self.shared.get(&number).copied(),
+            Identity::Dropped => Some(Name::DROPPED),
+        }
+    }
+
+    /// Names a variable, unless it has a name.
+    pub(super) fn set(&mut self, program: usize, var: Var, identity: Identity, name: Name) {
+        match identity {
+            Identity::Own => _ = self.own.entry((program, var)).or_insert(name),
+            Identity::Shared(number) => _ = self.shared.entry(number).or_insert(name),
+            Identity::Dropped => {}
+        }
+    }
+
+    /// Whether a variable has a name.
+    pub(super) fn has(&mut self, program: usize, var: Var, identity: Identity) -> bool {
+        self.entry(program, var, identity).is_some()
+    }
+
+    /// The name of a variable; the next one where it has none yet.
+    pub(super) fn of(&mut self, program: usize, var: Var, identity: Identity) -> Name {
+        if let Some(known) = self.entry(program, var, identity) {
+            return known;
+        }
+        let mut room = [0; 8];
+        let mut name = Name(self.next);
+        while !self.taken.is_empty() && self.taken.contains(name.spell(&mut room)) {
+            name = Name(name.0 + 1);
+        }
+        self.next = name.0 + 1;
+        self.set(program, var, identity, name);
+        name
+    }
+}

@@ -1,0 +1,399 @@
+//! The texts of Python objects in programs, for printing them.
+
+use std::cell::RefCell;
+use std::hash::Hasher;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::ir::{Eqn, ForeignId, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var};
+use crate::print::{
+    EqnText, Identity, Limits, Options, Param, ParamText, Settings, Texts, print as print_program,
+};
+
+use super::graph::{Graph, unfilled};
+use super::jax::{Jax, jax};
+use super::params::{equal_params, hash_params};
+use super::read::graph_of;
+use super::side::{address, is_exactly};
+
+/// Why a program has no text here.
+pub enum Unprintable {
+    /// Something in it is printed by a function of its own, which sees more than it.
+    Elsewhere,
+    Failed(PyErr),
+}
+
+impl From<PyErr> for Unprintable {
+    fn from(error: PyErr) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Printed<T> = Result<T, Unprintable>;
+
+type EqnTexts<'py> = EqnText<PyTexts<'py>>;
+
+/// Params that equal ones of the same primitive are printed like, by their typed hash.
+type Known<'py> = FxHashMap<(usize, u64), Vec<(Bound<'py, PyDict>, Rc<EqnTexts<'py>>)>>;
+
+/// What has been printed for one text, by the objects, which the programs keep alive.
+struct Session<'py> {
+    jax: &'py Jax,
+    /// Whether primitives have their own way of being printed.
+    custom_rules: bool,
+    types: RefCell<FxHashMap<usize, Rc<str>>>,
+    /// By class, aval and bits.
+    literals: RefCell<FxHashMap<(usize, usize, u64), Rc<str>>>,
+    params: RefCell<Known<'py>>,
+    programs: RefCell<FxHashMap<usize, PyTexts<'py>>>,
+}
+
+/// One program with its objects.
+#[derive(Clone)]
+pub struct PyTexts<'py>(Rc<Inner<'py>>);
+
+struct Inner<'py> {
+    session: Rc<Session<'py>>,
+    graph: Bound<'py, Graph>,
+    program: Arc<Program>,
+    /// The jaxpr, which tells the program from others; None for the outermost one.
+    jaxpr: Option<Bound<'py, PyAny>>,
+    /// Of the variables that Python has seen.
+    identities: Vec<Identity>,
+    eqns: RefCell<FxHashMap<(PrimitiveId, ParamsId), Rc<EqnTexts<'py>>>>,
+    sources: RefCell<FxHashMap<Option<ForeignId>, Rc<str>>>,
+    name_stacks: RefCell<FxHashMap<Option<ForeignId>, Rc<str>>>,
+}
+
+impl<'py> PyTexts<'py> {
+    fn new(
+        session: &Rc<Session<'py>>,
+        graph: Bound<'py, Graph>,
+        jaxpr: Option<Bound<'py, PyAny>>,
+    ) -> Self {
+        let py = graph.py();
+        let (program, identities) = {
+            let graph = graph.borrow();
+            let drop_var = session.jax.drop_var_type.bind(py);
+            let mut identities = Vec::new();
+            for (var, object) in graph.side().seen_vars(py) {
+                identities.resize(var.as_u32() as usize, Identity::Own);
+                let is_dropped = object.get_type().is(drop_var);
+                let shared = Identity::Shared(address(&object));
+                identities.push(if is_dropped { Identity::Dropped } else { shared });
+            }
+            (graph.program().clone(), identities)
+        };
+        Self(Rc::new(Inner {
+            session: session.clone(),
+            graph,
+            program,
+            jaxpr,
+            identities,
+            eqns: RefCell::default(),
+            sources: RefCell::default(),
+            name_stacks: RefCell::default(),
+        }))
+    }
+
+    fn py(&self) -> Python<'py> {
+        self.0.graph.py()
+    }
+
+    /// A program among params.
+    fn within(&self, jaxpr: &Bound<'py, PyAny>) -> Printed<Self> {
+        let session = &self.0.session;
+        let open = session.jax.open_jaxpr.bind(self.py()).call1((jaxpr,))?.get_item(0)?;
+        if let Some(known) = session.programs.borrow().get(&address(&open)) {
+            return Ok(known.clone());
+        }
+        let read = self.0.graph.borrow().side().known_subgraph(jaxpr);
+        let graph = match read.or_else(|| unfilled(session.jax, &open)) {
+            Some(graph) if !graph.borrow().is_derived() => graph,
+            _ => graph_of(session.jax, jaxpr)?,
+        };
+        let key = address(&open);
+        let new = Self::new(session, graph, Some(open));
+        session.programs.borrow_mut().insert(key, new.clone());
+        Ok(new)
+    }
+
+    /// The text of params.
+    fn params_text(
+        &self,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+    ) -> Printed<Rc<EqnText<Self>>> {
+        let py = self.py();
+        let session = &self.0.session;
+        let printed = session
+            .jax
+            .printing
+            .bind(py)
+            .call_method1(intern!(py, "params"), (primitive, params, session.custom_rules))?;
+        if printed.is_none() {
+            return Err(Unprintable::Elsewhere);
+        }
+        let (shown, programs, name, is_call) =
+            printed
+                .extract::<(Bound<'py, PyTuple>, Bound<'py, PyTuple>, Option<String>, bool)>()?;
+        let mut own = Vec::with_capacity(shown.len());
+        for param in shown.iter() {
+            let (name, value) = param.extract::<(Bound<'py, PyString>, Bound<'py, PyAny>)>()?;
+            let value = if let Ok(text) = value.cast::<PyString>() {
+                ParamText::Text(text.to_str()?.into())
+            } else if let Ok(several) = value.cast::<PyTuple>() {
+                ParamText::Programs(
+                    several.iter().map(|jaxpr| self.within(&jaxpr)).collect::<Printed<_>>()?,
+                )
+            } else {
+                ParamText::Program(self.within(&value)?)
+            };
+            own.push(Param { name: name.to_str()?.into(), value });
+        }
+        let programs =
+            programs.iter().map(|jaxpr| self.within(&jaxpr)).collect::<Printed<Vec<_>>>()?;
+        Ok(Rc::new(EqnText { params: own, programs, name: name.map(Into::into), is_call }))
+    }
+
+    /// The bits of a literal's value, where it is a plain number.
+    fn bits(&self, value: &Bound<'py, PyAny>) -> Option<u64> {
+        if is_exactly(value.as_ptr(), self.0.session.jax.typed_array_type.as_ptr().cast()) {
+            let mut bits = [0; 8];
+            // SAFETY: a live object; its buffer is read while it is held.
+            unsafe {
+                let mut view: ffi::Py_buffer = std::mem::zeroed();
+                if ffi::PyObject_GetBuffer(value.as_ptr(), &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
+                    ffi::PyErr_Clear();
+                    return None;
+                }
+                let len = view.len.unsigned_abs();
+                let is_short = len <= bits.len();
+                if is_short {
+                    bits[..len]
+                        .copy_from_slice(std::slice::from_raw_parts(view.buf.cast::<u8>(), len));
+                }
+                ffi::PyBuffer_Release(&raw mut view);
+                return is_short.then(|| u64::from_ne_bytes(bits));
+            }
+        }
+        // SAFETY: a live object, of the type that is looked for.
+        unsafe {
+            (ffi::PyFloat_Check(value.as_ptr()) != 0)
+                .then(|| ffi::PyFloat_AS_DOUBLE(value.as_ptr()).to_bits())
+        }
+    }
+
+    fn literal_of(&self, literal: &Bound<'py, PyAny>) -> PyResult<Rc<str>> {
+        let py = self.py();
+        let printed = literal.call_method1(intern!(py, "pretty_print"), (py.None(),))?;
+        Ok(printed.cast::<PyString>()?.to_str()?.into())
+    }
+
+    /// What one of jax's functions says of a source, the same for those that share an object.
+    fn source_part(
+        &self,
+        known: &RefCell<FxHashMap<Option<ForeignId>, Rc<str>>>,
+        object: Option<ForeignId>,
+        source: SourceId,
+        function: &Bound<'py, PyString>,
+    ) -> Printed<Rc<str>> {
+        if let Some(known) = known.borrow().get(&object) {
+            return Ok(known.clone());
+        }
+        let (py, jax) = (self.py(), self.0.session.jax);
+        let source_info =
+            self.0.graph.borrow().side().source_info(py, jax, self.0.program.source(source))?;
+        let said = jax.printing.bind(py).call_method1(function, (source_info,))?;
+        let said: Rc<str> = said.cast::<PyString>().map_err(PyErr::from)?.to_str()?.into();
+        known.borrow_mut().insert(object, said.clone());
+        Ok(said)
+    }
+}
+
+impl Texts for PyTexts<'_> {
+    type Error = Unprintable;
+
+    fn program(&self) -> &Program {
+        &self.0.program
+    }
+
+    fn key(&self) -> usize {
+        match &self.0.jaxpr {
+            Some(jaxpr) => address(jaxpr),
+            None => self.scope(),
+        }
+    }
+
+    fn scope(&self) -> usize {
+        address(self.0.graph.as_any())
+    }
+
+    fn identity(&self, var: Var) -> Identity {
+        let known = self.0.identities.get(var.as_u32() as usize);
+        known.copied().unwrap_or(Identity::Own)
+    }
+
+    fn type_text(&self, ty: TypeId) -> Printed<Rc<str>> {
+        let py = self.py();
+        let aval = self.0.graph.borrow().side().aval(py, ty);
+        let types = &self.0.session.types;
+        if let Some(known) = types.borrow().get(&address(&aval)) {
+            return Ok(known.clone());
+        }
+        let printing = self.0.session.jax.printing.bind(py);
+        let said = printing.call_method1(intern!(py, "type_text"), (&aval,))?;
+        let text: Rc<str> = said.cast::<PyString>().map_err(PyErr::from)?.to_str()?.into();
+        types.borrow_mut().insert(address(&aval), text.clone());
+        Ok(text)
+    }
+
+    fn literal_text(&self, literal: LiteralId) -> Printed<Rc<str>> {
+        let py = self.py();
+        let session = &self.0.session;
+        let object = self.0.program.literal(literal).object;
+        let literal = self.0.graph.borrow().side().object(py, object);
+        if !is_exactly(literal.as_ptr(), session.jax.literal_type.as_ptr().cast()) {
+            return Ok(self.literal_of(&literal)?);
+        }
+        let slots = &session.jax.slots;
+        // SAFETY: the exact type was checked.
+        let parts = unsafe { (slots.literal_val.get(&literal), slots.literal_aval.get(&literal)) };
+        let (Some(value), Some(aval)) = parts else { return Ok(self.literal_of(&literal)?) };
+        let Some(bits) = self.bits(&value) else { return Ok(self.literal_of(&literal)?) };
+        let key = (value.get_type().as_ptr() as usize, address(&aval), bits);
+        if let Some(known) = session.literals.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let text = self.literal_of(&literal)?;
+        session.literals.borrow_mut().insert(key, text.clone());
+        Ok(text)
+    }
+
+    fn eqn_text(&self, eqn: Eqn) -> Printed<Rc<EqnText<Self>>> {
+        let data = self.0.program.eqn(eqn);
+        let key = (data.primitive, data.params);
+        if let Some(known) = self.0.eqns.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let py = self.py();
+        let (primitive, params) = {
+            let graph = self.0.graph.borrow();
+            let primitive = self.0.program.primitive(data.primitive).object;
+            (graph.side().object(py, primitive), graph.side().params_dict(py, data.params))
+        };
+        let mut hasher = FxHasher::default();
+        let text = if hash_params(&params, &mut hasher) {
+            let session = &self.0.session;
+            let typed = (address(&primitive), hasher.finish());
+            let same = session.params.borrow().get(&typed).and_then(|known| {
+                let mut known = known.iter();
+                known.find(|(own, _)| equal_params(own, &params)).map(|(_, text)| text.clone())
+            });
+            if let Some(known) = same {
+                known
+            } else {
+                let new = self.params_text(&primitive, &params)?;
+                let mut known = session.params.borrow_mut();
+                known.entry(typed).or_default().push((params, new.clone()));
+                new
+            }
+        } else {
+            self.params_text(&primitive, &params)?
+        };
+        self.0.eqns.borrow_mut().insert(key, text.clone());
+        Ok(text)
+    }
+
+    fn source_text(&self, source: SourceId) -> Printed<Rc<str>> {
+        let traceback = self.0.program.source(source).traceback;
+        self.source_part(&self.0.sources, traceback, source, intern!(self.py(), "source_text"))
+    }
+
+    fn name_stack_text(&self, source: SourceId) -> Printed<Rc<str>> {
+        let name_stack = self.0.program.source(source).name_stack;
+        let function = intern!(self.py(), "name_stack_text");
+        self.source_part(&self.0.name_stacks, name_stack, source, function)
+    }
+
+    fn effect_texts(&self) -> Printed<Vec<Rc<str>>> {
+        let py = self.py();
+        let effects = self.0.graph.borrow().effects_object(py);
+        let printing = self.0.session.jax.printing.bind(py);
+        let said = printing.call_method1(intern!(py, "effect_texts"), (effects,))?;
+        if said.is_none() {
+            return Err(Unprintable::Elsewhere);
+        }
+        Ok(said.extract::<Vec<String>>()?.into_iter().map(Into::into).collect())
+    }
+
+    fn too_deep(&self) -> Unprintable {
+        Unprintable::Elsewhere
+    }
+}
+
+/// A jaxpr as jax prints it; None where something in it is printed by a function of jax that sees
+/// more than it.
+///
+/// Raises:
+///   What printing an object of the program raises.
+#[pyfunction]
+#[pyo3(signature = (
+    jaxpr, *, source_info, print_shapes, custom_rules, name_stack, print_effects, width, use_color,
+    separable_lines, annotation_prefix, max_depth=None, max_eqns=None, collapse=Vec::new()
+))]
+#[allow(clippy::fn_params_excessive_bools, clippy::too_many_arguments)] // these are jax's
+pub fn print_jaxpr(
+    jaxpr: &Bound<'_, PyAny>,
+    source_info: bool,
+    print_shapes: bool,
+    custom_rules: bool,
+    name_stack: bool,
+    print_effects: bool,
+    width: i64,
+    use_color: bool,
+    separable_lines: bool,
+    annotation_prefix: &str,
+    max_depth: Option<usize>,
+    max_eqns: Option<usize>,
+    collapse: Vec<String>,
+) -> PyResult<Option<String>> {
+    let jax = jax(jaxpr.py())?;
+    let graph = match jaxpr.cast::<Graph>() {
+        Ok(graph) => graph.clone(),
+        Err(_) => graph_of(jax, jaxpr)?,
+    };
+    let session = Rc::new(Session {
+        jax,
+        custom_rules,
+        types: RefCell::default(),
+        literals: RefCell::default(),
+        params: RefCell::default(),
+        programs: RefCell::default(),
+    });
+    let root = PyTexts::new(&session, graph, None);
+    let settings = Settings { print_shapes, source_info, name_stack, print_effects };
+    let options = Options {
+        width,
+        colored: use_color,
+        separable_lines,
+        annotation_prefix: annotation_prefix.into(),
+    };
+    let collapse = collapse.into_iter().map(Into::into).collect();
+    let limits = Limits { max_depth, max_eqns, collapse };
+    let printed = print_program(&root, settings, limits, options);
+    // Programs refer to the session that knows them.
+    session.programs.borrow_mut().clear();
+    session.params.borrow_mut().clear();
+    match printed {
+        Ok(text) => Ok(Some(text)),
+        Err(Unprintable::Elsewhere) => Ok(None),
+        Err(Unprintable::Failed(error)) => Err(error),
+    }
+}

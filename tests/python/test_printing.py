@@ -1,0 +1,147 @@
+"""Jaxprs as Rust prints them, against jax's own text; see also `test_corpus.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import Array
+from jax._src import core
+from jax.extend.core import Primitive
+
+import jaxide
+from jaxide._compat.printing import printing
+
+
+def test_text_needs_no_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr = jaxide.make_jaxpr(lambda x: jnp.sin(x) + 1.0)(1.0)
+    monkeypatch.setattr("jax._src.core.pp_toplevel_jaxpr", None)
+    text = "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = add b 1.0:f32[] in (c,) }"
+    assert str(jaxpr) == repr(jaxpr) == jaxpr.pretty_print() == text
+    assert jaxpr.jaxpr.pretty_print(print_shapes=False) == (
+        "{ lambda ; a. let b = sin a; c = add b 1.0:f32[] in (c,) }"
+    )
+
+
+def test_unknown_setting() -> None:
+    jaxpr = jaxide.make_jaxpr(jnp.sin)(1.0)
+    with pytest.raises(TypeError) as ours:
+        jaxpr.pretty_print(colour=True)
+    with pytest.raises(TypeError) as stock:
+        jax.make_jaxpr(jnp.sin)(1.0).pretty_print(colour=True)
+    assert str(ours.value) == str(stock.value)
+
+
+def test_settings_of_jax_that_are_left_to_jax() -> None:
+    """Where parts of the text come from, and HTML."""
+    ours, stock = (make(jnp.sin)(1.0) for make in (jaxide.make_jaxpr, jax.make_jaxpr))
+    expected: list[Any] = []
+    made: list[Any] = []
+    assert ours.pretty_print(source_map=made) == stock.pretty_print(source_map=expected)
+    assert [len(line) for line in made] == [len(line) for line in expected]
+
+
+# ---- rules ------------------------------------------------------------------------------------
+
+
+def jaxpr_with(primitive: Primitive) -> Any:
+    primitive.def_abstract_eval(lambda x, **_: x)
+    return jax.make_jaxpr(lambda x: primitive.bind(x, first=1, second=(2.0, "two")))(1.0)
+
+
+def test_rule_that_shows_other_params(monkeypatch: pytest.MonkeyPatch) -> None:
+    primitive = Primitive("mine")
+
+    def rule(eqn: Any, context: Any, settings: Any) -> Any:
+        return core._pp_eqn(eqn.replace(params={"third": len(eqn.params)}), context, settings)
+
+    monkeypatch.setitem(core.pp_eqn_rules, primitive, rule)
+    jaxpr = jaxpr_with(primitive)
+    assert printing().text(jaxpr) == str(jaxpr)
+    assert "mine[third=2]" in str(jaxpr)
+    plain = {"custom_pp_eqn_rules": False}
+    assert printing().text(jaxpr, **plain) == jaxpr.pretty_print(**plain)
+
+
+@pytest.mark.parametrize("looks_at", ["invars", "outvars", "source_info"])
+def test_rule_that_looks_at_more(monkeypatch: pytest.MonkeyPatch, looks_at: str) -> None:
+    primitive = Primitive("mine")
+
+    def rule(eqn: Any, context: Any, settings: Any) -> Any:
+        return core.pp.text(type(getattr(eqn, looks_at)).__name__)
+
+    monkeypatch.setitem(core.pp_eqn_rules, primitive, rule)
+    jaxpr = jaxpr_with(primitive)
+    assert printing().text(jaxpr) is None
+    program = jaxide.from_jaxpr(jaxpr)
+    assert str(program) == program.pretty() == str(jaxpr)
+    with pytest.raises(NotImplementedError, match="sees more than its params"):
+        program.pretty(max_eqns=1)
+
+
+# ---- limits -----------------------------------------------------------------------------------
+
+
+def nested(x: Array) -> Array:
+    inner = jax.jit(lambda y: jnp.sin(y) * 2.0)
+
+    def body(carry: Array, _: None) -> tuple[Array, None]:
+        return inner(carry) + 1.0, None
+
+    return jax.lax.scan(body, x, length=3)[0] - inner(x)
+
+
+PROGRAM = jaxide.trace(nested)(jnp.ones(3))
+
+
+def test_no_limits() -> None:
+    assert PROGRAM.pretty() == str(PROGRAM) == str(PROGRAM.jaxpr)
+    assert PROGRAM.pretty(width=40) == PROGRAM.jaxpr.pretty_print(width=40)
+
+
+def test_depth() -> None:
+    text = PROGRAM.pretty(max_depth=0)
+    assert "jaxpr={ ... 2 equations ... }" in text
+    assert "sin" not in text
+    assert PROGRAM.pretty(max_depth=1).count("sin") == str(PROGRAM).count("sin")
+    assert PROGRAM.pretty(max_depth=9) == str(PROGRAM)
+
+
+def test_number_of_equations() -> None:
+    def chain(x: Array) -> Array:
+        for i in range(10):
+            x = x + float(i)
+        return x
+
+    program = jaxide.trace(chain)(1.0)
+    lines = str(program).splitlines()
+    shown = program.pretty(max_eqns=3).splitlines()
+    assert shown == [*lines[:3], "    ... 7 equations ...", *lines[10:]]
+    assert program.pretty(max_eqns=10) == str(program)
+    nothing = program.pretty(max_eqns=0)
+    assert nothing == "{ lambda ; a:f32[]. let ... 10 equations ... in (k,) }"
+
+
+def test_collapsed() -> None:
+    text = PROGRAM.pretty(collapse=["scan"])
+    assert "jaxpr={ ... 2 equations ... }" in text
+    assert PROGRAM.pretty(collapse=["mul"]) == str(PROGRAM)
+
+
+@pytest.mark.parametrize("limit", ["max_depth", "max_eqns"])
+def test_negative_limit(limit: str) -> None:
+    with pytest.raises(ValueError, match=f"{limit} must not be negative, got -1"):
+        PROGRAM.pretty(**{limit: -1})
+
+
+def test_deeply_nested_programs() -> None:
+    """Left to jax, which refuses them or not."""
+
+    jaxpr = jax.make_jaxpr(lambda x: x + 1.0)(1.0)
+    for depth in range(110):
+        if depth == 30:
+            assert printing().text(jaxpr) == str(jaxpr)
+        jaxpr = jax.make_jaxpr(jax.jit(core.jaxpr_as_fun(jaxpr)))(1.0)
+    assert printing().text(jaxpr) is None
