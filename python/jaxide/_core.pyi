@@ -163,6 +163,7 @@ def plain_types(
 def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
     """The ``ShapeDtypeStruct`` for each type, a new one; None where one of them is not that of an
     array. ``varies`` is the setting ``_check_vma``."""
+
 def print_jaxpr(
     jaxpr: Any,
     *,
