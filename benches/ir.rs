@@ -1,12 +1,14 @@
 //! What the arena costs per equation, from 10^2 to 10^6 equations: `cargo bench`.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use jaxide::ir::{
     ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, Params,
     Program, Source, verify,
 };
+use jaxide::print::{Limits, Options, Plain, Settings, print};
 
 const SIZES: [u32; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
 
@@ -70,6 +72,13 @@ fn benchmark(c: &mut Criterion) {
     over_sizes(c, "verify", |b, equations| {
         let program = build(DeadCode::Keep, equations);
         b.iter(|| verify(black_box(&program)).unwrap());
+    });
+    over_sizes(c, "print", |b, equations| {
+        let program = Plain::from(Arc::new(build(DeadCode::Keep, equations)));
+        b.iter(|| {
+            let (settings, limits) = (Settings::default(), Limits::default());
+            print(black_box(&program), settings, limits, Options::default()).unwrap()
+        });
     });
     over_sizes(c, "traverse", |b, equations| {
         let program = build(DeadCode::Keep, equations);

@@ -32,6 +32,13 @@ pub struct Settings {
     pub print_effects: bool,
 }
 
+impl Default for Settings {
+    /// What jax has where nobody says otherwise.
+    fn default() -> Self {
+        Self { print_shapes: true, source_info: false, name_stack: false, print_effects: false }
+    }
+}
+
 /// What is left out of the text of a program that is too large to be read whole. What is shown reads
 /// as it does in the whole text.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +49,15 @@ pub struct Limits {
     pub max_eqns: Option<usize>,
     /// Names of primitives and of nested programs, which are shown without the equations within.
     pub collapse: FxHashSet<Box<str>>,
+}
+
+impl Limits {
+    /// Whether the equations within an equation's programs are not shown.
+    fn collapses<T>(&self, program: &Program, eqn: Eqn, text: &EqnText<T>) -> bool {
+        let primitive = &program.primitive(program.eqn(eqn).primitive).name;
+        let named = |name: &Box<str>| self.collapse.contains(name);
+        named(primitive) || text.name.as_ref().is_some_and(named)
+    }
 }
 
 /// The text of an equation's params.
@@ -143,11 +159,11 @@ pub fn print<T: Texts>(
 ) -> Result<String, T::Error> {
     let mut names = Names::default();
     drop_unused(root, &mut names);
-    let shared = shared_programs(root)?;
-    for (_, name) in &shared {
+    let shared = shared_programs(root, &limits)?;
+    for Shared { name, .. } in &shared {
         names.take(name);
     }
-    let by_key = shared.iter().map(|(program, name)| (program.key(), name.clone())).collect();
+    let by_key = shared.iter().map(|shared| (shared.program.key(), shared.name.clone())).collect();
     let mut printer = Printer {
         settings,
         limits,
@@ -159,8 +175,8 @@ pub fn print<T: Texts>(
         is_collapsed: false,
     };
     let mut written = Ok(());
-    for (program, name) in &shared {
-        written = written.and_then(|()| printer.definition(program, name));
+    for definition in &shared {
+        written = written.and_then(|()| printer.definition(definition));
     }
     printer.depth = 0;
     match written.and_then(|()| printer.skeleton(root)) {
@@ -189,33 +205,48 @@ fn drop_unused<T: Texts>(root: &T, names: &mut Names) {
     }
 }
 
-/// Programs that are printed before the others, and their names: those that occur more than once, and
-/// large ones.
-fn shared_programs<T: Texts>(root: &T) -> Result<Vec<(T, Rc<str>)>, T::Error> {
+/// A program that is printed before the others.
+struct Shared<T> {
+    program: T,
+    name: Rc<str>,
+    /// Whether an equation refers to it whose programs are shown.
+    is_shown: bool,
+}
+
+/// Programs that are printed before the others: those that occur more than once, and large ones.
+fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>, T::Error> {
     struct Seen<T> {
         program: T,
         name: Option<Box<str>>,
         count: usize,
+        is_shown: bool,
     }
     let mut seen: IndexMap<usize, Seen<T>, FxBuildHasher> = IndexMap::default();
-    let mut pending = VecDeque::from([(root.clone(), None::<Box<str>>)]);
-    while let Some((of, name)) = pending.pop_front() {
-        let new = || Seen { program: of.clone(), name: None, count: 0 };
+    let mut pending = VecDeque::from([(root.clone(), None::<Box<str>>, true)]);
+    while let Some((of, name, is_shown)) = pending.pop_front() {
+        let new = || Seen { program: of.clone(), name: None, count: 0, is_shown: false };
         let entry = seen.entry(of.key()).or_insert_with(new);
         entry.name = entry.name.take().or(name);
         entry.count += 1;
+        let is_news = is_shown && !entry.is_shown;
+        entry.is_shown |= is_shown;
         // What is within a program that occurs a third time has been met twice.
-        if entry.count > 2 {
+        if entry.count > 2 && !is_news {
             continue;
         }
         for eqn in of.program().eqns() {
             let text = of.eqn_text(eqn)?;
-            pending.extend(text.programs.iter().map(|within| (within.clone(), text.name.clone())));
+            if text.programs.is_empty() {
+                continue;
+            }
+            let is_shown = is_shown && !limits.collapses(of.program(), eqn, &text);
+            let within = text.programs.iter();
+            pending.extend(within.map(|within| (within.clone(), text.name.clone(), is_shown)));
         }
     }
     let mut counts: FxHashMap<Box<str>, usize> = FxHashMap::default();
     let mut shared = Vec::new();
-    for (key, Seen { program, name, count }) in seen {
+    for (key, Seen { program, name, count, is_shown }) in seen {
         let is_large = key != root.key() && program.program().num_eqns() > MAX_INLINE_EQNS;
         if count == 1 && !is_large {
             continue;
@@ -228,7 +259,7 @@ fn shared_programs<T: Texts>(root: &T) -> Result<Vec<(T, Rc<str>)>, T::Error> {
             name = format!("{name}{before}").into();
             *counts.entry(name.clone()).or_default() += 1;
         }
-        shared.push((program, Rc::from(name)));
+        shared.push(Shared { program, name: name.into(), is_shown });
     }
     Ok(shared)
 }
@@ -292,13 +323,13 @@ impl Printer {
     }
 
     /// The definition of a program that is printed before others.
-    fn definition<T: Texts>(&mut self, of: &T, name: &str) -> Written<T::Error> {
-        let is_muted = self.is_hidden() || self.limits.collapse.contains(name);
-        let before = self.layout.mute(is_muted);
+    fn definition<T: Texts>(&mut self, of: &Shared<T>) -> Written<T::Error> {
+        let Shared { program, name, is_shown } = of;
+        let before = self.layout.mute(self.is_hidden() || !is_shown);
         self.text("let ")?;
         self.text(name)?;
         self.text(" = ")?;
-        self.skeleton(of)?;
+        self.skeleton(program)?;
         self.text(" in")?;
         self.line_break(" ")?;
         self.layout.mute(before);
@@ -417,10 +448,7 @@ impl Printer {
             self.layout.annotate(of.name_stack_text(data.source)?);
         }
         self.text(&program.primitive(data.primitive).name)?;
-        let collapse = &self.limits.collapse;
-        let name = &program.primitive(data.primitive).name;
-        let is_collapsed = collapse.contains(name)
-            || text.name.as_ref().is_some_and(|name| collapse.contains(name));
+        let is_collapsed = self.limits.collapses(program, eqn, &text);
         if !text.params.is_empty() {
             let before = self.is_collapsed;
             self.group(&mut |printer| {

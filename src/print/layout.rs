@@ -39,6 +39,14 @@ pub struct Options {
     pub annotation_prefix: Box<str>,
 }
 
+impl Default for Options {
+    /// What jax has where nobody says otherwise.
+    fn default() -> Self {
+        let annotation_prefix = " # ".into();
+        Self { width: 80, colored: false, separable_lines: false, annotation_prefix }
+    }
+}
+
 /// Why writing stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop<E> {

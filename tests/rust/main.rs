@@ -8,6 +8,7 @@ mod expand;
 mod ids;
 mod nesting;
 mod params;
+mod print;
 mod random;
 mod structure;
 mod text;
