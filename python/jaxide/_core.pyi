@@ -176,9 +176,9 @@ def print_jaxpr(
     use_color: bool,
     separable_lines: bool,
     annotation_prefix: str,
-    max_depth: int | None = None,
-    max_eqns: int | None = None,
-    collapse: list[str] = [],
+    max_depth: int | None,
+    max_eqns: int | None,
+    collapse: list[str],
 ) -> str | None:
     """A jaxpr, or a graph, as jax prints it; None where something in it is printed by a function
     of jax that sees more than it."""

@@ -55,8 +55,8 @@ impl Limits {
     /// Whether the equations within an equation's programs are not shown.
     fn collapses<T>(&self, program: &Program, eqn: Eqn, text: &EqnText<T>) -> bool {
         let primitive = &program.primitive(program.eqn(eqn).primitive).name;
-        let named = |name: &Box<str>| self.collapse.contains(name);
-        named(primitive) || text.name.as_ref().is_some_and(named)
+        let named = |name: &str| self.collapse.contains(name);
+        named(primitive) || text.name.as_deref().is_some_and(named)
     }
 }
 

@@ -346,7 +346,7 @@ impl Texts for PyTexts<'_> {
 #[pyfunction]
 #[pyo3(signature = (
     jaxpr, *, source_info, print_shapes, custom_rules, name_stack, print_effects, width, use_color,
-    separable_lines, annotation_prefix, max_depth=None, max_eqns=None, collapse=Vec::new()
+    separable_lines, annotation_prefix, max_depth, max_eqns, collapse
 ))]
 #[allow(clippy::fn_params_excessive_bools, clippy::too_many_arguments)] // these are jax's
 pub fn print_jaxpr(
