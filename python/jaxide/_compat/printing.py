@@ -8,6 +8,7 @@ import inspect
 from typing import Any
 
 from jaxide import _printing
+from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.symbols import Mismatch, jax_module, optional_symbol, symbol
 
 # Of each function that prints, digests of the texts that are known, the oldest jax first.
@@ -78,7 +79,7 @@ def printing() -> _printing.Printing:
             rules=symbol("core:pp_eqn_rules"),
             call_rules=(symbol("pjit:_pjit_pp_rule"),),
             jaxprs_in_params=symbol("core:jaxprs_in_params"),
-            jaxpr_types=(symbol("core:Jaxpr"), symbol("core:ClosedJaxpr")),
+            jaxpr_types=(symbol("core:Jaxpr"), closed_jaxpr_type()),
             document_type=printer.Doc,
             other_rules=optional_symbol("core:pp_subjaxprs_rules") or {},
             summarize=symbol("source_info_util:summarize"),
