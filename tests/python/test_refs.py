@@ -35,6 +35,9 @@ from expansion import (
 from test_expand_lifted import scalar
 from test_rules import ROUNDS, TRANSFORMATIONS
 
+# From jax 0.11 on.
+ONE_CLASS = jax.extend.core.ClosedJaxpr is jax.extend.core.Jaxpr
+
 X = np.linspace(0.25, 1, 8, dtype=np.float32)
 
 Function = Callable[[Any], Any]
@@ -599,7 +602,11 @@ def test_refs_are_replayed(nest: str, construct: Function) -> None:
             assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
 
 
-@pytest.mark.parametrize("construct", [allocated, in_loop, in_scan])
+# In jax 0.12 it is not replayed beside a Ref that the function makes (docs/limits.md).
+BESIDE_REFS = [in_loop, in_scan] if ONE_CLASS else [allocated, in_loop, in_scan]
+
+
+@pytest.mark.parametrize("construct", BESIDE_REFS)
 def test_the_backward_pass_beside_refs_is_replayed(construct: Function) -> None:
     """Equations whose cotangents are added to no Ref."""
     name = "transpose of mul"
@@ -617,7 +624,7 @@ def test_the_backward_pass_beside_refs_is_replayed(construct: Function) -> None:
 
 
 DERIVED = {"jvp": "_jvp_jaxpr", "vmap": "_batch_jaxpr2"}
-if jax.extend.core.ClosedJaxpr is jax.extend.core.Jaxpr:
+if ONE_CLASS:
     # There jax remembers by the kernel what it makes of it, so it may occur twice.
     del DERIVED["jvp"]
 
