@@ -25,7 +25,6 @@ M = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
 CONCRETE = "concrete array"
 READ = "function that looks into a concrete array"
 CONSTANT = "traced constant"
-REF = "Ref or other type that is no array"
 CALLABLE = "callable without a stable identity"
 UNHASHABLE = "unhashable argument"
 UNKNOWN = "object of an unknown class"
@@ -48,11 +47,6 @@ def printing(x):
 @jax.jit
 def calling_back(x):
     return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
-
-
-@jax.jit
-def reading(ref):
-    return ref[...] * 2
 
 
 jax_array = jnp.arange(3)
@@ -80,7 +74,6 @@ BYPASSED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "long text": ("with_static", LARGE, lambda x: with_static(x, "a" * 100_000)),
     "large integer": ("with_static", LARGE, lambda x: with_static(x, 2**70)),
     "warning": ("jax.numpy.zeros", WARNED, lambda x: x + jnp.zeros(3, jnp.float64)),
-    "reference": ("reading", REF, lambda x: reading(jax.new_ref(x))),
     "captured array": ("jax.numpy.array", CONSTANT, lambda x: x + jnp.array([1.0, 2.0, 3.0])),
     "new array": ("jax.numpy.array", NEW_OBJECTS, lambda x: jnp.array([[1.0, 2.0], [3.0, x[0]]])),
 }
