@@ -5,7 +5,6 @@ has arrays of its own, so nothing can be known by an array's identity. Stock and
 the ratio is the median of the ratios of neighbours, and the texts are compared.
 """
 
-import argparse
 import gc
 import statistics
 import sys
@@ -46,14 +45,7 @@ def measure(workload: str, rounds: int) -> list[str]:
 
 def main() -> int:
     """Prints the table and puts it into the document; fails if a text differs."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help="warm retraces of each tracer")
-    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
-    options = parser.parse_args()
-    rows = []
-    for workload in options.only or workloads.ALL:
-        rows.append(measure(workload, options.rounds))
-        print(*rows[-1], sep="  ", flush=True)
+    rows, options = report.of_workloads(__doc__, "warm retraces of each tracer", measure)
     if not options.only:
         report.record("captured", ["workload", "identical", "jax, ms", "jaxide, ms", "ratio"], rows)
     return 1 if any("DIFFERS" in row for row in rows) else 0

@@ -5,7 +5,6 @@ traced, with and without reading it into the IR. All print the same text; all ta
 are the medians of the ratios of neighbours. Then the text of ever longer chains.
 """
 
-import argparse
 import gc
 import statistics
 import sys
@@ -66,14 +65,11 @@ HEADER = [
 
 def main() -> int:
     """Prints the table and puts it into the document."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help="measurements of each kind")
-    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
-    options = parser.parse_args()
-    rows = []
-    for workload in options.only or workloads.ALL:
-        rows.append(measure(workload, *workloads.ALL[workload](), options.rounds))
-        print(*rows[-1], sep="  ", flush=True)
+    rows, options = report.of_workloads(
+        __doc__,
+        "measurements of each kind",
+        lambda workload, rounds: measure(workload, *workloads.ALL[workload](), rounds),
+    )
     if not options.only:
         for length in LENGTHS:
             program = workloads.lax_chain(length)

@@ -1,11 +1,14 @@
 """Markdown tables, put between their markers in docs/performance.md."""
 
+import argparse
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+
+import workloads
 
 PERFORMANCE = Path(__file__).parent.parent / "docs" / "performance.md"
 
@@ -30,6 +33,24 @@ def record(
     """Puts the table of `benches/NAME.py`, or of another script there, into the document."""
     content = [table(header, rows), provenance(f"benches/{script or name}.py")]
     replace_section(name, "\n\n".join(content))
+
+
+def of_workloads(
+    document: str, rounds: str, measure: Callable[[str, int], list[str]]
+) -> tuple[list[list[str]], argparse.Namespace]:
+    """The rows that `measure` makes of the workloads, printed as they come, and the options given.
+
+    Where `--only` is among them the rows are no whole table.
+    """
+    parser = argparse.ArgumentParser(description=document.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15, help=rounds)
+    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
+    options = parser.parse_args()
+    rows = []
+    for workload in options.only or workloads.ALL:
+        rows.append(measure(workload, options.rounds))
+        print(*rows[-1], sep="  ", flush=True)
+    return rows, options
 
 
 def replace_section(name: str, content: str, path: Path = PERFORMANCE) -> None:

@@ -5,7 +5,6 @@ trace of jaxide's: the trace alone, and its structural hash, which is not there 
 for. All take turns; the ratios are the medians of the ratios of neighbours.
 """
 
-import argparse
 import gc
 import statistics
 import sys
@@ -88,14 +87,7 @@ HEADER = [
 
 def main() -> int:
     """Prints the table and puts it into the document."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help="measurements of each kind")
-    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
-    options = parser.parse_args()
-    rows = []
-    for workload in options.only or workloads.ALL:
-        rows.append(measure(workload, options.rounds))
-        print(*rows[-1], sep="  ", flush=True)
+    rows, options = report.of_workloads(__doc__, "measurements of each kind", measure)
     if not options.only:
         report.record("structure", HEADER, rows)
     return 0

@@ -33,6 +33,24 @@ impl Drop for NoCollection {
     }
 }
 
+/// What `read` makes of the bytes of an object that has a plain buffer; None where it has none.
+pub fn with_bytes<R>(value: *mut ffi::PyObject, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    // SAFETY: a live object wherever this is called; its buffer is read while it is held.
+    unsafe {
+        let mut view: ffi::Py_buffer = std::mem::zeroed();
+        if ffi::PyObject_GetBuffer(value, &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let result = read(match view.len.unsigned_abs() {
+            0 => &[],
+            len => std::slice::from_raw_parts(view.buf.cast::<u8>(), len),
+        });
+        ffi::PyBuffer_Release(&raw mut view);
+        Some(result)
+    }
+}
+
 /// One member of a class with `__slots__`, by its offset in the instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot(usize);

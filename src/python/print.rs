@@ -18,6 +18,7 @@ use crate::print::{
 
 use super::graph::{Graph, unfilled};
 use super::jax::{Jax, jax};
+use super::native::with_bytes;
 use super::params::{equal_params, hash_params};
 use super::read::graph_of;
 use super::side::{address, is_exactly};
@@ -36,6 +37,11 @@ impl From<PyErr> for Unprintable {
 }
 
 type Printed<T> = Result<T, Unprintable>;
+
+/// The text that Python has returned.
+fn text_of(said: &Bound<'_, PyAny>) -> PyResult<Rc<str>> {
+    Ok(said.cast::<PyString>()?.to_str()?.into())
+}
 
 type EqnTexts<'py> = EqnText<PyTexts<'py>>;
 
@@ -165,23 +171,11 @@ impl<'py> PyTexts<'py> {
     /// The bits of a literal's value, where it is a plain number.
     fn bits(&self, value: &Bound<'py, PyAny>) -> Option<u64> {
         if is_exactly(value.as_ptr(), self.0.session.jax.typed_array_type.as_ptr().cast()) {
-            let mut bits = [0; 8];
-            // SAFETY: a live object; its buffer is read while it is held.
-            unsafe {
-                let mut view: ffi::Py_buffer = std::mem::zeroed();
-                if ffi::PyObject_GetBuffer(value.as_ptr(), &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
-                    ffi::PyErr_Clear();
-                    return None;
-                }
-                let len = view.len.unsigned_abs();
-                let is_short = len <= bits.len();
-                if is_short {
-                    bits[..len]
-                        .copy_from_slice(std::slice::from_raw_parts(view.buf.cast::<u8>(), len));
-                }
-                ffi::PyBuffer_Release(&raw mut view);
-                return is_short.then(|| u64::from_ne_bytes(bits));
-            }
+            return with_bytes(value.as_ptr(), |bytes| {
+                let mut bits = [0; 8];
+                bits.get_mut(..bytes.len())?.copy_from_slice(bytes);
+                Some(u64::from_ne_bytes(bits))
+            })?;
         }
         // SAFETY: a live object, of the type that is looked for.
         unsafe {
@@ -193,7 +187,7 @@ impl<'py> PyTexts<'py> {
     fn literal_of(&self, literal: &Bound<'py, PyAny>) -> PyResult<Rc<str>> {
         let py = self.py();
         let printed = literal.call_method1(intern!(py, "pretty_print"), (py.None(),))?;
-        Ok(printed.cast::<PyString>()?.to_str()?.into())
+        text_of(&printed)
     }
 
     /// What one of jax's functions says of a source, the same for those that share an object.
@@ -211,7 +205,7 @@ impl<'py> PyTexts<'py> {
         let source_info =
             self.0.graph.borrow().side().source_info(py, jax, self.0.program.source(source))?;
         let said = jax.printing.bind(py).call_method1(function, (source_info,))?;
-        let said: Rc<str> = said.cast::<PyString>().map_err(PyErr::from)?.to_str()?.into();
+        let said = text_of(&said)?;
         known.borrow_mut().insert(object, said.clone());
         Ok(said)
     }
@@ -249,7 +243,7 @@ impl Texts for PyTexts<'_> {
         }
         let printing = self.0.session.jax.printing.bind(py);
         let said = printing.call_method1(intern!(py, "type_text"), (&aval,))?;
-        let text: Rc<str> = said.cast::<PyString>().map_err(PyErr::from)?.to_str()?.into();
+        let text = text_of(&said)?;
         types.borrow_mut().insert(address(&aval), text.clone());
         Ok(text)
     }

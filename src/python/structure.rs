@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use indexmap::IndexMap;
 use pyo3::exceptions::{PyIndexError, PyValueError};
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -22,6 +21,7 @@ use crate::structure::{
 use super::convert::aval_info;
 use super::graph::Graph;
 use super::jax::Jax;
+use super::native::with_bytes;
 use super::params::{typed_equal, typed_hash};
 use super::side::{address, is_exactly};
 
@@ -129,17 +129,7 @@ impl<'py> PyObjects<'py> {
             return None;
         }
         let mut text = Text::new();
-        // SAFETY: a live object; its buffer is read while it is held.
-        unsafe {
-            let mut view: ffi::Py_buffer = std::mem::zeroed();
-            if ffi::PyObject_GetBuffer(value.as_ptr(), &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
-                ffi::PyErr_Clear();
-                return None;
-            }
-            let bytes = view.buf.cast::<u8>();
-            text.bytes(std::slice::from_raw_parts(bytes, view.len.unsigned_abs()));
-            ffi::PyBuffer_Release(&raw mut view);
-        }
+        with_bytes(value.as_ptr(), |bytes| text.bytes(bytes))?;
         Some(text.finish())
     }
 

@@ -166,6 +166,8 @@ pub fn const_operand<'py>(
 ) -> PyResult<Operand<'py>> {
     let py = x.py();
     let known = borrow_mut(frame).known_const(x);
+    let array = array_type(jax, x);
+    let is_array = array.is_some();
     let aval = match (known, aval) {
         (Some(var), given) => {
             let aval = match given {
@@ -175,13 +177,13 @@ pub fn const_operand<'py>(
             return Ok(Operand::Const { value: x.clone(), aval });
         }
         (None, Some(aval)) => aval,
-        (None, None) => match array_type(jax, x) {
+        (None, None) => match array {
             Some(aval) => aval,
             None => jax.typeof_fn.bind(py).call1((x,))?,
         },
     };
     // No tracer is a literal.
-    if array_type(jax, x).is_some() {
+    if is_array {
         return Ok(Operand::Const { value: x.clone(), aval });
     }
     check_canonical(x)?;

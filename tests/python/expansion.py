@@ -155,6 +155,21 @@ def empty_cache() -> Iterator[None]:
         jaxide.clear_caches()
 
 
+def assert_replayed(
+    names: Iterable[str], function: Callable[..., Any], *args: Any, rounds: int = ROUNDS
+) -> None:
+    """Fails unless a further trace of a function replays all calls of the callables with these
+    names, and there are some."""
+    with empty_cache():
+        warm_up(function, *args, rounds=rounds)
+        before = {name: counts_of(name) for name in names}
+        warm_up(function, *args, rounds=1)
+        for name, old in before.items():
+            new = counts_of(name)
+            assert new.hits > old.hits, name
+            assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
+
+
 def warm_up(function: Callable[..., Any], *args: Any, rounds: int = ROUNDS) -> Any:
     """Traces a function often enough for its calls to be replayed; the last jaxpr."""
     for _ in range(rounds):

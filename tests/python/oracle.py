@@ -46,6 +46,9 @@ PRINT_SETTINGS: dict[str, dict[str, Any]] = {
 
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
+# Those under which effects are printed.
+WITH_EFFECTS = [name for name, setting in PRINT_SETTINGS.items() if "print_effects" in setting]
+
 _OPEN_JAXPR = jax.extend.core.Jaxpr
 _CLOSED_JAXPR = jax.extend.core.ClosedJaxpr  # the same class as Jaxpr from jax 0.11 on
 
@@ -303,7 +306,7 @@ def _type_name(value: Any) -> str:
 def texts(jaxpr: Any) -> dict[str, str]:
     """The program as jax prints it under every setting."""
     printed = {name: jaxpr.pretty_print(**settings) for name, settings in PRINT_SETTINGS.items()}
-    with_effects = {name: sort_effects(printed[name]) for name in ("effects", "everything")}
+    with_effects = {name: sort_effects(printed[name]) for name in WITH_EFFECTS}
     return {"str": str(jaxpr), **printed, **with_effects}
 
 

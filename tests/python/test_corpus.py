@@ -62,7 +62,7 @@ def test_make_jaxpr_cold(case: corpus.Case) -> None:
             if text is None:
                 is_left = case.family in PRINTED_BY_JAX or HIGH in stock.texts["no_custom_rules"]
                 assert is_left, f"{setting} is left to jax"
-            elif "effects" in setting or setting == "everything":
+            elif setting in oracle.WITH_EFFECTS:
                 assert oracle.sort_effects(text) == stock.texts[setting]
             else:
                 assert text == stock.texts[setting]

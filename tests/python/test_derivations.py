@@ -24,9 +24,8 @@ import jaxide
 from expansion import (
     ROUNDS,
     assert_history,
+    assert_replayed,
     assert_same_when_warm,
-    counts_of,
-    empty_cache,
     total,
     trace_of,
     warm_up,
@@ -175,14 +174,7 @@ DERIVED = {
 @pytest.mark.parametrize("body", ["product", "where", "update"])
 def test_derivations_are_replayed(body: str, transformation: str) -> None:
     program = using(called_twice, body, transformation)
-    with empty_cache():
-        warm_up(program, X, rounds=3)
-        before = {name: counts_of(name) for name in DERIVED[transformation]}
-        warm_up(program, X, rounds=1)
-        for name, counts in before.items():
-            now = counts_of(name)
-            assert now.hits > counts.hits, name
-            assert (now.misses, now.bypasses) == (counts.misses, counts.bypasses), name
+    assert_replayed(DERIVED[transformation], program, X, rounds=3)
 
 
 def jits(jaxpr: Any) -> list[Any]:

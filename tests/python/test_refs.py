@@ -25,8 +25,8 @@ from jax.experimental.pallas import triton as pltriton
 
 from expansion import (
     assert_history,
+    assert_replayed,
     assert_same_when_warm,
-    counts_of,
     empty_cache,
     observe,
     trace_of,
@@ -592,14 +592,7 @@ def test_refs_are_replayed(nest: str, construct: Function) -> None:
     }
     if construct in rules:
         names.append(f"rule of {rules[construct]}")
-    with empty_cache():
-        warm_up(function, X, rounds=ROUNDS)
-        before = {name: counts_of(name) for name in names}
-        warm_up(function, X, rounds=1)
-        for name, old in before.items():
-            new = counts_of(name)
-            assert new.hits > old.hits, name
-            assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
+    assert_replayed(names, function, X, rounds=ROUNDS)
 
 
 # In jax 0.12 it is not replayed beside a Ref that the function makes (docs/limits.md).
@@ -609,18 +602,11 @@ BESIDE_REFS = [in_loop, in_scan] if ONE_CLASS else [allocated, in_loop, in_scan]
 @pytest.mark.parametrize("construct", BESIDE_REFS)
 def test_the_backward_pass_beside_refs_is_replayed(construct: Function) -> None:
     """Equations whose cotangents are added to no Ref."""
-    name = "transpose of mul"
 
     def function(x: Any) -> Any:
         return jax.grad(lambda y: scalar(construct)(jnp.tanh(y) * y * 3))(x)
 
-    with empty_cache():
-        warm_up(function, X, rounds=ROUNDS)
-        before = counts_of(name)
-        warm_up(function, X, rounds=1)
-        after = counts_of(name)
-        assert after.hits > before.hits
-        assert (after.misses, after.bypasses) == (before.misses, before.bypasses)
+    assert_replayed(["transpose of mul"], function, X, rounds=ROUNDS)
 
 
 DERIVED = {"jvp": "_jvp_jaxpr", "vmap": "_batch_jaxpr2"}
@@ -638,14 +624,7 @@ if ONE_CLASS:
     ],
 )
 def test_kernels_are_replayed(nest: str, construct: Function) -> None:
-    function = NESTS[nest](construct)
-    with empty_cache():
-        warm_up(function, X, rounds=ROUNDS)
-        before = counts_of(DERIVED[nest])
-        warm_up(function, X, rounds=1)
-        after = counts_of(DERIVED[nest])
-        assert after.hits > before.hits
-        assert (after.misses, after.bypasses) == (before.misses, before.bypasses)
+    assert_replayed([DERIVED[nest]], NESTS[nest](construct), X, rounds=ROUNDS)
 
 
 def kernels_of(jaxpr: Any) -> list[Any]:

@@ -18,12 +18,10 @@ from jax.sharding import AxisType, Mesh
 
 from expansion import (
     assert_history,
+    assert_replayed,
     assert_same_when_warm,
-    counts_of,
-    empty_cache,
     observe,
     trace_of,
-    warm_up,
 )
 from test_expand_lifted import scalar
 from test_rules import KINDS, ROUNDS, TRANSFORMATIONS, layer
@@ -259,14 +257,7 @@ if "transpose of " not in KINDS:
 @pytest.mark.parametrize("nest", REPLAYED)
 def test_shard_maps_in_jits_are_replayed(nest: str, mesh: str) -> None:
     function = NESTS[nest](functools.partial(in_one_jit, MESHES[mesh]))
-    with empty_cache():
-        warm_up(function, X, rounds=ROUNDS)
-        before = {name: counts_of(name) for name in REPLAYED[nest]}
-        warm_up(function, X, rounds=1)
-        for name, old in before.items():
-            new = counts_of(name)
-            assert new.hits > old.hits, name
-            assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
+    assert_replayed(REPLAYED[nest], function, X, rounds=ROUNDS)
 
 
 @pytest.mark.skipif("transpose of " not in KINDS, reason="jax transposes linear programs")
@@ -274,11 +265,4 @@ def test_shard_maps_in_jits_are_replayed(nest: str, mesh: str) -> None:
 def test_transpositions_are_replayed(nest: str) -> None:
     function = NESTS[nest](functools.partial(elementwise, MESHES["four devices"]))
     names = ("transpose of shard_map", "dead code of shard_map", "eval_jaxpr")
-    with empty_cache():
-        warm_up(function, X, rounds=ROUNDS)
-        before = {name: counts_of(name) for name in names}
-        warm_up(function, X, rounds=1)
-        for name, old in before.items():
-            new = counts_of(name)
-            assert new.hits > old.hits, name
-            assert (new.misses, new.bypasses) == (old.misses, old.bypasses), name
+    assert_replayed(names, function, X, rounds=ROUNDS)

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxide import _printing
 from jaxide._compat.jaxprs import closed_jaxpr_type
+from jaxide._compat.sources import source_text
 from jaxide._compat.symbols import Mismatch, jax_module, optional_symbol, symbol
 
 # Of each function that prints, digests of the texts that are known, the oldest jax first.
@@ -55,9 +56,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
 
 
 def digest(function: Any) -> str:
-    """What stands for the text of a function, however it is indented and broken into lines."""
-    source = inspect.getsource(inspect.unwrap(function))
-    return hashlib.sha256(" ".join(source.split()).encode()).hexdigest()[:12]
+    """What stands for the text of a function."""
+    return hashlib.sha256(source_text(function).encode()).hexdigest()[:12]
 
 
 @functools.cache

@@ -66,13 +66,22 @@ if ba.kwargs:
 """
 
 
+def source_text(function: Any) -> str:
+    """The source of a function, however it is indented and broken into lines.
+
+    Raises:
+      OSError, TypeError: it has none.
+    """
+    return " ".join(inspect.getsource(inspect.unwrap(function)).split())
+
+
 def has_text(function: Any, text: str) -> bool:
     """Whether the source of a function has a piece of text, however it is indented."""
     try:
-        source = inspect.getsource(inspect.unwrap(function))
+        source = source_text(function)
     except (OSError, TypeError):
         return False
-    return " ".join(text.split()) in " ".join(source.split())
+    return " ".join(text.split()) in source
 
 
 def inner_code(path: str, name: str, text: str) -> types.CodeType | None:

@@ -16,7 +16,7 @@ use crate::expand::{Signature, Tag};
 use crate::ir::{Atom, Var};
 
 use super::super::jax::Jax;
-use super::super::native::Slot;
+use super::super::native::{Slot, with_bytes};
 use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, constant_of, traced};
@@ -1124,23 +1124,16 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// The bytes of a numpy scalar, or of an array without dimensions.
     fn buffer(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
-        // SAFETY: a live object; its buffer is read while it is held.
-        unsafe {
-            let mut view: ffi::Py_buffer = std::mem::zeroed();
-            if ffi::PyObject_GetBuffer(value, &raw mut view, ffi::PyBUF_SIMPLE) != 0 {
-                ffi::PyErr_Clear();
-                return Err(UNKNOWN_OBJECT);
-            }
-            let len = view.len.unsigned_abs();
-            let fits = len <= 64;
+        let signature = &mut self.call.signature;
+        let fits = with_bytes(value, |bytes| {
+            let fits = bytes.len() <= 64;
             if fits {
-                let bytes = std::slice::from_raw_parts(view.buf.cast::<u8>(), len);
-                self.call.signature.bytes(Tag::Bytes, bytes);
+                signature.bytes(Tag::Bytes, bytes);
             }
-            ffi::PyBuffer_Release(&raw mut view);
-            if !fits {
-                return Err(LARGE_VALUE);
-            }
+            fits
+        });
+        if !fits.ok_or(UNKNOWN_OBJECT)? {
+            return Err(LARGE_VALUE);
         }
         self.call.finite_float = true;
         Ok(())

@@ -897,12 +897,21 @@ impl<'py> Making<'py> {
         graph: &Bound<'py, Graph>,
         changes: &OwnChanges,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut params = Vec::new();
-        for (id, changes) in &changes.0 {
+        Graph::twin(graph, jax, &self.own_params(jax, graph, changes)?, &[])
+    }
+
+    /// Params of a program's equations, made anew.
+    fn own_params(
+        &self,
+        jax: &Jax,
+        graph: &Bound<'py, Graph>,
+        changes: &OwnChanges,
+    ) -> PyResult<Vec<(ParamsId, Bound<'py, PyDict>)>> {
+        let own = |(id, changes): &(ParamsId, Changes)| {
             let recorded = graph.borrow().side().params_dict(graph.py(), *id);
-            params.push((*id, self.changed(jax, &recorded, changes)?));
-        }
-        Graph::twin(graph, jax, &params, &[])
+            Ok((*id, self.changed(jax, &recorded, changes)?))
+        };
+        changes.0.iter().map(own).collect()
     }
 
     /// Notes what such a twin says, and which programs are within.
@@ -957,11 +966,7 @@ impl<'py> Making<'py> {
             }
             return Ok(known);
         }
-        let mut params = Vec::new();
-        for (id, changes) in &derived.params.0 {
-            let recorded = derived.graph.bind(py).borrow().side().params_dict(py, *id);
-            params.push((*id, self.changed(jax, &recorded, changes)?));
-        }
+        let params = self.own_params(jax, derived.graph.bind(py), &derived.params)?;
         let vars: Vec<_> =
             derived.vars.iter().map(|var| self.var(py, jax, var)).collect::<PyResult<_>>()?;
         let changes = (&params[..], &vars[..]);
