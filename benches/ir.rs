@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use jaxide::analysis::{NoEstimates, Trips, cost};
 use jaxide::ir::{
     ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, Params,
     Program, Source, verify,
@@ -79,6 +80,10 @@ fn benchmark(c: &mut Criterion) {
             let (settings, limits) = (Settings::default(), Limits::default());
             print(black_box(&program), settings, limits, Options::default()).unwrap()
         });
+    });
+    over_sizes(c, "cost", |b, equations| {
+        let program = Arc::new(build(DeadCode::Keep, equations));
+        b.iter(|| cost(black_box(&program), Trips(1), &NoEstimates));
     });
     over_sizes(c, "traverse", |b, equations| {
         let program = build(DeadCode::Keep, equations);

@@ -67,6 +67,7 @@
 //! Variables are never renumbered, so that an embedding can keep tables beside the program, indexed
 //! by variable. A variable that was removed leaves a gap.
 
+pub mod analysis;
 pub mod expand;
 pub mod ir;
 pub mod print;

@@ -12,6 +12,9 @@ from jaxide._cache import CallableInfo as CallableInfo
 from jaxide._cache import cache_info as cache_info
 from jaxide._cache import clear_caches as clear_caches
 from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
+from jaxide._cost import Cost as Cost
+from jaxide._cost import CostReport as CostReport
+from jaxide._cost import Share as Share
 from jaxide._explanation import Change as Change
 from jaxide._explanation import Difference as Difference
 from jaxide._explanation import Explanation as Explanation

@@ -164,6 +164,9 @@ def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
     """The ``ShapeDtypeStruct`` for each type, a new one; None where one of them is not that of an
     array. ``varies`` is the setting ``_check_vma``."""
 
+def cost(root: Graph, trips: int) -> dict[str, Any]:
+    """What executing the program costs; loops of which nobody knows it run `trips` times."""
+
 def print_jaxpr(
     jaxpr: Any,
     *,

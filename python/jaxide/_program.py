@@ -10,6 +10,7 @@ import jax
 from jax.api_util import shaped_abstractify
 
 from jaxide import _compat, _core
+from jaxide._cost import CostReport, Share
 
 
 class Program:
@@ -144,6 +145,27 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<jaxide.Program: {len(self.in_avals)} inputs, {len(self)} equations>"
+
+    def cost(self, *, while_trips: int = 1) -> CostReport:
+        """What executing the program costs, its equations one by one: flops, transcendental
+        functions, bytes read and written; by primitive, by line, by nested program.
+
+        A ``scan`` counts as often as it is long, of branches the most expensive one, a kernel as
+        it estimates itself. The formulas and where they are from: ``docs/cost.md``.
+
+        Args:
+          while_trips: how often ``while`` loops run, of which the program does not say it.
+
+        Raises:
+          ValueError: ``while_trips`` is negative.
+        """
+        if while_trips < 0:
+            raise ValueError(f"while_trips must not be negative, got {while_trips}")
+        return CostReport._of(_core.cost(self._read_graph(), while_trips), while_trips)
+
+    def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
+        """What the lines of the user's code cost, the most expensive first; as :meth:`cost`."""
+        return self.cost(while_trips=while_trips).lines
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.

@@ -36,6 +36,39 @@ macro_rules! dtypes {
                 }
             }
 
+            /// How many bits an element takes. Of PRNG keys those of their words; of other extended
+            /// dtypes nothing is known.
+            pub fn bits(&self) -> u128 {
+                match self {
+                    Self::Bool => 8,
+                    Self::Int1 | Self::UInt1 => 1,
+                    Self::Int2 | Self::UInt2 => 2,
+                    Self::Int4 | Self::UInt4 | Self::Float4E2M1Fn => 4,
+                    Self::Float6E2M3Fn | Self::Float6E3M2Fn => 6,
+                    Self::Int8
+                    | Self::UInt8
+                    | Self::Float8E3M4
+                    | Self::Float8E4M3
+                    | Self::Float8E4M3B11Fnuz
+                    | Self::Float8E4M3Fn
+                    | Self::Float8E4M3Fnuz
+                    | Self::Float8E5M2
+                    | Self::Float8E5M2Fnuz
+                    | Self::Float8E8M0Fnu => 8,
+                    Self::Int16 | Self::UInt16 | Self::BFloat16 | Self::Float16 => 16,
+                    Self::Int32 | Self::UInt32 | Self::Float32 => 32,
+                    Self::Int64 | Self::UInt64 | Self::Float64 | Self::Complex64 => 64,
+                    Self::Complex128 => 128,
+                    Self::Float0 => 0,
+                    Self::String => 0,
+                    Self::Extended(name) => match &**name {
+                        "key<fry>" => 64,
+                        "key<rbg>" | "key<urbg>" => 128,
+                        _ => 0,
+                    },
+                }
+            }
+
             /// The dtype of a full name; a name without a variant of its own is an extended dtype.
             pub fn from_name(name: &str) -> Self {
                 match name {

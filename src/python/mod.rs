@@ -24,10 +24,12 @@
 //! hook.rs      switching the interposition on and off
 //! structure.rs the objects of programs, for their structural hash and equality
 //! abridge.rs   what is kept of a program to compare others with
+//! analysis/    analyses of programs, as Python has their results
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
 mod abridge;
+mod analysis;
 mod bind;
 mod convert;
 mod dce;
@@ -58,6 +60,8 @@ use pyo3::prelude::*;
 /// The native core of jaxide. Private: use the `jaxide` package.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::analysis::cost::cost_of;
     #[pymodule_export]
     use super::expand::derivations::DerivationCache;
     #[pymodule_export]

@@ -3,6 +3,7 @@
 mod allocations;
 mod builder;
 mod common;
+mod cost;
 mod dead_code;
 mod expand;
 mod ids;

@@ -1,0 +1,342 @@
+//! What executing a program costs: arithmetic, and bytes that pass between it and memory.
+
+mod rules;
+
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Mul};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::ir::{Eqn, ParamValue, Program, SourceId, SubprogramId};
+
+use rules::{Kind, kind};
+
+/// What executing something costs. Bytes are those of operands and results, each read and written
+/// once: what a program costs whose equations are executed one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Additions, multiplications, comparisons, conversions.
+    pub flops: u128,
+    /// Evaluations of transcendental functions, which are no flops.
+    pub transcendentals: u128,
+    /// Bytes of operands.
+    pub bytes_read: u128,
+    /// Bytes of results.
+    pub bytes_written: u128,
+}
+
+impl Cost {
+    /// What tells which of two is larger: arithmetic, then bytes.
+    fn weight(&self) -> (u128, u128) {
+        let bytes = self.bytes_read.saturating_add(self.bytes_written);
+        (self.flops.saturating_add(self.transcendentals), bytes)
+    }
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            flops: self.flops.saturating_add(other.flops),
+            transcendentals: self.transcendentals.saturating_add(other.transcendentals),
+            bytes_read: self.bytes_read.saturating_add(other.bytes_read),
+            bytes_written: self.bytes_written.saturating_add(other.bytes_written),
+        }
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<u128> for Cost {
+    type Output = Self;
+
+    fn mul(self, times: u128) -> Self {
+        Self {
+            flops: self.flops.saturating_mul(times),
+            transcendentals: self.transcendentals.saturating_mul(times),
+            bytes_read: self.bytes_read.saturating_mul(times),
+            bytes_written: self.bytes_written.saturating_mul(times),
+        }
+    }
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), Add::add)
+    }
+}
+
+/// What an equation says itself that it costs, as kernels do.
+pub trait Estimates {
+    /// The estimate of an equation; none where it has none.
+    fn estimate(&self, program: &Program, eqn: Eqn) -> Option<Cost>;
+}
+
+/// Nothing says what it costs.
+pub struct NoEstimates;
+
+impl Estimates for NoEstimates {
+    fn estimate(&self, _: &Program, _: Eqn) -> Option<Cost> {
+        None
+    }
+}
+
+/// How often loops run of which that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trips(pub u64);
+
+impl Default for Trips {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+/// A program that others run, the outermost one being the first.
+#[derive(Clone, Debug)]
+pub struct Nested {
+    /// The program.
+    pub program: Arc<Program>,
+    /// How often it runs.
+    pub times: u128,
+    /// What it costs to run it once, the programs within included.
+    pub each: Cost,
+}
+
+/// What several equations cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// How often they run.
+    pub times: u128,
+    /// What they cost, the programs that they run left out.
+    pub cost: Cost,
+}
+
+/// The branches of an equation, of which one runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branches {
+    /// The place of the program among those of the report.
+    pub program: usize,
+    /// The equation.
+    pub eqn: Eqn,
+    /// What each costs.
+    pub costs: Vec<Cost>,
+}
+
+/// What a program costs, and what in it.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// All of it.
+    pub total: Cost,
+    /// By the name of the primitive.
+    pub by_primitive: IndexMap<Box<str>, Line, FxBuildHasher>,
+    /// By the place of the program among those of the report, and its source.
+    pub by_source: IndexMap<(usize, SourceId), Line, FxBuildHasher>,
+    /// The programs that run, before those within them.
+    pub programs: Vec<Nested>,
+    /// Primitives of which nothing is known, and how often they run: they count as nothing.
+    pub unknown: IndexMap<Box<str>, u128, FxBuildHasher>,
+    /// Loops of which nobody knows how often they run.
+    pub loops: Vec<(usize, Eqn)>,
+    /// Equations with branches, of which the most expensive ones count.
+    pub branches: Vec<Branches>,
+}
+
+/// What executing a program costs; loops of which nobody knows it run `trips` times.
+pub fn cost(program: &Arc<Program>, trips: Trips, estimates: &impl Estimates) -> Report {
+    let mut programs =
+        Programs { trips, estimates, known: FxHashMap::default(), order: Vec::new() };
+    programs.read(program);
+    programs.report()
+}
+
+/// What the equations of a program do.
+struct Parts {
+    program: Arc<Program>,
+    each: Cost,
+    /// Equations that run no program, and what they cost; none where that is unknown.
+    leaves: Vec<(Eqn, Option<Cost>)>,
+    /// How often a program is run by an equation.
+    calls: Vec<(usize, u128)>,
+    loops: Vec<Eqn>,
+    branches: Vec<(Eqn, Vec<Cost>)>,
+}
+
+struct Programs<'e, E> {
+    trips: Trips,
+    estimates: &'e E,
+    /// Where a program is in the order, by its address.
+    known: FxHashMap<usize, usize>,
+    /// Programs, those that others run before these.
+    order: Vec<Parts>,
+}
+
+/// Programs whose reading waits for that of others.
+enum Step {
+    Open(Arc<Program>),
+    Close(Arc<Program>),
+}
+
+impl<E: Estimates> Programs<'_, E> {
+    fn read(&mut self, root: &Arc<Program>) {
+        let mut pending = vec![Step::Open(root.clone())];
+        while let Some(step) = pending.pop() {
+            match step {
+                Step::Open(program) => {
+                    if self.known.contains_key(&address(&program)) {
+                        continue;
+                    }
+                    let within: Vec<_> = program
+                        .subprograms()
+                        .filter_map(|(_, subprogram)| subprogram.program.clone())
+                        .filter(|within| !self.known.contains_key(&address(within)))
+                        .collect();
+                    pending.push(Step::Close(program));
+                    pending.extend(within.into_iter().map(Step::Open));
+                }
+                Step::Close(program) => {
+                    if !self.known.contains_key(&address(&program)) {
+                        let parts = self.parts(&program);
+                        self.known.insert(address(&program), self.order.len());
+                        self.order.push(parts);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The places of the programs that a param has.
+    fn places(&self, program: &Program, value: &ParamValue) -> Vec<usize> {
+        let mut found = Vec::new();
+        value.walk(&mut |value| {
+            if let ParamValue::Program(id) = value {
+                found.extend(self.place(program, *id));
+            }
+        });
+        found
+    }
+
+    fn place(&self, program: &Program, id: SubprogramId) -> Option<usize> {
+        let within = program.subprogram(id).program.as_ref()?;
+        self.known.get(&address(within)).copied()
+    }
+
+    fn parts(&self, program: &Arc<Program>) -> Parts {
+        let mut parts = Parts {
+            program: program.clone(),
+            each: Cost::default(),
+            leaves: Vec::new(),
+            calls: Vec::new(),
+            loops: Vec::new(),
+            branches: Vec::new(),
+        };
+        let each = |place: usize| self.order[place].each;
+        for eqn in program.eqns() {
+            if let Some(estimate) = self.estimates.estimate(program, eqn) {
+                parts.each += estimate;
+                parts.leaves.push((eqn, Some(estimate)));
+                continue;
+            }
+            match kind(program, eqn) {
+                Kind::Leaf(cost) => {
+                    parts.each += cost;
+                    parts.leaves.push((eqn, Some(cost)));
+                }
+                Kind::Unknown => parts.leaves.push((eqn, None)),
+                Kind::Calls(calls) => {
+                    for (value, times) in calls {
+                        for place in self.places(program, value) {
+                            parts.each += each(place) * times;
+                            parts.calls.push((place, times));
+                        }
+                    }
+                }
+                Kind::Loop { condition, body } => {
+                    parts.loops.push(eqn);
+                    let trips = u128::from(self.trips.0);
+                    let runs = condition.map(|condition| (condition, trips + 1));
+                    for (value, times) in runs.into_iter().chain([(body, trips)]) {
+                        for place in self.places(program, value) {
+                            parts.each += each(place) * times;
+                            parts.calls.push((place, times));
+                        }
+                    }
+                }
+                Kind::Branches(branches) => {
+                    let places: Vec<_> =
+                        branches.iter().flat_map(|value| self.places(program, value)).collect();
+                    let largest = places.iter().copied().max_by_key(|&place| each(place).weight());
+                    if let Some(place) = largest {
+                        parts.each += each(place);
+                        parts.calls.push((place, 1));
+                    }
+                    parts.branches.push((eqn, places.into_iter().map(each).collect()));
+                }
+            }
+        }
+        parts
+    }
+
+    fn report(self) -> Report {
+        let mut times = vec![0_u128; self.order.len()];
+        if let Some(root) = times.last_mut() {
+            *root = 1;
+        }
+        for place in (0..self.order.len()).rev() {
+            for &(within, calls) in &self.order[place].calls {
+                let more = times[place].saturating_mul(calls);
+                times[within] = times[within].saturating_add(more);
+            }
+        }
+        let mut report = Report::default();
+        for (parts, times) in self.order.into_iter().zip(times).rev() {
+            let number = report.programs.len();
+            if number == 0 {
+                report.total = parts.each;
+            }
+            let program = &parts.program;
+            for (eqn, cost) in &parts.leaves {
+                let data = program.eqn(*eqn);
+                let name = &program.primitive(data.primitive).name;
+                let Some(cost) = *cost else {
+                    let count = report.unknown.entry(name.clone()).or_default();
+                    *count = count.saturating_add(times);
+                    continue;
+                };
+                let line = Line { times, cost: cost * times };
+                if !report.by_primitive.contains_key(&**name) {
+                    report.by_primitive.insert(name.clone(), Line::default());
+                }
+                for known in [
+                    report.by_primitive.get_mut(&**name),
+                    Some(report.by_source.entry((number, data.source)).or_default()),
+                ]
+                .into_iter()
+                .flatten()
+                {
+                    known.times = known.times.saturating_add(line.times);
+                    known.cost += line.cost;
+                }
+            }
+            report.loops.extend(parts.loops.iter().map(|&eqn| (number, eqn)));
+            let branches = parts.branches.into_iter();
+            report.branches.extend(branches.map(|(eqn, costs)| Branches {
+                program: number,
+                eqn,
+                costs,
+            }));
+            report.programs.push(Nested { program: parts.program, times, each: parts.each });
+        }
+        report
+    }
+}
+
+fn address(program: &Arc<Program>) -> usize {
+    Arc::as_ptr(program) as usize
+}

@@ -1,0 +1,51 @@
+//! Analyses of programs ([`crate::analysis`]), as Python has their results.
+
+pub mod cost;
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::ir::{Program, SourceId};
+
+use super::graph::Graph;
+use super::jax::Jax;
+
+/// The graphs of a program and of those within, by the address of the program.
+pub struct Graphs<'py>(FxHashMap<usize, Bound<'py, Graph>>);
+
+impl<'py> Graphs<'py> {
+    /// Reads the programs within.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn of(jax: &Jax, root: &Bound<'py, Graph>) -> PyResult<Self> {
+        let mut graphs = FxHashMap::default();
+        let mut pending = vec![root.clone()];
+        while let Some(graph) = pending.pop() {
+            let program = Graph::resolved_program(&graph, jax)?;
+            let address = Arc::as_ptr(&program) as usize;
+            if graphs.contains_key(&address) {
+                continue;
+            }
+            for (_, within) in program.subprograms() {
+                pending.extend(graph.borrow().side().subgraph(graph.py(), within.object));
+            }
+            graphs.insert(address, graph);
+        }
+        Ok(Self(graphs))
+    }
+
+    /// The graph of a program.
+    pub fn get(&self, program: &Program) -> Option<&Bound<'py, Graph>> {
+        self.0.get(&(std::ptr::from_ref(program) as usize))
+    }
+
+    /// The traceback of a source of a program.
+    pub fn traceback(&self, program: &Program, source: SourceId) -> Option<Bound<'py, PyAny>> {
+        let graph = self.get(program)?;
+        let traceback = program.source(source).traceback?;
+        graph.borrow().side().known_source(graph.py(), traceback)
+    }
+}
