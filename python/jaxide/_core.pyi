@@ -14,6 +14,7 @@ __all__ = [
     "caught_functions",
     "clear_fragments",
     "clear_memo",
+    "cost",
     "fingerprint_of",
     "fragment_info",
     "graph_of",
