@@ -59,6 +59,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/shares.py
 	$(bin)/python benches/structure.py
 	$(bin)/python benches/printing.py
+	$(bin)/python benches/costs.py
 	$(bin)/python benches/loops.py
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/overhead.py

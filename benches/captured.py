@@ -45,7 +45,7 @@ def measure(workload: str, rounds: int) -> list[str]:
 
 def main() -> int:
     """Prints the table and puts it into the document; fails if a text differs."""
-    rows, options = report.of_workloads(__doc__, "warm retraces of each tracer", measure)
+    rows, options = report.of_workloads(__doc__, measure, "warm retraces of each tracer")
     if not options.only:
         report.record("captured", ["workload", "identical", "jax, ms", "jaxide, ms", "ratio"], rows)
     return 1 if any("DIFFERS" in row for row in rows) else 0

@@ -67,8 +67,8 @@ def main() -> int:
     """Prints the table and puts it into the document."""
     rows, options = report.of_workloads(
         __doc__,
-        "measurements of each kind",
         lambda workload, rounds: measure(workload, *workloads.ALL[workload](), rounds),
+        "measurements of each kind",
     )
     if not options.only:
         for length in LENGTHS:

@@ -36,19 +36,21 @@ def record(
 
 
 def of_workloads(
-    document: str, rounds: str, measure: Callable[[str, int], list[str]]
+    document: str, measure: Callable[..., list[str]], rounds: str | None = None
 ) -> tuple[list[list[str]], argparse.Namespace]:
     """The rows that `measure` makes of the workloads, printed as they come, and the options given.
 
-    Where `--only` is among them the rows are no whole table.
+    Where `--only` is among them the rows are no whole table. Where `rounds` says what there can be
+    several of, `measure` is told how many.
     """
     parser = argparse.ArgumentParser(description=document.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15, help=rounds)
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=15, help=rounds)
     parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
     options = parser.parse_args()
     rows = []
     for workload in options.only or workloads.ALL:
-        rows.append(measure(workload, options.rounds))
+        rows.append(measure(workload, *([] if rounds is None else [options.rounds])))
         print(*rows[-1], sep="  ", flush=True)
     return rows, options
 

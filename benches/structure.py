@@ -87,7 +87,7 @@ HEADER = [
 
 def main() -> int:
     """Prints the table and puts it into the document."""
-    rows, options = report.of_workloads(__doc__, "measurements of each kind", measure)
+    rows, options = report.of_workloads(__doc__, measure, "measurements of each kind")
     if not options.only:
         report.record("structure", HEADER, rows)
     return 0
