@@ -85,6 +85,11 @@ class Printing:
         # A rule that is made anew is another one.
         self._noting = functools.lru_cache(maxsize=256)(self._noting_copy)
 
+    @property
+    def rules(self) -> Mapping[Any, Callable[..., Any]]:
+        """How primitives are printed that have their own way."""
+        return self._private.rules
+
     def params(
         self, primitive: Any, params: Mapping[str, Any], custom_rules: bool
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], str | None, bool] | None:

@@ -16,7 +16,7 @@ use super::names::{Identity, Name, Names};
 const MAX_INLINE_EQNS: usize = 10;
 
 /// Programs that are nested more deeply are not printed here.
-const MAX_DEPTH: usize = 100;
+const MAX_DEPTH: usize = 300;
 
 /// What is printed of programs.
 #[derive(Clone, Copy, Debug)]

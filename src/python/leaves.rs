@@ -29,7 +29,7 @@ pub fn array_type<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> Option<Bound<'py
     is_shaped_array(jax, &aval).then_some(aval)
 }
 
-fn is_shaped_array(jax: &Jax, aval: &Bound<'_, PyAny>) -> bool {
+pub fn is_shaped_array(jax: &Jax, aval: &Bound<'_, PyAny>) -> bool {
     is_exactly(aval.as_ptr(), jax.shaped_array_type.as_ptr().cast())
 }
 

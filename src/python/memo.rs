@@ -290,6 +290,7 @@ impl PrimitiveInfo {
 pub fn clear_memo() {
     super::convert::forget_avals();
     super::leaves::forget_derived();
+    super::texts::forget_texts();
     let old = {
         let mut memo = memo();
         let old = memo.take();

@@ -7,6 +7,7 @@
 //! params.rs    equation params: canonical values, and the typed hash that keys the memo
 //! convert.rs   avals, effects and debug info into the IR
 //! print.rs     the texts of Python objects in programs, for printing them
+//! texts.rs     those that are remembered from one program to the next
 //! read.rs      whole jaxprs into the IR
 //! frame.rs     `Frame`: one program under construction, in the role of jax's JaxprStackFrame
 //! tracer.rs    the tracer type: jax's DynamicJaxprTracer with its attributes filled on demand
@@ -51,6 +52,7 @@ mod side;
 mod source;
 mod stage;
 mod structure;
+mod texts;
 mod trace;
 mod tracer;
 mod warn;

@@ -18,10 +18,12 @@ use crate::print::{
 
 use super::graph::{Graph, unfilled};
 use super::jax::{Jax, jax};
+use super::leaves::is_shaped_array;
 use super::native::with_bytes;
 use super::params::{equal_params, hash_params};
 use super::read::graph_of;
 use super::side::{address, is_exactly};
+use super::texts::{self, ParamsKey, PlainParams};
 
 /// Why a program has no text here.
 pub enum Unprintable {
@@ -45,6 +47,34 @@ fn text_of(said: &Bound<'_, PyAny>) -> PyResult<Rc<str>> {
 
 type EqnTexts<'py> = EqnText<PyTexts<'py>>;
 
+impl From<&PlainParams> for EqnTexts<'_> {
+    fn from(plain: &PlainParams) -> Self {
+        let text = |(name, text): &(Box<str>, Box<str>)| Param {
+            name: (**name).into(),
+            value: ParamText::Text((**text).into()),
+        };
+        let params = plain.shown.iter().map(text).collect();
+        Self { params, programs: Vec::new(), name: None, is_call: plain.is_call }
+    }
+}
+
+impl TryFrom<&EqnTexts<'_>> for PlainParams {
+    /// There are programs among them.
+    type Error = ();
+
+    fn try_from(text: &EqnTexts<'_>) -> Result<Self, ()> {
+        if !text.programs.is_empty() || text.name.is_some() {
+            return Err(());
+        }
+        let plain = |param: &Param<_>| match &param.value {
+            ParamText::Text(text) => Ok(((*param.name).into(), (**text).into())),
+            ParamText::Program(_) | ParamText::Programs(_) => Err(()),
+        };
+        let shown = text.params.iter().map(plain).collect::<Result<_, ()>>()?;
+        Ok(Self { shown, is_call: text.is_call })
+    }
+}
+
 /// Params that equal ones of the same primitive are printed like, by their typed hash.
 type Known<'py> = FxHashMap<(usize, u64), Vec<(Bound<'py, PyDict>, Rc<EqnTexts<'py>>)>>;
 
@@ -53,6 +83,8 @@ struct Session<'py> {
     jax: &'py Jax,
     /// Whether primitives have their own way of being printed.
     custom_rules: bool,
+    /// These, by primitive.
+    rules: Bound<'py, PyAny>,
     types: RefCell<FxHashMap<usize, Rc<str>>>,
     /// By class, aval and bits.
     literals: RefCell<FxHashMap<(usize, usize, u64), Rc<str>>>,
@@ -168,6 +200,31 @@ impl<'py> PyTexts<'py> {
         Ok(Rc::new(EqnText { params: own, programs, name: name.map(Into::into), is_call }))
     }
 
+    /// The text of params that can be known, by their typed hash.
+    fn remembered_text(
+        &self,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+        hash: u64,
+    ) -> Printed<Rc<EqnText<Self>>> {
+        let Session { custom_rules, rules, .. } = &*self.0.session;
+        let rule = if *custom_rules {
+            Some(rules.call_method1(intern!(self.py(), "get"), (primitive,))?)
+        } else {
+            None
+        };
+        let rule = rule.as_ref().filter(|rule| !rule.is_none());
+        let key = ParamsKey { primitive, custom_rules: *custom_rules, rule, params, hash };
+        if let Some(plain) = texts::params_text(&key) {
+            return Ok(Rc::new(plain.as_ref().into()));
+        }
+        let text = self.params_text(primitive, params)?;
+        if let Ok(plain) = PlainParams::try_from(&*text) {
+            texts::remember_params(&key, plain);
+        }
+        Ok(text)
+    }
+
     /// The bits of a literal's value, where it is a plain number.
     fn bits(&self, value: &Bound<'py, PyAny>) -> Option<u64> {
         if is_exactly(value.as_ptr(), self.0.session.jax.typed_array_type.as_ptr().cast()) {
@@ -241,9 +298,17 @@ impl Texts for PyTexts<'_> {
         if let Some(known) = types.borrow().get(&address(&aval)) {
             return Ok(known.clone());
         }
-        let printing = self.0.session.jax.printing.bind(py);
-        let said = printing.call_method1(intern!(py, "type_text"), (&aval,))?;
-        let text = text_of(&said)?;
+        let text = if let Some(known) = texts::type_text(&aval) {
+            Rc::from(&*known)
+        } else {
+            let printing = self.0.session.jax.printing.bind(py);
+            let said = printing.call_method1(intern!(py, "type_text"), (&aval,))?;
+            let text = text_of(&said)?;
+            if is_shaped_array(self.0.session.jax, &aval) {
+                texts::remember_type(&aval, &text);
+            }
+            text
+        };
         types.borrow_mut().insert(address(&aval), text.clone());
         Ok(text)
     }
@@ -293,7 +358,7 @@ impl Texts for PyTexts<'_> {
             if let Some(known) = same {
                 known
             } else {
-                let new = self.params_text(&primitive, &params)?;
+                let new = self.remembered_text(&primitive, &params, typed.1)?;
                 let mut known = session.params.borrow_mut();
                 known.entry(typed).or_default().push((params, new.clone()));
                 new
@@ -366,6 +431,7 @@ pub fn print_jaxpr(
     let session = Rc::new(Session {
         jax,
         custom_rules,
+        rules: jax.printing.bind(jaxpr.py()).getattr(intern!(jaxpr.py(), "rules"))?,
         types: RefCell::default(),
         literals: RefCell::default(),
         params: RefCell::default(),

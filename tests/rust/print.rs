@@ -104,7 +104,7 @@ fn what_is_left_out_is_counted() {
 #[test]
 fn programs_that_are_nested_too_deeply() {
     let mut program = chain(1);
-    for _ in 0..200 {
+    for _ in 0..400 {
         let mut b = Builder::new(DeadCode::Keep);
         let ty = b.ty(f32_array(&[3]));
         let (source, context) = (b.source(Source::default()), b.context(object(0)));
