@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use jaxide::analysis::{NoEstimates, Trips, cost};
+use jaxide::diff::diff;
 use jaxide::ir::{
     ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, Params,
     Program, Source, verify,
 };
-use jaxide::print::{Limits, Options, Plain, Settings, print};
+use jaxide::print::{Limits, Options, Plain as PlainTexts, Settings, print};
+use jaxide::structure::{Nested, Plain, Purpose};
 
 const SIZES: [u32; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
 
@@ -38,6 +40,38 @@ fn build(dce: DeadCode, equations: u32) -> Program {
         (previous, last) = (last, out);
     }
     builder.finish(&[last.into()], DebugInfo::default(), EffectsId::NONE).unwrap()
+}
+
+/// A chain of equations of these primitives, where those of the first kind also have an input of their own.
+fn chain(kinds: &[u32]) -> Nested<Plain> {
+    let mut builder = Builder::new(DeadCode::Keep);
+    let ty = builder.ty(ArrayType::new(DType::Float32, [Dim::Static(8)]).into());
+    let params = builder.params(Params::default());
+    let context = builder.context(ForeignId::from_u32(100));
+    let source = builder.source(Source::default());
+    let mut last = builder.invar(ty).unwrap();
+    for &kind in kinds {
+        let primitive = builder.primitive("op", false, ForeignId::from_u32(kind));
+        let mut operands = vec![Atom::var(last)];
+        if kind == 0 {
+            operands.push(builder.invar(ty).unwrap().into());
+        }
+        let eqn = builder
+            .eqn(primitive, params, &operands, &[ty], EffectsId::NONE, source, context)
+            .unwrap();
+        last = builder.outvars_of(eqn).0;
+    }
+    let program = builder.finish(&[last.into()], DebugInfo::default(), EffectsId::NONE).unwrap();
+    Nested::plain(Arc::new(program))
+}
+
+/// Primitives in an order without a rule.
+fn random_kinds(count: u32, mut state: u64) -> Vec<u32> {
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 60) as u32
+    };
+    (0..count).map(|_| next()).collect()
 }
 
 /// Reads every operand's type and every output.
@@ -75,7 +109,7 @@ fn benchmark(c: &mut Criterion) {
         b.iter(|| verify(black_box(&program)).unwrap());
     });
     over_sizes(c, "print", |b, equations| {
-        let program = Plain::from(Arc::new(build(DeadCode::Keep, equations)));
+        let program = PlainTexts::from(Arc::new(build(DeadCode::Keep, equations)));
         b.iter(|| {
             let (settings, limits) = (Settings::default(), Limits::default());
             print(black_box(&program), settings, limits, Options::default()).unwrap()
@@ -84,6 +118,26 @@ fn benchmark(c: &mut Criterion) {
     over_sizes(c, "cost", |b, equations| {
         let program = Arc::new(build(DeadCode::Keep, equations));
         b.iter(|| cost(black_box(&program), Trips(1), &NoEstimates));
+    });
+    over_sizes(c, "diff, one equation inserted", |b, equations| {
+        let kinds: Vec<_> = (0..equations).map(|number| number % 12).collect();
+        let mut more = kinds.clone();
+        more.insert(kinds.len() / 2, 12);
+        let [one, another] = [kinds, more].map(|kinds| chain(&kinds));
+        b.iter(|| {
+            let found = diff(one.clone(), another.clone(), Purpose::Content).unwrap();
+            assert!(!found.programs.is_empty());
+            found
+        });
+    });
+    over_sizes(c, "diff, entirely different", |b, equations| {
+        let programs = [1, 2].map(|seed| chain(&random_kinds(equations, seed)));
+        b.iter(|| {
+            let [one, another] = programs.clone();
+            let found = diff(one, another, Purpose::Content).unwrap();
+            assert!(!found.programs.is_empty());
+            found
+        });
     });
     over_sizes(c, "traverse", |b, equations| {
         let program = build(DeadCode::Keep, equations);

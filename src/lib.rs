@@ -68,6 +68,7 @@
 //! by variable. A variable that was removed leaves a gap.
 
 pub mod analysis;
+pub mod diff;
 pub mod expand;
 pub mod ir;
 pub mod print;

@@ -15,8 +15,9 @@ from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._cost import Cost as Cost
 from jaxide._cost import CostReport as CostReport
 from jaxide._cost import Share as Share
+from jaxide._diff import Diff as Diff
+from jaxide._diff import Difference as Difference
 from jaxide._explanation import Change as Change
-from jaxide._explanation import Difference as Difference
 from jaxide._explanation import Explanation as Explanation
 from jaxide._explanation import Retrace as Retrace
 from jaxide._explanation import Retraces as Retraces

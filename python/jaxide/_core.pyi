@@ -15,6 +15,7 @@ __all__ = [
     "clear_fragments",
     "clear_memo",
     "cost",
+    "diff",
     "fingerprint_of",
     "fragment_info",
     "graph_of",
@@ -54,9 +55,6 @@ class Graph:
 
     def equals(self, other: Graph, of: str) -> bool:
         """Whether another program is the same but for the names of variables and sources."""
-
-    def differences(self, other: Graph, of: str, limit: int) -> list[dict[str, Any]]:
-        """Where another program differs from this, `limit` places at most."""
 
     def steps(self, of: str) -> list[int]:
         """What stands for the program up to each of its equations, those of programs within before
@@ -167,6 +165,13 @@ def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
 
 def cost(root: Graph, trips: int) -> dict[str, Any]:
     """What executing the program costs; loops of which nobody knows it run `trips` times."""
+
+def diff(
+    one: Graph, another: Graph, *, of: str, context: int, limit: int | None, names: bool
+) -> dict[str, Any]:
+    """Where another program differs from one, compared as in `Graph.equals`: `limit` differences,
+    with `context` equations around them, printed with the `names` that they have in the text of
+    their whole program, or in words."""
 
 def print_jaxpr(
     jaxpr: Any,

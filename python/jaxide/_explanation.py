@@ -9,10 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from jaxide import _compat, _core
-
-# How many differences of two programs are looked for.
-MAX_DIFFERENCES = 8
+from jaxide._diff import Difference
 
 _ADVICE = {
     "new function object": (
@@ -52,62 +49,6 @@ class Change(NamedTuple):
         of = f" of {self.name}" if self.name else ""
         values = f": {self.old} -> {self.new}" if self.old or self.new else ""
         return f"{self.kind}{of}{values}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """Where two programs differ.
-
-    Attributes:
-      kind: what differs: "literal", "operand", "param", "primitive", "type of input" ...
-      equation: the place of the equation in its program, None where it is none.
-      primitive: the name of its primitive.
-      name: the name of a param, or the number of the operand, input, output or result.
-      old: what the earlier program has.
-      new: what this program has.
-      source: the line of the user's code that the equation of this program is from.
-      path: the equations that the programs are within, from the outermost on.
-    """
-
-    kind: str
-    equation: int | None
-    primitive: str | None
-    name: str
-    old: str
-    new: str
-    source: str | None
-    path: tuple[int, ...]
-
-    def __str__(self) -> str:
-        at = "" if self.equation is None else f" of equation {self.equation} ({self.primitive})"
-        within = "".join(f" within equation {eqn}" for eqn in reversed(self.path))
-        line = f" at {self.source}" if self.source else ""
-        return f"{self.kind} {self.name}".rstrip() + f"{at}{within}: {self.old} -> {self.new}{line}"
-
-
-def differences(
-    old: _core.Graph, new: _core.Graph, of: str = "execution"
-) -> tuple[Difference, ...]:
-    """Where two programs differ, in their order; the first few."""
-    found: list[Difference] = []
-    for place in old.differences(new, of, MAX_DIFFERENCES):
-        # They follow from what is before.
-        if found and place["kind"] == "type of output":
-            continue
-        index = place["index"]
-        found.append(
-            Difference(
-                place["kind"],
-                place["eqn"],
-                place["primitive"],
-                place["name"] or ("" if index is None else str(index)),
-                place["one"],
-                place["another"],
-                _compat.user_line(place["traceback"]),
-                tuple(place["path"]),
-            )
-        )
-    return tuple(found)
 
 
 def _without_repetition(all_: Sequence[Difference]) -> list[str]:

@@ -14,14 +14,17 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jaxide import _compat
+from jaxide import _compat, _core
+from jaxide._diff import Diff
 from jaxide._executables import Outcome
-from jaxide._explanation import Change, Explanation, Retrace, Retraces, differences
+from jaxide._explanation import Change, Explanation, Retrace, Retraces
 from jaxide._lifting import lift_constants
 
 # Call sites, those that were traced last; and of each the programs a new one is compared with.
 MAX_SITES = 1024
 MAX_PROGRAMS = 4
+# How many differences from the nearest of them are told.
+MAX_DIFFERENCES = 8
 # Of the value of a static argument or a setting.
 MAX_TEXT = 200
 
@@ -106,9 +109,9 @@ class Ledger:
         places: tuple[Any, ...] = ()
         if earlier and not outcome.known and outcome.program is not None:
             _, graph = lift_constants(jaxpr)
-            compared = [differences(program.graph, graph) for program in earlier]
             # Of equally near ones the last.
-            places = min(reversed(compared), key=len, default=())
+            nearest = min((_diff(program.graph, graph) for program in reversed(earlier)), key=lambda d: d.count)
+            places = nearest.differences[:MAX_DIFFERENCES]
         with self._lock:
             site.same += outcome.known
             site.shared += outcome.known and not outcome.lowered
@@ -148,6 +151,11 @@ class Ledger:
                 if place is None or own == place:
                     return site.explanation
         return None
+
+
+def _diff(old: _core.Graph, new: _core.Graph) -> Diff:
+    # Of earlier programs there is no more than comparing them needs.
+    return Diff._of(old, new, of="execution", limit=MAX_DIFFERENCES, names=False)
 
 
 def _signature(call: _compat.JitCall) -> _Signature:

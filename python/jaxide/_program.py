@@ -11,6 +11,7 @@ from jax.api_util import shaped_abstractify
 
 from jaxide import _compat, _core
 from jaxide._cost import CostReport, Share
+from jaxide._diff import MAX_CONTEXT, Diff
 
 
 class Program:
@@ -166,6 +167,29 @@ class Program:
     def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
         """What the lines of the user's code cost, the most expensive first; as :meth:`cost`."""
         return self.cost(while_trips=while_trips).lines
+
+    def diff(self, other: Program, *, context: int = 3) -> Diff:
+        """Where another program differs from this one: equations that it has not, has besides, has
+        otherwise or elsewhere; programs within are compared as well.
+
+        It is empty, and false, exactly where the programs are equal. What counts is in
+        ``docs/structure.md``, how programs are aligned in ``docs/diff.md``.
+
+        Args:
+          other: the other program, the new one of the two.
+          context: how many equations around those that differ are shown.
+
+        Raises:
+          TypeError: ``other`` is no program, ``context`` no integer.
+          ValueError: ``context`` is negative.
+        """
+        if not isinstance(other, Program):
+            raise TypeError(f"other must be a jaxide.Program, got {type(other).__name__}")
+        if isinstance(context, bool) or not isinstance(context, int):
+            raise TypeError(f"context must be an int, got {type(context).__name__}")
+        if context < 0:
+            raise ValueError(f"context must not be negative, got {context}")
+        return Diff._of(self._read_graph(), other._read_graph(), context=min(context, MAX_CONTEXT))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.

@@ -100,6 +100,14 @@ impl ParamValue {
         }
     }
 
+    /// The value in the notation of Python, where `say` has no words for it or for what is in it.
+    pub fn spelled<'a>(
+        &'a self,
+        say: &'a dyn Fn(&ParamValue) -> Option<String>,
+    ) -> impl fmt::Display + 'a {
+        Spelled { value: self, say }
+    }
+
     /// Bytes owned outside the value itself.
     fn heap_bytes(&self) -> usize {
         let mut total = 0;
@@ -125,46 +133,65 @@ impl ParamValue {
 /// In the notation of Python.
 impl fmt::Display for ParamValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn items(f: &mut fmt::Formatter<'_>, items: &[ParamValue]) -> fmt::Result {
-            separated(f, items, |f, item| item.fmt(f))
+        self.spelled(&|_| None).fmt(f)
+    }
+}
+
+/// A value in the notation of Python, parts of it in words of the embedding.
+struct Spelled<'a> {
+    value: &'a ParamValue,
+    say: &'a dyn Fn(&ParamValue) -> Option<String>,
+}
+
+impl fmt::Display for Spelled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items = |f: &mut fmt::Formatter<'_>, items: &[ParamValue]| {
+            separated(f, items, |f, item| item.spelled(self.say).fmt(f))
+        };
+        if let Some(said) = (self.say)(self.value) {
+            return f.write_str(&said);
         }
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Bool(true) => f.write_str("True"),
-            Self::Bool(false) => f.write_str("False"),
-            Self::Int(value) => value.fmt(f),
-            Self::BigInt(digits) => digits.fmt(f),
-            Self::Float(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
-            Self::Complex(real, imaginary) => {
+        match self.value {
+            ParamValue::None => f.write_str("None"),
+            ParamValue::Bool(true) => f.write_str("True"),
+            ParamValue::Bool(false) => f.write_str("False"),
+            ParamValue::Int(value) => value.fmt(f),
+            ParamValue::BigInt(digits) => digits.fmt(f),
+            ParamValue::Float(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
+            ParamValue::Complex(real, imaginary) => {
                 write!(f, "({:?}{:+?}j)", f64::from_bits(*real), f64::from_bits(*imaginary))
             }
-            Self::Str(text) => write!(f, "{text:?}"),
-            Self::Bytes(bytes) => write!(f, "b\"{}\"", bytes.escape_ascii()),
-            Self::DType(dtype) => f.write_str(dtype.name()),
-            Self::Dim(expression) => expression.fmt(f),
-            Self::Enum { type_name, member } => write!(f, "{type_name}.{member}"),
-            Self::Tuple(values) => {
+            ParamValue::Str(text) => write!(f, "{text:?}"),
+            ParamValue::Bytes(bytes) => write!(f, "b\"{}\"", bytes.escape_ascii()),
+            ParamValue::DType(dtype) => f.write_str(dtype.name()),
+            ParamValue::Dim(expression) => expression.fmt(f),
+            ParamValue::Enum { type_name, member } => write!(f, "{type_name}.{member}"),
+            ParamValue::Tuple(values) => {
                 f.write_str("(")?;
                 items(f, values)?;
                 f.write_str(if values.len() == 1 { ",)" } else { ")" })
             }
-            Self::List(values) => {
+            ParamValue::List(values) => {
                 f.write_str("[")?;
                 items(f, values)?;
                 f.write_str("]")
             }
-            Self::Dict(entries) => {
+            ParamValue::Dict(entries) => {
                 f.write_str("{")?;
-                separated(f, entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
+                separated(f, entries, |f, (key, value)| {
+                    write!(f, "{}: {}", key.spelled(self.say), value.spelled(self.say))
+                })?;
                 f.write_str("}")
             }
-            Self::Named { type_name, fields } => {
+            ParamValue::Named { type_name, fields } => {
                 write!(f, "{type_name}(")?;
-                separated(f, fields, |f, (name, value)| write!(f, "{name}={value}"))?;
+                separated(f, fields, |f, (name, value)| {
+                    write!(f, "{name}={}", value.spelled(self.say))
+                })?;
                 f.write_str(")")
             }
-            Self::Program(program) => program.fmt(f),
-            Self::Opaque(object) => object.fmt(f),
+            ParamValue::Program(program) => program.fmt(f),
+            ParamValue::Opaque(object) => object.fmt(f),
         }
     }
 }

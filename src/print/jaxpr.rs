@@ -157,30 +157,31 @@ pub fn print<T: Texts>(
     limits: Limits,
     options: Options,
 ) -> Result<String, T::Error> {
-    let mut names = Names::default();
-    drop_unused(root, &mut names);
-    let shared = shared_programs(root, &limits)?;
-    for Shared { name, .. } in &shared {
-        names.take(name);
-    }
-    let by_key = shared.iter().map(|shared| (shared.program.key(), shared.name.clone())).collect();
-    let mut printer = Printer {
-        settings,
-        limits,
-        names,
-        shared: by_key,
-        named: FxHashSet::default(),
-        layout: Layout::new(options),
-        depth: 1,
-        is_collapsed: false,
-    };
-    let mut written = Ok(());
-    for definition in &shared {
-        written = written.and_then(|()| printer.definition(definition));
-    }
-    printer.depth = 0;
-    match written.and_then(|()| printer.skeleton(root)) {
+    let mut printer = Printer::new(settings, limits, options);
+    match printer.all(root) {
         Ok(()) | Err(Stop::Overflow) => Ok(printer.layout.finish()),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// Equations, by the scope of their program.
+pub type Wanted = FxHashSet<(usize, Eqn)>;
+
+/// The texts of some equations, each on one line, with the names that they have in the text of the
+/// whole program. Programs within are left out.
+///
+/// # Errors
+/// The embedding fails, or programs are nested too deeply.
+pub fn print_eqns<T: Texts>(
+    root: &T,
+    settings: Settings,
+    wanted: Wanted,
+) -> Result<FxHashMap<(usize, Eqn), String>, T::Error> {
+    let options = Options { width: i64::MAX, ..Options::default() };
+    let mut printer = Printer::new(settings, Limits::default(), options);
+    printer.wanted = Some(wanted);
+    match printer.unwritten(&mut |printer| printer.all(root)) {
+        Ok(()) | Err(Stop::Overflow) => Ok(printer.excerpts),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -280,11 +281,45 @@ struct Printer {
     depth: usize,
     /// Whether the programs of the equation that is being written are not shown.
     is_collapsed: bool,
+    /// Where not all is written: the equations that are, by themselves, and their texts.
+    wanted: Option<Wanted>,
+    excerpts: FxHashMap<(usize, Eqn), String>,
 }
 
 type Body<'a, E> = &'a mut dyn FnMut(&mut Printer) -> Written<E>;
 
 impl Printer {
+    fn new(settings: Settings, limits: Limits, options: Options) -> Self {
+        Self {
+            settings,
+            limits,
+            names: Names::default(),
+            shared: FxHashMap::default(),
+            named: FxHashSet::default(),
+            layout: Layout::new(options),
+            depth: 0,
+            is_collapsed: false,
+            wanted: None,
+            excerpts: FxHashMap::default(),
+        }
+    }
+
+    /// A program, those that are printed before it first.
+    fn all<T: Texts>(&mut self, root: &T) -> Written<T::Error> {
+        drop_unused(root, &mut self.names);
+        let shared = shared_programs(root, &self.limits)?;
+        for Shared { program, name, .. } in &shared {
+            self.names.take(name);
+            self.shared.insert(program.key(), name.clone());
+        }
+        self.depth = 1;
+        for definition in &shared {
+            self.definition(definition)?;
+        }
+        self.depth = 0;
+        self.skeleton(root)
+    }
+
     fn group<E>(&mut self, body: Body<'_, E>) -> Written<E> {
         if !self.layout.has_room() {
             return body(self);
@@ -426,6 +461,18 @@ impl Printer {
     }
 
     fn eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
+        let place = (of.scope(), eqn);
+        if !self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&place)) {
+            return self.whole_eqn(of, eqn);
+        }
+        let outer = self.layout.begin_excerpt();
+        let written = self.whole_eqn(of, eqn);
+        let excerpt = self.layout.end_excerpt(outer);
+        self.excerpts.insert(place, excerpt);
+        written
+    }
+
+    fn whole_eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
         let program = of.program();
         let data = program.eqn(eqn);
         let text = of.eqn_text(eqn)?;
@@ -448,7 +495,7 @@ impl Printer {
             self.layout.annotate(of.name_stack_text(data.source)?);
         }
         self.text(&program.primitive(data.primitive).name)?;
-        let is_collapsed = self.limits.collapses(program, eqn, &text);
+        let is_collapsed = self.wanted.is_some() || self.limits.collapses(program, eqn, &text);
         if !text.params.is_empty() {
             let before = self.is_collapsed;
             self.group(&mut |printer| {

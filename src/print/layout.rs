@@ -92,6 +92,15 @@ pub(super) struct Layout {
     widest: usize,
 }
 
+/// What was being written when an excerpt began.
+pub(super) struct Outer {
+    out: String,
+    column: usize,
+    indent: usize,
+    is_flat: bool,
+    is_muted: bool,
+}
+
 /// A place to go back to.
 #[derive(Clone, Copy)]
 pub(super) struct Checkpoint {
@@ -204,6 +213,26 @@ impl Layout {
     /// Whether anything is written from now on, until the answer is given back.
     pub(super) fn mute(&mut self, is_muted: bool) -> bool {
         std::mem::replace(&mut self.is_muted, is_muted)
+    }
+
+    /// Begins a text that stands by itself.
+    pub(super) fn begin_excerpt(&mut self) -> Outer {
+        let Self { out, column, indent, is_flat, is_muted, .. } = self;
+        Outer {
+            out: std::mem::take(out),
+            column: std::mem::take(column),
+            indent: std::mem::take(indent),
+            is_flat: std::mem::take(is_flat),
+            is_muted: std::mem::take(is_muted),
+        }
+    }
+
+    /// The text that was begun; what was written before is gone on with.
+    pub(super) fn end_excerpt(&mut self, outer: Outer) -> String {
+        let Outer { out, column, indent, is_flat, is_muted } = outer;
+        (self.column, self.indent) = (column, indent);
+        (self.is_flat, self.is_muted) = (is_flat, is_muted);
+        std::mem::replace(&mut self.out, out)
     }
 
     /// Begins a group. None where it is in one that fits, and so does this; else a place to go back

@@ -9,7 +9,7 @@ mod layout;
 mod names;
 mod plain;
 
-pub use jaxpr::{EqnText, Limits, Param, ParamText, Settings, Texts, print};
+pub use jaxpr::{EqnText, Limits, Param, ParamText, Settings, Texts, Wanted, print, print_eqns};
 pub use layout::{Options, Stop};
 pub use names::Identity;
 pub use plain::{Plain, TooDeep};

@@ -33,9 +33,7 @@ use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
 use super::read::{self, Detail, resolve_subprograms};
 use super::side::{Side, is_exactly};
-use super::structure::{
-    Found, PyObjects, describe_step, find_differences, purpose, repeated, step_fingerprints,
-};
+use super::structure::{PyObjects, describe_step, purpose, repeated, step_fingerprints};
 
 /// A finished program and the Python objects behind its ids.
 #[pyclass(module = "jaxide._core")]
@@ -509,22 +507,6 @@ impl Graph {
         let purpose = purpose(of)?;
         let of = |graph| PyObjects::of(jax, graph, purpose);
         equal(of(slf)?, of(other)?, purpose)
-    }
-
-    /// Where another program differs from this, `limit` places at most.
-    ///
-    /// Raises:
-    ///     What comparing objects of the programs raises.
-    fn differences<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, Self>,
-        of: &str,
-        limit: usize,
-    ) -> PyResult<Vec<Found<'py>>> {
-        let jax = jax(slf.py())?;
-        let purpose = purpose(of)?;
-        let of = |graph| PyObjects::of(jax, graph, purpose);
-        find_differences(of(slf)?, of(other)?, purpose, limit)
     }
 
     /// What stands for the program up to each of its equations, those of programs within before the

@@ -24,6 +24,7 @@
 //! warn.rs      warnings that do not count trampolines
 //! hook.rs      switching the interposition on and off
 //! structure.rs the objects of programs, for their structural hash and equality
+//! diff.rs      where two programs differ, as Python has it
 //! abridge.rs   what is kept of a program to compare others with
 //! analysis/    analyses of programs, as Python has their results
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
@@ -34,6 +35,7 @@ mod analysis;
 mod bind;
 mod convert;
 mod dce;
+mod diff;
 mod epoch;
 mod expand;
 mod frame;
@@ -64,6 +66,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::analysis::cost::cost_of;
+    #[pymodule_export]
+    use super::diff::diff_of;
     #[pymodule_export]
     use super::expand::derivations::DerivationCache;
     #[pymodule_export]

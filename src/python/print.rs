@@ -13,7 +13,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ir::{Eqn, ForeignId, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var};
 use crate::print::{
-    EqnText, Identity, Limits, Options, Param, ParamText, Settings, Texts, print as print_program,
+    EqnText, Identity, Limits, Options, Param, ParamText, Settings, Texts, Wanted,
+    print as print_program, print_eqns,
 };
 
 use super::graph::{Graph, unfilled};
@@ -428,16 +429,6 @@ pub fn print_jaxpr(
         Ok(graph) => graph.clone(),
         Err(_) => graph_of(jax, jaxpr)?,
     };
-    let session = Rc::new(Session {
-        jax,
-        custom_rules,
-        rules: jax.printing.bind(jaxpr.py()).getattr(intern!(jaxpr.py(), "rules"))?,
-        types: RefCell::default(),
-        literals: RefCell::default(),
-        params: RefCell::default(),
-        programs: RefCell::default(),
-    });
-    let root = PyTexts::new(&session, graph, None);
     let settings = Settings { print_shapes, source_info, name_stack, print_effects };
     let options = Options {
         width,
@@ -447,7 +438,27 @@ pub fn print_jaxpr(
     };
     let collapse = collapse.into_iter().map(Into::into).collect();
     let limits = Limits { max_depth, max_eqns, collapse };
-    let printed = print_program(&root, settings, limits, options);
+    printed(jax, graph, custom_rules, |root| print_program(root, settings, limits, options))
+}
+
+/// What a function prints of a program; None where something in it is printed by a function of jax
+/// that sees more than it.
+fn printed<'py, T>(
+    jax: &'py Jax,
+    graph: Bound<'py, Graph>,
+    custom_rules: bool,
+    print: impl FnOnce(&PyTexts<'py>) -> Printed<T>,
+) -> PyResult<Option<T>> {
+    let session = Rc::new(Session {
+        jax,
+        custom_rules,
+        rules: jax.printing.bind(graph.py()).getattr(intern!(graph.py(), "rules"))?,
+        types: RefCell::default(),
+        literals: RefCell::default(),
+        params: RefCell::default(),
+        programs: RefCell::default(),
+    });
+    let printed = print(&PyTexts::new(&session, graph, None));
     // Programs refer to the session that knows them.
     session.programs.borrow_mut().clear();
     session.params.borrow_mut().clear();
@@ -456,4 +467,26 @@ pub fn print_jaxpr(
         Err(Unprintable::Elsewhere) => Ok(None),
         Err(Unprintable::Failed(error)) => Err(error),
     }
+}
+
+/// The texts of some equations, by the address of their graph, with the names that they have in the
+/// text of the whole program; None where programs are nested too deeply for one. Equations that jax
+/// prints by functions that see more than it are printed like others.
+///
+/// # Errors
+/// What printing an object of the program raises.
+pub fn eqn_texts<'py>(
+    jax: &'py Jax,
+    graph: &Bound<'py, Graph>,
+    wanted: &Wanted,
+) -> PyResult<Option<FxHashMap<(usize, Eqn), String>>> {
+    for custom_rules in [true, false] {
+        let texts = printed(jax, graph.clone(), custom_rules, |root| {
+            print_eqns(root, Settings::default(), wanted.clone())
+        })?;
+        if texts.is_some() {
+            return Ok(texts);
+        }
+    }
+    Ok(None)
 }

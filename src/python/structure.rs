@@ -14,8 +14,7 @@ use crate::ir::{
     Atom, AtomKind, ConstId, Eqn, ForeignId, ParamValue, PrimitiveData, Program, Subprogram, Type,
 };
 use crate::structure::{
-    Added, Difference, Fingerprint, Nested, Objects, Place, Purpose, Step, Text, differences,
-    equal, fingerprints, steps,
+    Added, Fingerprint, Nested, Objects, Purpose, Step, Text, equal, fingerprints, steps,
 };
 
 use super::convert::aval_info;
@@ -72,6 +71,24 @@ impl<'py> PyObjects<'py> {
         Ok(Nested { key: address(graph.as_any()), program, objects })
     }
 
+    /// The graph of the program.
+    pub fn graph(&self) -> &Bound<'py, Graph> {
+        &self.graph
+    }
+
+    /// The value of a literal, as it is printed.
+    pub fn literal_text(&self, literal: ForeignId) -> String {
+        let literal = self.object(literal);
+        let text = literal.getattr(intern!(literal.py(), "val")).and_then(|value| value.str());
+        text.map_or_else(|_| "a value without a text".to_owned(), |text| text.to_string())
+    }
+
+    /// A constant, as it is printed.
+    pub fn constant_text(&self, value: ConstId) -> String {
+        let text = self.constant(value).str();
+        text.map_or_else(|_| "a value without a text".to_owned(), |text| text.to_string())
+    }
+
     fn py(&self) -> Python<'py> {
         self.graph.py()
     }
@@ -88,7 +105,8 @@ impl<'py> PyObjects<'py> {
         }
     }
 
-    fn object(&self, object: ForeignId) -> Bound<'py, PyAny> {
+    /// An object of the program.
+    pub fn object(&self, object: ForeignId) -> Bound<'py, PyAny> {
         self.graph.borrow().side().object(self.py(), object)
     }
 
@@ -257,148 +275,43 @@ pub fn repeated<'py>(
     Ok(repeated)
 }
 
-/// Where two programs differ, as Python has it.
-#[derive(IntoPyObject)]
-pub struct Found<'py> {
-    /// The places of the equations that they are within, from the outermost on.
-    path: Vec<u32>,
-    /// What differs.
-    kind: &'static str,
-    /// The place of the equation in its program.
-    eqn: Option<u32>,
-    primitive: Option<String>,
-    /// The place among inputs, operands, outputs or results.
-    index: Option<usize>,
-    /// The name of a param.
-    name: Option<String>,
-    one: String,
-    another: String,
-    /// Where the equation is from.
-    traceback: Option<Bound<'py, PyAny>>,
-}
-
-/// Where two programs differ, `limit` places at most.
-///
-/// # Errors
-/// Objects cannot be compared.
-pub fn find_differences<'py>(
-    one: Nested<PyObjects<'py>>,
-    another: Nested<PyObjects<'py>>,
-    purpose: Purpose,
-    limit: usize,
-) -> PyResult<Vec<Found<'py>>> {
-    let mut all = Vec::new();
-    differences(one, another, purpose, |difference| {
-        if all.len() < limit {
-            all.push(found(&difference));
-        }
-        all.len() < limit
-    })?;
-    Ok(all)
-}
-
-fn found<'py>(difference: &Difference<'_, PyObjects<'py>>) -> Found<'py> {
-    let Difference { programs: [own, other], path, place } = difference;
-    let texts = |text: &dyn Fn(&Nested<PyObjects<'py>>) -> Option<String>| {
-        [*own, *other].map(|program| text(program).unwrap_or_else(|| "none".to_owned()))
-    };
-    let input = |program: &Program, index: usize| {
-        let constants = program.constvars().iter().map(|&(var, _)| var);
-        let var = constants.chain(program.invars().iter().copied()).nth(index)?;
-        Some(program.ty(program.var_type(var)).to_string())
-    };
-    let (kind, eqn, index, name, [one, another]) = match place {
-        Place::NumInputs => {
-            let count = |p: &Nested<_>| {
-                Some((p.program.constvars().len() + p.program.invars().len()).to_string())
-            };
-            ("number of inputs", None, None, None, texts(&count))
-        }
-        Place::Input(index) => {
-            ("type of input", None, Some(*index), None, texts(&|p| input(&p.program, *index)))
-        }
-        Place::Constant(index) => ("constant", None, Some(*index), None, texts(&|_| None)),
-        Place::NumEqns => {
-            let count = |p: &Nested<_>| Some(p.program.num_eqns().to_string());
-            ("number of equations", None, None, None, texts(&count))
-        }
-        Place::Primitive(eqn) => {
-            let name = |p: &Nested<_>| Some(primitive_name(&p.program, *eqn));
-            ("primitive", Some(*eqn), None, None, texts(&name))
-        }
-        Place::Param(eqn, name) => {
-            let text = |p: &Nested<PyObjects<'py>>| {
-                let mut params = p.program.params(p.program.eqn(*eqn).params).iter();
-                let (_, value) = params.find(|(own, _)| own == name)?;
-                match value {
-                    ParamValue::Opaque(object) => {
-                        Some(p.objects.object(*object).repr().ok()?.to_string())
-                    }
-                    _ => Some(value.to_string()),
-                }
-            };
-            ("param", Some(*eqn), None, Some((*name).to_owned()), texts(&text))
-        }
-        Place::Context(eqn) => ("context", Some(*eqn), None, None, texts(&|_| None)),
-        Place::Operand(eqn, index) => {
-            let text = |p: &Nested<PyObjects<'py>>| {
-                operand_text(p, *p.program.eqn_invars(*eqn).get(*index)?)
-            };
-            let is_literal = |p: &Nested<_>| {
-                let operand = p.program.eqn_invars(*eqn).get(*index).map(|atom| atom.kind());
-                matches!(operand, Some(AtomKind::Literal(_)))
-            };
-            let kind = if is_literal(own) && is_literal(other) { "literal" } else { "operand" };
-            (kind, Some(*eqn), Some(*index), None, texts(&text))
-        }
-        Place::Output(eqn, index) => {
-            let text = |p: &Nested<_>| {
-                let var = p.program.eqn_outvars(*eqn).nth(*index)?;
-                Some(p.program.ty(p.program.var_type(var)).to_string())
-            };
-            ("type of output", Some(*eqn), Some(*index), None, texts(&text))
-        }
-        Place::Effects(eqn) => ("effects", Some(*eqn), None, None, texts(&|_| None)),
-        Place::Result(index) => {
-            let text =
-                |p: &Nested<PyObjects<'py>>| operand_text(p, *p.program.outvars().get(*index)?);
-            ("result", None, Some(*index), None, texts(&text))
-        }
-        Place::ProgramEffects => ("effects", None, None, None, texts(&|_| None)),
-    };
-    let traceback = eqn.and_then(|eqn| {
-        let source = other.program.source(other.program.eqn(eqn).source).traceback?;
-        let graph = other.objects.graph.borrow();
-        graph.side().known_source(other.objects.py(), source)
-    });
-    Found {
-        path: path.iter().map(|eqn| eqn.as_u32()).collect(),
-        kind,
-        eqn: eqn.map(Eqn::as_u32),
-        primitive: eqn.map(|eqn| primitive_name(&other.program, eqn)),
-        index,
-        name,
-        one,
-        another,
-        traceback,
-    }
-}
-
-fn primitive_name(program: &Program, eqn: Eqn) -> String {
+/// The name of an equation's primitive.
+pub fn primitive_name(program: &Program, eqn: Eqn) -> String {
     program.primitive(program.eqn(eqn).primitive).name.to_string()
 }
 
 /// A literal with its value, and of a variable its type.
-fn operand_text(of: &Nested<PyObjects<'_>>, atom: Atom) -> Option<String> {
+fn operand_text(of: &Nested<PyObjects<'_>>, atom: Atom) -> String {
     let ty = of.program.ty(of.program.atom_type(atom)).to_string();
     match atom.kind() {
-        AtomKind::Var(_) => Some(format!("a value {ty}")),
+        AtomKind::Var(_) => format!("a value {ty}"),
         AtomKind::Literal(literal) => {
-            let literal = of.objects.object(of.program.literal(literal).object);
-            let value = literal.getattr(intern!(literal.py(), "val")).ok()?.str().ok()?;
-            Some(format!("{value}:{ty}"))
+            format!("{}:{ty}", of.objects.literal_text(of.program.literal(literal).object))
         }
     }
+}
+
+/// An equation in words, which needs no names of variables.
+pub fn eqn_in_words(of: &Nested<PyObjects<'_>>, eqn: Eqn) -> String {
+    let program = &of.program;
+    let data = program.eqn(eqn);
+    let types = program.eqn_outvars(eqn).map(|var| program.ty(program.var_type(var)).to_string());
+    let outputs: Vec<_> = types.collect();
+    let operands: Vec<_> =
+        program.eqn_invars(eqn).iter().map(|&atom| operand_text(of, atom)).collect();
+    let params = program.params(data.params).iter().map(|(name, value)| match value {
+        ParamValue::Program(_) => format!("{name}={{...}}"),
+        _ => format!("{name}={value}"),
+    });
+    let params = params.collect::<Vec<_>>().join(" ");
+    let (outputs, operands) = (outputs.join(", "), operands.join(", "));
+    format!("({outputs}) = {}[{params}] ({operands})", primitive_name(program, eqn))
+}
+
+/// Where an equation is from.
+pub fn traceback_of<'py>(of: &Nested<PyObjects<'py>>, eqn: Eqn) -> Option<Bound<'py, PyAny>> {
+    let source = of.program.source(of.program.eqn(eqn).source).traceback?;
+    of.objects.graph.borrow().side().known_source(of.objects.py(), source)
 }
 
 /// What stands for a program up to each of its equations, and of those within.
@@ -432,30 +345,11 @@ pub fn describe_step(
             return Ok((format!("inputs ({})", types.join(", ")), None));
         }
         Added::Results => {
-            let results = program.outvars().iter().filter_map(|&atom| operand_text(of, atom));
+            let results = program.outvars().iter().map(|&atom| operand_text(of, atom));
             let results: Vec<_> = results.collect();
             return Ok((format!("results ({})", results.join(", ")), None));
         }
     };
-    let data = program.eqn(eqn);
-    let outputs: Vec<_> = program.eqn_outvars(eqn).map(type_of).collect();
-    let operands: Vec<_> =
-        program.eqn_invars(eqn).iter().filter_map(|&atom| operand_text(of, atom)).collect();
-    let params = program.params(data.params).iter().map(|(name, value)| match value {
-        ParamValue::Program(_) => format!("{name}={{...}}"),
-        _ => format!("{name}={value}"),
-    });
-    let params = params.collect::<Vec<_>>().join(" ");
-    let text = format!(
-        "equation {}: ({}) = {}[{params}] ({})",
-        eqn.as_u32(),
-        outputs.join(", "),
-        primitive_name(program, eqn),
-        operands.join(", "),
-    );
-    let traceback = program.source(data.source).traceback.and_then(|source| {
-        let graph = of.objects.graph.borrow();
-        graph.side().known_source(of.objects.py(), source)
-    });
-    Ok((text, traceback))
+    let text = format!("equation {}: {}", eqn.as_u32(), eqn_in_words(of, eqn));
+    Ok((text, traceback_of(of, eqn)))
 }

@@ -19,126 +19,57 @@ pub fn equal<O: Objects>(
     another: Nested<O>,
     purpose: Purpose,
 ) -> Result<bool, O::Error> {
-    let mut equal = true;
-    differences(one, another, purpose, |_| {
-        equal = false;
-        false
-    })?;
-    Ok(equal)
-}
-
-/// Where two programs differ.
-pub struct Difference<'a, O> {
-    /// The program and the other one: those given, or two within them.
-    pub programs: [&'a Nested<O>; 2],
-    /// The equations that they are within, from the outermost on; of the other program.
-    pub path: &'a [Eqn],
-    /// What differs.
-    pub place: Place<'a>,
-}
-
-/// What differs between two programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
-    /// How many inputs there are, constants included.
-    NumInputs,
-    /// The type of a constant or input, by its place among these.
-    Input(usize),
-    /// The value of a constant.
-    Constant(usize),
-    /// How many equations there are, those before being the same.
-    NumEqns,
-    /// The primitive of an equation; those after it are not compared.
-    Primitive(Eqn),
-    /// A param of an equation.
-    Param(Eqn, &'a str),
-    /// The context of an equation.
-    Context(Eqn),
-    /// An operand of an equation, or how many there are.
-    Operand(Eqn, usize),
-    /// The type of an output of an equation, or how many there are.
-    Output(Eqn, usize),
-    /// The effects of an equation.
-    Effects(Eqn),
-    /// A result, or how many there are.
-    Result(usize),
-    /// The effects of the program.
-    ProgramEffects,
-}
-
-/// Shows where two programs differ to `found`, which says whether to go on.
-///
-/// # Errors
-/// Objects cannot be compared.
-pub fn differences<O: Objects>(
-    one: Nested<O>,
-    another: Nested<O>,
-    purpose: Purpose,
-    mut found: impl FnMut(Difference<'_, O>) -> bool,
-) -> Result<(), O::Error> {
     // A pair is assumed to be equal until one of all pairs is found not to be.
     let mut assumed: FxHashSet<(usize, usize)> = FxHashSet::default();
     let roots = (one.key, another.key);
-    let mut pending = vec![(one, another, Vec::new())];
-    while let Some((one, another, path)) = pending.pop() {
-        if one.key == another.key || !assumed.insert((one.key, another.key)) {
+    let mut pending = vec![(one, another)];
+    while let Some((one, another)) = pending.pop() {
+        let keys = (one.key, another.key);
+        if one.key == another.key || !assumed.insert(keys) {
             continue;
         }
-        let mut pair = Pair {
-            one: &one,
-            another: &another,
-            purpose,
-            is_root: (one.key, another.key) == roots,
-            vars: SecondaryMap::with_default(u32::MAX),
-            other_vars: SecondaryMap::with_default(u32::MAX),
-            next: 0,
-            types: FxHashMap::default(),
-            params: FxHashMap::default(),
-            contexts: FxHashMap::default(),
-            primitives: FxHashMap::default(),
-            within: Vec::new(),
-        };
-        let programs = [&one, &another];
-        let mut found = |place| found(Difference { programs, path: &path, place });
-        if pair.compare(&mut found)? == Flow::Stop {
-            return Ok(());
+        let mut pair = Pair::new(&one, &another, purpose, keys == roots);
+        if !pair.is_equal()? {
+            return Ok(false);
         }
-        for (inner, other, eqn) in pair.within {
-            let mut path = path.clone();
-            path.push(eqn);
-            pending.push((inner, other, path));
-        }
+        pending.extend(pair.within.into_iter().map(|within| within.programs.into()));
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Whether to look for more differences.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Flow {
-    GoOn,
-    /// This program is no further comparable.
-    Leave,
-    Stop,
+/// What differs between two equations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The primitive. Params of different ones are not compared.
+    Primitive,
+    /// A param, by its name.
+    Param(Box<str>),
+    /// The context.
+    Context,
+    /// An operand, or how many there are.
+    Operand(usize),
+    /// The type of an output, or how many there are.
+    Output(usize),
+    /// The effects.
+    Effects,
 }
 
-/// Shows a difference.
-macro_rules! differs {
-    ($found:expr, $place:expr, $then:expr) => {
-        if !$found($place) {
-            return Ok(Flow::Stop);
-        } else if $then == Flow::Leave {
-            return Ok(Flow::Leave);
-        }
-    };
+/// Two programs within others, at the same place.
+pub struct Within<O> {
+    /// The program and the other one.
+    pub programs: [Nested<O>; 2],
+    /// The param that they are in.
+    pub param: Box<str>,
 }
 
-/// Two programs side by side.
-struct Pair<'a, O> {
+/// Two programs side by side. Which variables are taken for one is told to it.
+pub(crate) struct Pair<'a, O> {
     one: &'a Nested<O>,
     another: &'a Nested<O>,
     purpose: Purpose,
-    is_root: bool,
-    /// The place of each variable in the order of definition.
+    /// Whether constants are inputs, which come first.
+    pub(crate) constants_are_inputs: bool,
+    /// The same number for variables that are taken for one.
     vars: SecondaryMap<Var, u32>,
     other_vars: SecondaryMap<Var, u32>,
     next: u32,
@@ -148,70 +79,105 @@ struct Pair<'a, O> {
     params: FxHashMap<[(PrimitiveId, ParamsId); 2], Vec<&'a str>>,
     contexts: FxHashMap<(ContextId, ContextId), bool>,
     primitives: FxHashMap<(PrimitiveId, PrimitiveId), bool>,
-    /// Programs within that have to be equal, and the other's equations that they are in.
-    within: Vec<(Nested<O>, Nested<O>, Eqn)>,
+    /// Programs within that have to be equal.
+    pub(crate) within: Vec<Within<O>>,
 }
 
 impl<'a, O: Objects> Pair<'a, O> {
-    fn compare(&mut self, found: &mut impl FnMut(Place<'a>) -> bool) -> Result<Flow, O::Error> {
-        let (one, another) = (&self.one.program, &self.another.program);
-        let constants_are_inputs = self.purpose == Purpose::Execution && self.is_root;
-        let (own, others) = (one.constvars().len(), another.constvars().len());
-        if own + one.invars().len() != others + another.invars().len()
-            || (own != others && !constants_are_inputs)
-        {
-            differs!(found, Place::NumInputs, Flow::Leave);
+    pub(crate) fn new(
+        one: &'a Nested<O>,
+        another: &'a Nested<O>,
+        purpose: Purpose,
+        is_root: bool,
+    ) -> Self {
+        Self {
+            one,
+            another,
+            purpose,
+            constants_are_inputs: purpose == Purpose::Execution && is_root,
+            vars: SecondaryMap::with_default(u32::MAX),
+            other_vars: SecondaryMap::with_default(u32::MAX),
+            next: 0,
+            types: FxHashMap::default(),
+            params: FxHashMap::default(),
+            contexts: FxHashMap::default(),
+            primitives: FxHashMap::default(),
+            within: Vec::new(),
         }
-        if self.purpose != Purpose::Structure && !constants_are_inputs {
-            let constants = one.constvars().iter().zip(another.constvars());
-            for (index, (&(_, value), &(_, other))) in constants.enumerate() {
-                if !self.one.objects.same_constant(value, &self.another.objects, other)? {
-                    differs!(found, Place::Constant(index), Flow::GoOn);
-                }
-            }
-        }
-        for (index, (var, other)) in inputs(one).zip(inputs(another)).enumerate() {
-            if !self.define(var, other)? {
-                differs!(found, Place::Input(index), Flow::GoOn);
-            }
-        }
-        for (eqn, other) in one.eqns().zip(another.eqns()) {
-            match self.eqn(eqn, other, found)? {
-                Flow::GoOn => {}
-                end => return Ok(end),
-            }
-        }
-        if one.num_eqns() != another.num_eqns() {
-            differs!(found, Place::NumEqns, Flow::Leave);
-        }
-        let results = one.outvars().len();
-        if results != another.outvars().len() {
-            differs!(found, Place::Result(results.min(another.outvars().len())), Flow::GoOn);
-        }
-        for (index, (atom, other)) in one.outvars().iter().zip(another.outvars()).enumerate() {
-            if !self.atom(atom.kind(), other.kind())? {
-                differs!(found, Place::Result(index), Flow::GoOn);
-            }
-        }
-        if !self.effects(one.effects(), another.effects())? {
-            differs!(found, Place::ProgramEffects, Flow::GoOn);
-        }
-        Ok(Flow::GoOn)
     }
 
-    fn define(&mut self, var: Var, other: Var) -> Result<bool, O::Error> {
+    /// Whether the programs are equal if those within are; the first difference ends it.
+    fn is_equal(&mut self) -> Result<bool, O::Error> {
+        let (one, another) = (&self.one.program, &self.another.program);
+        let (own, others) = (one.constvars().len(), another.constvars().len());
+        if own + one.invars().len() != others + another.invars().len()
+            || (own != others && !self.constants_are_inputs)
+            || one.num_eqns() != another.num_eqns()
+            || one.outvars().len() != another.outvars().len()
+        {
+            return Ok(false);
+        }
+        for index in 0..if self.constants_are_inputs { 0 } else { own } {
+            if !self.same_constant(index, index)? {
+                return Ok(false);
+            }
+        }
+        for (var, other) in inputs(one).zip(inputs(another)) {
+            self.unify(var, other);
+            if !self.same_type(one.var_type(var), another.var_type(other))? {
+                return Ok(false);
+            }
+        }
+        let mut is_equal = true;
+        for (eqn, other) in one.eqns().zip(another.eqns()) {
+            self.unify_outputs(eqn, other);
+            self.eqn(eqn, other, &mut |_| is_equal = false)?;
+            if !is_equal {
+                return Ok(false);
+            }
+        }
+        for (atom, other) in one.outvars().iter().zip(another.outvars()) {
+            if !self.atom(atom.kind(), other.kind())? {
+                return Ok(false);
+            }
+        }
+        self.effects(one.effects(), another.effects())
+    }
+
+    /// Takes two variables for one.
+    pub(crate) fn unify(&mut self, var: Var, other: Var) {
         self.vars[var] = self.next;
         self.other_vars[other] = self.next;
         self.next += 1;
-        self.ty(self.one.program.var_type(var), self.another.program.var_type(other))
     }
 
-    fn eqn(
+    /// Takes the outputs of two equations for one another's, as many as both have.
+    pub(crate) fn unify_outputs(&mut self, eqn: Eqn, other: Eqn) {
+        let outputs = self.one.program.eqn_outvars(eqn);
+        for (var, other) in outputs.zip(self.another.program.eqn_outvars(other)) {
+            self.unify(var, other);
+        }
+    }
+
+    fn is_one(&self, var: Var, other: Var) -> bool {
+        self.vars[var] == self.other_vars[other] && self.vars[var] != u32::MAX
+    }
+
+    /// Whether the values of two constants count as the same.
+    pub(crate) fn same_constant(&self, index: usize, other: usize) -> Result<bool, O::Error> {
+        let value = self.one.program.constvars()[index].1;
+        let other = self.another.program.constvars()[other].1;
+        Ok(self.purpose == Purpose::Structure
+            || self.one.objects.same_constant(value, &self.another.objects, other)?)
+    }
+
+    /// Shows what differs between two equations.
+    pub(crate) fn eqn(
         &mut self,
         eqn: Eqn,
         other: Eqn,
-        found: &mut impl FnMut(Place<'a>) -> bool,
-    ) -> Result<Flow, O::Error> {
+        found: &mut impl FnMut(Place),
+    ) -> Result<(), O::Error> {
         let (one, another) = (&self.one.program, &self.another.program);
         // A new field has to be decided on here.
         let EqnData {
@@ -225,52 +191,49 @@ impl<'a, O: Objects> Pair<'a, O> {
             num_outvars,
         } = *one.eqn(eqn);
         let data = another.eqn(other);
-        if !self.primitive(primitive, data.primitive)? {
-            differs!(found, Place::Primitive(other), Flow::Leave);
-        }
-        let ids = [(primitive, params), (data.primitive, data.params)];
-        for name in self.params(ids, other)? {
-            differs!(found, Place::Param(other, name), Flow::GoOn);
+        if self.primitive(primitive, data.primitive)? {
+            let ids = [(primitive, params), (data.primitive, data.params)];
+            for name in self.params(ids)? {
+                found(Place::Param(name.into()));
+            }
+        } else {
+            found(Place::Primitive);
         }
         if !self.context(context, data.context)? {
-            differs!(found, Place::Context(other), Flow::GoOn);
+            found(Place::Context);
         }
         let (operands, other_operands) = (one.eqn_invars(eqn), another.eqn_invars(other));
-        if operands.len() != other_operands.len() {
-            let first = operands.len().min(other_operands.len());
-            differs!(found, Place::Operand(other, first), Flow::GoOn);
-        }
         for (index, (operand, its)) in operands.iter().zip(other_operands).enumerate() {
             if !self.atom(operand.kind(), its.kind())? {
-                differs!(found, Place::Operand(other, index), Flow::GoOn);
+                found(Place::Operand(index));
             }
         }
-        if num_outvars != data.num_outvars {
-            // From here on variables are others.
-            let first = num_outvars.min(data.num_outvars) as usize;
-            differs!(found, Place::Output(other, first), Flow::Leave);
+        if operands.len() != other_operands.len() {
+            found(Place::Operand(operands.len().min(other_operands.len())));
         }
         let outvars = one.eqn_outvars(eqn).zip(another.eqn_outvars(other));
         for (index, (var, its)) in outvars.enumerate() {
-            if !self.define(var, its)? {
-                differs!(found, Place::Output(other, index), Flow::GoOn);
+            if !self.same_type(one.var_type(var), another.var_type(its))? {
+                found(Place::Output(index));
             }
+        }
+        if num_outvars != data.num_outvars {
+            found(Place::Output(num_outvars.min(data.num_outvars) as usize));
         }
         if !self.effects(effects, data.effects)? {
-            differs!(found, Place::Effects(other), Flow::GoOn);
+            found(Place::Effects);
         }
-        Ok(Flow::GoOn)
+        Ok(())
     }
 
-    fn atom(&mut self, atom: AtomKind, other: AtomKind) -> Result<bool, O::Error> {
+    /// Whether two operands are one variable, or the same literal.
+    pub(crate) fn atom(&mut self, atom: AtomKind, other: AtomKind) -> Result<bool, O::Error> {
         match (atom, other) {
-            (AtomKind::Var(var), AtomKind::Var(other)) => {
-                Ok(self.vars[var] == self.other_vars[other])
-            }
+            (AtomKind::Var(var), AtomKind::Var(other)) => Ok(self.is_one(var, other)),
             (AtomKind::Literal(literal), AtomKind::Literal(other)) => {
                 let LiteralData { ty, object } = *self.one.program.literal(literal);
                 let other = *self.another.program.literal(other);
-                Ok(self.ty(ty, other.ty)? && self.same(object, other.object)?)
+                Ok(self.same_type(ty, other.ty)? && self.same(object, other.object)?)
             }
             _ => Ok(false),
         }
@@ -300,20 +263,20 @@ impl<'a, O: Objects> Pair<'a, O> {
     }
 
     /// Those of one have to be those of the other, in any order.
-    fn effects(&self, effects: EffectsId, others: EffectsId) -> Result<bool, O::Error> {
+    pub(crate) fn effects(&self, effects: EffectsId, others: EffectsId) -> Result<bool, O::Error> {
         let effects = self.one.program.effect_list(effects);
         let mut others: Vec<&Effect> = self.another.program.effect_list(others).iter().collect();
         if effects.len() != others.len() {
             return Ok(false);
         }
         for Effect { name, input, object } in effects {
-            let place = input.map(|var| self.vars[var]);
             let mut found = None;
             for (index, other) in others.iter().enumerate() {
-                if other.name == *name
-                    && other.input.map(|var| self.other_vars[var]) == place
-                    && self.same(*object, other.object)?
-                {
+                let is_of_one = match (input, other.input) {
+                    (Some(var), Some(other)) => self.is_one(*var, other),
+                    (own, other) => *own == other,
+                };
+                if other.name == *name && is_of_one && self.same(*object, other.object)? {
                     found = Some(index);
                     break;
                 }
@@ -324,7 +287,8 @@ impl<'a, O: Objects> Pair<'a, O> {
         Ok(true)
     }
 
-    fn ty(&mut self, id: TypeId, other: TypeId) -> Result<bool, O::Error> {
+    /// Whether two types are the same.
+    pub(crate) fn same_type(&mut self, id: TypeId, other: TypeId) -> Result<bool, O::Error> {
         if let Some(&known) = self.types.get(&(id, other)) {
             return Ok(known);
         }
@@ -335,11 +299,7 @@ impl<'a, O: Objects> Pair<'a, O> {
     }
 
     /// The names of the params that differ, of two equations of one primitive.
-    fn params(
-        &mut self,
-        ids: [(PrimitiveId, ParamsId); 2],
-        eqn: Eqn,
-    ) -> Result<Vec<&'a str>, O::Error> {
+    fn params(&mut self, ids: [(PrimitiveId, ParamsId); 2]) -> Result<Vec<&'a str>, O::Error> {
         if let Some(known) = self.params.get(&ids) {
             return Ok(known.clone());
         }
@@ -347,18 +307,29 @@ impl<'a, O: Objects> Pair<'a, O> {
         let (own, others) = (self.one.program.params(id), self.another.program.params(other));
         let primitive = self.one.program.primitive(primitive);
         let mut differing = Vec::new();
-        if own.len() != others.len() {
-            let name = |(name, _): (&'a str, _)| name;
-            let all: FxHashSet<&str> = own.iter().map(name).collect();
-            differing.extend(others.iter().map(name).find(|name| !all.contains(name)));
-            let all: FxHashSet<&str> = others.iter().map(name).collect();
-            differing.extend(own.iter().map(name).find(|name| !all.contains(name)));
-        }
-        for ((name, value), (other_name, other)) in own.iter().zip(others.iter()) {
-            let counts =
-                self.purpose != Purpose::Execution || self.one.objects.is_executed(primitive, name);
-            if name != other_name || (counts && !self.value(value, other, eqn)?) {
-                differing.push(other_name);
+        // Both are sorted by name.
+        let (mut own, mut others) = (own.iter().peekable(), others.iter().peekable());
+        loop {
+            let (name, values) = match (own.peek().copied(), others.peek().copied()) {
+                (Some((name, value)), Some((other_name, other))) if name == other_name => {
+                    (name, Some((value, other)))
+                }
+                (Some((name, _)), Some((other_name, _))) => (name.min(other_name), None),
+                (Some((name, _)), None) | (None, Some((name, _))) => (name, None),
+                (None, None) => break,
+            };
+            own.next_if(|(own_name, _)| *own_name == name);
+            others.next_if(|(other_name, _)| *other_name == name);
+            let is_same = match values {
+                Some((value, other)) => {
+                    (self.purpose == Purpose::Execution
+                        && !self.one.objects.is_executed(primitive, name))
+                        || self.value(value, other, name)?
+                }
+                None => false,
+            };
+            if !is_same {
+                differing.push(name);
             }
         }
         self.params.insert(ids, differing.clone());
@@ -370,14 +341,14 @@ impl<'a, O: Objects> Pair<'a, O> {
         &mut self,
         value: &ParamValue,
         other: &ParamValue,
-        eqn: Eqn,
+        param: &str,
     ) -> Result<bool, O::Error> {
         let all = |pair: &mut Self, items: &[ParamValue], others: &[ParamValue]| {
             if items.len() != others.len() {
                 return Ok(false);
             }
             for (item, other) in items.iter().zip(others) {
-                if !pair.value(item, other, eqn)? {
+                if !pair.value(item, other, param)? {
                     return Ok(false);
                 }
             }
@@ -391,7 +362,7 @@ impl<'a, O: Objects> Pair<'a, O> {
                     return Ok(false);
                 }
                 for ((key, item), (other_key, other)) in entries.iter().zip(others) {
-                    if !self.value(key, other_key, eqn)? || !self.value(item, other, eqn)? {
+                    if !self.value(key, other_key, param)? || !self.value(item, other, param)? {
                         return Ok(false);
                     }
                 }
@@ -405,7 +376,7 @@ impl<'a, O: Objects> Pair<'a, O> {
                     return Ok(false);
                 }
                 for ((name, item), (other_name, other)) in fields.iter().zip(others) {
-                    if name != other_name || !self.value(item, other, eqn)? {
+                    if name != other_name || !self.value(item, other, param)? {
                         return Ok(false);
                     }
                 }
@@ -416,7 +387,7 @@ impl<'a, O: Objects> Pair<'a, O> {
                     |of: &Nested<O>, subprogram: &Subprogram| of.objects.nested(subprogram);
                 let own = nested(self.one, self.one.program.subprogram(*id))?;
                 let others = nested(self.another, self.another.program.subprogram(*other))?;
-                self.within.push((own, others, eqn));
+                self.within.push(Within { programs: [own, others], param: param.into() });
                 Ok(true)
             }
             (ParamValue::Opaque(object), ParamValue::Opaque(other)) => self.same(*object, *other),
@@ -427,7 +398,7 @@ impl<'a, O: Objects> Pair<'a, O> {
 }
 
 /// Constants, then inputs.
-fn inputs(program: &Program) -> impl Iterator<Item = Var> {
+pub(crate) fn inputs(program: &Program) -> impl Iterator<Item = Var> {
     let constants = program.constvars().iter().map(|&(var, _)| var);
     constants.chain(program.invars().iter().copied())
 }

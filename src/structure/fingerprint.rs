@@ -94,11 +94,26 @@ pub fn fingerprints<O: Objects>(
     program: Nested<O>,
     purpose: Purpose,
 ) -> Result<FxHashMap<usize, Fingerprint>, O::Error> {
-    let mut known: FxHashMap<usize, Fingerprint> = FxHashMap::default();
     let root = program.key;
+    let mut known = FxHashMap::default();
+    each_once(program, &mut known, purpose, |reading| {
+        Reading { is_root: reading.key() == root, ..reading }.fingerprint()
+    })?;
+    Ok(known)
+}
+
+/// Has a program and all within it read, those that are not known yet; those within come first.
+///
+/// # Errors
+/// An object cannot be described.
+pub(crate) fn each_once<O: Objects>(
+    program: Nested<O>,
+    known: &mut FxHashMap<usize, Fingerprint>,
+    purpose: Purpose,
+    mut read: impl FnMut(Reading<'_, O>) -> Result<Fingerprint, O::Error>,
+) -> Result<(), O::Error> {
     let mut pending = vec![Pending::new(program)?];
     while let Some(mut next) = pending.pop() {
-        // Programs within come first; each is looked through once.
         if let Some(inner) = next.within.pop() {
             pending.push(next);
             if !known.contains_key(&inner.key) {
@@ -107,11 +122,10 @@ pub fn fingerprints<O: Objects>(
             continue;
         }
         let key = next.program.key;
-        let reading = Reading { pending: &next, known: &known, purpose, is_root: key == root };
-        let own = reading.fingerprint()?;
+        let own = read(Reading { pending: &next, known, purpose, is_root: false })?;
         known.insert(key, own);
     }
-    Ok(known)
+    Ok(())
 }
 
 /// What a program says, step by step: what stands for all up to and including an equation.
@@ -245,7 +259,7 @@ impl<O: Objects> Pending<O> {
 }
 
 /// One program that is read; those within it are known.
-struct Reading<'a, O> {
+pub(crate) struct Reading<'a, O> {
     pending: &'a Pending<O>,
     known: &'a FxHashMap<usize, Fingerprint>,
     purpose: Purpose,
@@ -253,7 +267,7 @@ struct Reading<'a, O> {
 }
 
 /// What is fed for rows of tables, which many equations share.
-struct Rows {
+pub(crate) struct Rows {
     types: SecondaryMap<TypeId, Option<Fingerprint>>,
     params: FxHashMap<(PrimitiveId, ParamsId), Fingerprint>,
     primitives: FxHashMap<PrimitiveId, Fingerprint>,
@@ -277,11 +291,17 @@ impl Default for Rows {
 }
 
 impl<O: Objects> Reading<'_, O> {
-    fn program(&self) -> &Arc<Program> {
+    /// The key of the program.
+    pub(crate) fn key(&self) -> usize {
+        self.pending.program.key
+    }
+
+    /// The program.
+    pub(crate) fn program(&self) -> &Arc<Program> {
         &self.pending.program.program
     }
 
-    fn objects(&self) -> &O {
+    pub(crate) fn objects(&self) -> &O {
         &self.pending.program.objects
     }
 
@@ -402,7 +422,7 @@ impl<O: Objects> Reading<'_, O> {
         Ok(())
     }
 
-    fn context(&self, rows: &mut Rows, id: ContextId) -> Result<Fingerprint, O::Error> {
+    pub(crate) fn context(&self, rows: &mut Rows, id: ContextId) -> Result<Fingerprint, O::Error> {
         if let Some(&known) = rows.contexts.get(&id) {
             return Ok(known);
         }
@@ -411,7 +431,11 @@ impl<O: Objects> Reading<'_, O> {
         Ok(own)
     }
 
-    fn primitive(&self, rows: &mut Rows, id: PrimitiveId) -> Result<Fingerprint, O::Error> {
+    pub(crate) fn primitive(
+        &self,
+        rows: &mut Rows,
+        id: PrimitiveId,
+    ) -> Result<Fingerprint, O::Error> {
         if let Some(&known) = rows.primitives.get(&id) {
             return Ok(known);
         }
@@ -425,7 +449,11 @@ impl<O: Objects> Reading<'_, O> {
         Ok(own)
     }
 
-    fn type_fingerprint(&self, rows: &mut Rows, id: TypeId) -> Result<Fingerprint, O::Error> {
+    pub(crate) fn type_fingerprint(
+        &self,
+        rows: &mut Rows,
+        id: TypeId,
+    ) -> Result<Fingerprint, O::Error> {
         if let Some(known) = rows.types[id] {
             return Ok(known);
         }
@@ -487,7 +515,7 @@ impl<O: Objects> Reading<'_, O> {
         Ok(())
     }
 
-    fn params(
+    pub(crate) fn params(
         &self,
         rows: &mut Rows,
         primitive: PrimitiveId,

@@ -27,13 +27,17 @@
 
 mod equality;
 mod fingerprint;
+mod plain;
 
 use std::sync::Arc;
 
 use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type};
 
-pub use equality::{Difference, Place, differences, equal};
+pub(crate) use equality::{Pair, inputs};
+pub use equality::{Place, Within, equal};
 pub use fingerprint::{Added, Fingerprint, Step, Text, fingerprint, fingerprints, steps};
+pub(crate) use fingerprint::{Reading, Rows, each_once};
+pub use plain::{Plain, Unresolved};
 
 /// Part of every hash; another one where what is fed to it is another.
 pub const VERSION: u32 = 2;

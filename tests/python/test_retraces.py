@@ -138,8 +138,8 @@ DIFFERENCES: dict[str, tuple[Callable[[bool], Callable[..., Any]], str]] = {
     "primitive": (lambda new: lambda x: jnp.sin(x) if new else jnp.cos(x), "primitive"),
     "param": (lambda new: lambda x: jnp.sum(x.reshape(2, 2), int(new)), "param"),
     "operand": (lambda new: lambda x: jnp.sin(x) * (x if new else 2.0), "operand"),
-    "length": (lambda new: lambda x: (x * 2) + 1 if new else x * 2, "number of equations"),
-    "result": (lambda new: lambda x: (x * 2, x) if new else (x * 2, x * 2), "number of"),
+    "length": (lambda new: lambda x: (x * 2) + 1 if new else x * 2, "added"),
+    "result": (lambda new: lambda x: (x * 2, x) if new else (x * 2, x * 2), "removed"),
     "nested": (
         lambda new: lambda x: jax.lax.scan(lambda c, y: (c + y * (3 if new else 2), c), 0.0, x),
         "literal",

@@ -1,0 +1,690 @@
+//! Which parts of a program are which of another one.
+
+use std::hash::Hasher;
+
+use imara_diff::{Algorithm, Diff, Token};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+
+use crate::ir::{Atom, AtomKind, Def, Eqn, Program, Var};
+
+use super::Row;
+use super::digest::Digest;
+
+/// Longer sequences are divided before they are aligned.
+const MAX_PIECE: usize = 1024;
+/// How far from an equation its matched neighbours are looked for.
+const MAX_DISTANCE: usize = 64;
+/// How many users of an equation are asked which of two equations they use.
+const MAX_USERS: usize = 64;
+/// How many equations that say the same are looked at to find one that was moved.
+const MAX_CANDIDATES: usize = 8;
+/// How often equations are matched by their operands, each time by more that are matched.
+const MAX_ROUNDS: usize = 4;
+
+/// Which parts of a program are which of another one.
+pub(super) struct Alignment {
+    inputs: Matches,
+    eqns: Matches,
+    results: Matches,
+}
+
+impl Alignment {
+    /// The other program's input for each constant and input.
+    pub(super) fn inputs(&self) -> &[Option<usize>] {
+        &self.inputs.matched[0]
+    }
+
+    /// The other program's result for each result.
+    pub(super) fn results(&self) -> &[Option<usize>] {
+        &self.results.matched[0]
+    }
+
+    /// The equations that are matched.
+    pub(super) fn eqns(&self) -> impl Iterator<Item = (Eqn, Eqn)> {
+        let pairs = self.eqns.matched[0].iter().enumerate();
+        pairs.filter_map(|(index, &other)| Some((eqn(index), eqn(other?))))
+    }
+
+    /// The equations of both programs, matched ones side by side.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let [matched, others] = &self.eqns.matched;
+        let mut rows = Vec::with_capacity(matched.len().max(others.len()));
+        let mut next = 0;
+        let added = |rows: &mut Vec<Row>, range: std::ops::Range<usize>| {
+            rows.extend(range.map(|other| match others[other] {
+                Some(own) => Row::MovedFrom(eqn(own), eqn(other)),
+                None => Row::Added(eqn(other)),
+            }));
+        };
+        for (index, &other) in matched.iter().enumerate() {
+            match other {
+                None => rows.push(Row::Removed(eqn(index))),
+                Some(other) if self.eqns.moved.contains(&index) => {
+                    rows.push(Row::MovedTo(eqn(index), eqn(other)));
+                }
+                Some(other) => {
+                    added(&mut rows, next..other);
+                    rows.push(Row::Same(eqn(index), eqn(other)));
+                    next = other + 1;
+                }
+            }
+        }
+        added(&mut rows, next..others.len());
+        rows
+    }
+
+    fn transposed(self) -> Self {
+        let Self { inputs, eqns, results } = self;
+        Self { inputs: inputs.transposed(), eqns: eqns.transposed(), results: results.transposed() }
+    }
+}
+
+fn eqn(index: usize) -> Eqn {
+    // A program's equations are numbered by 32 bits.
+    Eqn::from_u32(u32::try_from(index).unwrap_or(u32::MAX - 1))
+}
+
+/// Aligns two programs. What is found does not depend on which of them is the first.
+pub(super) fn align(sides: [(&Program, &Digest); 2], constants_are_inputs: bool) -> Alignment {
+    let [one, another] = sides.map(|(program, digest)| Side::new(program, digest));
+    if one.digest.whole <= another.digest.whole {
+        Aligning::new([one, another]).align(constants_are_inputs)
+    } else {
+        Aligning::new([another, one]).align(constants_are_inputs).transposed()
+    }
+}
+
+/// A number that stands for several.
+fn combined(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let mut hasher = FxHasher::default();
+    for number in numbers {
+        hasher.write_u64(number);
+    }
+    hasher.finish()
+}
+
+/// What is matched of two sequences, by place.
+struct Matches {
+    matched: [Vec<Option<usize>>; 2],
+    /// Those of the first sequence that are matched out of order.
+    moved: FxHashSet<usize>,
+}
+
+impl Matches {
+    fn new(lengths: [usize; 2]) -> Self {
+        Self { matched: lengths.map(|length| vec![None; length]), moved: FxHashSet::default() }
+    }
+
+    fn set(&mut self, one: usize, another: usize) {
+        self.matched[0][one] = Some(another);
+        self.matched[1][another] = Some(one);
+    }
+
+    fn transposed(self) -> Self {
+        let Self { matched: [one, another], moved } = self;
+        let moved = moved.into_iter().filter_map(|index| one[index]).collect();
+        Self { matched: [another, one], moved }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.matched.iter().all(|matched| matched.iter().all(Option::is_some))
+    }
+
+    /// What is unmatched on both sides between two neighbours that are matched in order.
+    fn gaps(&self) -> Vec<[Vec<usize>; 2]> {
+        let [matched, others] = &self.matched;
+        let mut gaps = Vec::new();
+        let mut unmatched = Vec::new();
+        let mut next = 0;
+        let mut end_gap = |unmatched: &mut Vec<usize>, range: std::ops::Range<usize>| {
+            if !unmatched.is_empty() {
+                let others: Vec<_> = range.filter(|&other| others[other].is_none()).collect();
+                let own = std::mem::take(unmatched);
+                if !others.is_empty() {
+                    gaps.push([own, others]);
+                }
+            }
+        };
+        for (index, other) in matched.iter().enumerate() {
+            match *other {
+                None => unmatched.push(index),
+                Some(_) if self.moved.contains(&index) => {}
+                Some(other) => {
+                    end_gap(&mut unmatched, next..other);
+                    next = other + 1;
+                }
+            }
+        }
+        end_gap(&mut unmatched, next..others.len());
+        gaps
+    }
+
+    /// Matches what has the same number, in the gaps that there are; what has none is left. Whether
+    /// there was anything.
+    fn round(&mut self, number: impl Fn(&Self, usize, usize) -> Option<u64>) -> bool {
+        let gaps = self.gaps();
+        let was_divided = gaps.iter().flatten().any(|side| side.len() > MAX_PIECE);
+        let found = self.match_in(gaps, &number);
+        if was_divided {
+            // What is left where pieces meet.
+            self.match_in(self.gaps(), &number);
+        }
+        found
+    }
+
+    fn match_in(
+        &mut self,
+        gaps: Vec<[Vec<usize>; 2]>,
+        number: &impl Fn(&Self, usize, usize) -> Option<u64>,
+    ) -> bool {
+        let mut pairs = Vec::new();
+        for gap in gaps {
+            let sides: [(Vec<usize>, Vec<u64>); 2] = [0, 1].map(|side| {
+                let numbered = gap[side].iter();
+                let numbered =
+                    numbered.filter_map(|&index| Some((index, number(self, side, index)?)));
+                numbered.unzip()
+            });
+            let [(own, numbers), (others, other_numbers)] = &sides;
+            common(numbers, other_numbers, |one, another| pairs.push((own[one], others[another])));
+        }
+        for &(one, another) in &pairs {
+            self.set(one, another);
+        }
+        !pairs.is_empty()
+    }
+
+    /// Matches what is left in gaps, in order, where that is said to be right.
+    fn pair_up(&mut self, is_right: impl Fn(&[Vec<usize>; 2]) -> bool) {
+        for gap in self.gaps() {
+            if is_right(&gap) {
+                for (&one, &another) in gap[0].iter().zip(&gap[1]) {
+                    self.set(one, another);
+                }
+            }
+        }
+    }
+
+    /// Whether two can be matched without crossing those that are, `freed` of the first left out.
+    fn fits(&self, one: usize, another: usize, freed: Option<usize>) -> bool {
+        let own = &self.matched[0];
+        let counts = |&index: &usize| {
+            own[index].is_some() && Some(index) != freed && !self.moved.contains(&index)
+        };
+        let (before, after) = (one.saturating_sub(MAX_DISTANCE), one + 1 + MAX_DISTANCE);
+        let previous = (before..one).rev().find(counts).and_then(|index| own[index]);
+        let next = (one + 1..after.min(own.len())).find(counts).and_then(|index| own[index]);
+        (if before > 0 { previous.is_some() } else { true })
+            && (if after < own.len() { next.is_some() } else { true })
+            && previous.is_none_or(|previous| previous < another)
+            && next.is_none_or(|next| another < next)
+    }
+}
+
+/// Shows places of a long common subsequence, in time that grows as the sequences do.
+fn common(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
+    let mut pending = vec![(0..one.len(), 0..another.len(), true)];
+    while let Some((range, other_range, may_have_anchors)) = pending.pop() {
+        let (own, others) = (&one[range.clone()], &another[other_range.clone()]);
+        let same = |(a, b): &(&u64, &u64)| a == b;
+        let before = own.iter().zip(others).take_while(same).count();
+        let (inner, other_inner) = (&own[before..], &others[before..]);
+        let after = inner.iter().rev().zip(other_inner.iter().rev()).take_while(same).count();
+        let range = range.start + before..range.end - after;
+        let other_range = other_range.start + before..other_range.end - after;
+        for index in 0..before {
+            found(range.start - before + index, other_range.start - before + index);
+        }
+        for index in 0..after {
+            found(range.end + index, other_range.end + index);
+        }
+        let (own, others) = (&one[range.clone()], &another[other_range.clone()]);
+        if own.is_empty() || others.is_empty() {
+            continue;
+        }
+        let most = own.len().max(others.len());
+        if most <= MAX_PIECE {
+            shortest_edit(own, others, |index, other| {
+                found(range.start + index, other_range.start + other);
+            });
+            continue;
+        }
+        // Too long for an algorithm that may take the square of it. What occurs once divides them.
+        let mut ends = if may_have_anchors { anchors(own, others) } else { Vec::new() };
+        let has_anchors = !ends.is_empty();
+        for &(index, other) in &ends {
+            found(range.start + index, other_range.start + other);
+        }
+        if !has_anchors {
+            // Where nothing does, pieces of the same length are compared; what is then left on both
+            // sides of where they meet is compared in the next round.
+            let pieces = most.div_ceil(MAX_PIECE);
+            let end = |length: usize, piece: usize| length * piece / pieces;
+            ends = (1..pieces).map(|n| (end(own.len(), n), end(others.len(), n))).collect();
+        }
+        let skipped = usize::from(has_anchors);
+        let (mut from, mut other_from) = (range.start, other_range.start);
+        for (index, other) in ends {
+            let (to, other_to) = (range.start + index, other_range.start + other);
+            pending.push((from..to, other_from..other_to, false));
+            (from, other_from) = (to + skipped, other_to + skipped);
+        }
+        pending.push((from..range.end, other_from..other_range.end, false));
+    }
+}
+
+/// Places of what occurs once in both sequences, as many as are in the same order in both.
+fn anchors(one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
+    let once = |items: &[u64]| {
+        let mut places: FxHashMap<u64, Option<usize>> = FxHashMap::default();
+        for (place, &item) in items.iter().enumerate() {
+            places.entry(item).and_modify(|known| *known = None).or_insert(Some(place));
+        }
+        places
+    };
+    let (own, others) = (once(one), once(another));
+    let pairs = one.iter().enumerate().filter_map(|(place, item)| {
+        own[item]?;
+        Some((place, others.get(item).copied()??))
+    });
+    // The longest increasing subsequence, by patience sorting.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut nodes: Vec<((usize, usize), Option<usize>)> = Vec::new();
+    for pair in pairs {
+        let at = ends.partition_point(|&end| nodes[end].0.1 < pair.1);
+        let before = at.checked_sub(1).map(|before| ends[before]);
+        nodes.push((pair, before));
+        if at == ends.len() {
+            ends.push(nodes.len() - 1);
+        } else {
+            ends[at] = nodes.len() - 1;
+        }
+    }
+    let mut found = Vec::with_capacity(ends.len());
+    let mut next = ends.last().copied();
+    while let Some((pair, before)) = next.map(|next| nodes[next]) {
+        found.push(pair);
+        next = before;
+    }
+    found.reverse();
+    found
+}
+
+/// Shows what two short sequences have in common, by Myers' algorithm.
+fn shortest_edit(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
+    let mut known: FxHashMap<u64, u32> = FxHashMap::default();
+    let [tokens, others] = [one, another].map(|items| {
+        let intern = |&item| {
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            Token(*known.entry(item).or_insert(next))
+        };
+        items.iter().map(intern).collect::<Vec<_>>()
+    });
+    let mut diff = Diff::default();
+    let count = u32::try_from(known.len()).unwrap_or(u32::MAX);
+    diff.compute_with(Algorithm::Myers, &tokens, &others, count);
+    let kept = (0_u32..).zip(&tokens).filter(|&(index, _)| !diff.is_removed(index));
+    let others_kept = (0_u32..).zip(&others).filter(|&(index, _)| !diff.is_added(index));
+    for ((index, _), (other, _)) in kept.zip(others_kept) {
+        found(index as usize, other as usize);
+    }
+}
+
+/// Where a variable is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Input(usize),
+    /// An equation, and which of its outputs.
+    Output(usize, u32),
+}
+
+/// One of the two programs.
+struct Side<'a> {
+    program: &'a Program,
+    digest: &'a Digest,
+    /// The places of constants and inputs.
+    inputs: FxHashMap<Var, usize>,
+}
+
+impl<'a> Side<'a> {
+    fn new(program: &'a Program, digest: &'a Digest) -> Self {
+        let inputs = crate::structure::inputs(program).zip(0..).collect();
+        Self { program, digest, inputs }
+    }
+
+    fn origin(&self, var: Var) -> Option<Origin> {
+        match self.program.var(var).def {
+            Def::Eqn(eqn) => {
+                let output = var.as_u32() - self.program.eqn(eqn).first_outvar.as_u32();
+                Some(Origin::Output(eqn.as_u32() as usize, output))
+            }
+            _ => self.inputs.get(&var).copied().map(Origin::Input),
+        }
+    }
+
+    fn operands(&self, index: usize) -> &'a [Atom] {
+        self.program.eqn_invars(eqn(index))
+    }
+
+    /// The name of an input; constants have none.
+    fn name(&self, index: usize) -> Option<&'a str> {
+        let input = index.checked_sub(self.program.constvars().len())?;
+        let names = self.program.debug_info().arg_names.as_ref()?;
+        names.get(input).map(|name| &**name).filter(|name| !name.is_empty())
+    }
+}
+
+/// Two programs that are being aligned.
+struct Aligning<'a> {
+    sides: [Side<'a>; 2],
+    inputs: Matches,
+    eqns: Matches,
+}
+
+impl<'a> Aligning<'a> {
+    fn new(sides: [Side<'a>; 2]) -> Self {
+        let count = |count: fn(&Side<'a>) -> usize| [count(&sides[0]), count(&sides[1])];
+        let inputs = Matches::new(count(|side| side.digest.inputs.len()));
+        let eqns = Matches::new(count(|side| side.digest.eqns.len()));
+        Self { sides, inputs, eqns }
+    }
+
+    fn align(mut self, constants_are_inputs: bool) -> Alignment {
+        self.align_inputs(constants_are_inputs);
+        self.align_eqns();
+        let results = self.aligned_results();
+        Alignment { inputs: self.inputs, eqns: self.eqns, results }
+    }
+
+    /// Inputs are told apart by their types. Only where there are others are names looked at, which
+    /// say nothing but what was meant.
+    fn align_inputs(&mut self, constants_are_inputs: bool) {
+        let [one, another] = &self.sides;
+        let constants = |side: &Side<'_>| side.program.constvars().len();
+        if one.digest.inputs == another.digest.inputs
+            && (constants_are_inputs || constants(one) == constants(another))
+        {
+            for index in 0..one.digest.inputs.len() {
+                self.inputs.set(index, index);
+            }
+            return;
+        }
+        let sides = &self.sides;
+        // Constants are matched with constants.
+        let kind = |side: usize, index: usize| {
+            u64::from(!constants_are_inputs && index < constants(&sides[side]))
+        };
+        let ty = |side: usize, index: usize| sides[side].digest.inputs[index];
+        let name = |side: usize, index: usize| {
+            let mut hasher = FxHasher::default();
+            hasher.write(sides[side].name(index)?.as_bytes());
+            Some(hasher.finish())
+        };
+        let all = |_: &Matches, side, index| {
+            Some(combined([kind(side, index), ty(side, index), name(side, index)?]))
+        };
+        self.inputs.round(all);
+        self.inputs.round(|_, side, index| Some(combined([kind(side, index), ty(side, index)])));
+        self.inputs.round(|_, side, index| Some(combined([kind(side, index), name(side, index)?])));
+        self.inputs.pair_up(|[own, others]| {
+            let kinds = |side: usize, of: &[usize]| {
+                of.iter().map(|&index| kind(side, index)).collect::<Vec<_>>()
+            };
+            kinds(0, own) == kinds(1, others)
+        });
+    }
+
+    /// What stands for an operand that is a variable, by what it is matched with; the same for both
+    /// programs.
+    fn image(&self, eqns: &Matches, side: usize, var: Var) -> Option<u64> {
+        let first = |matches: &Matches, index: usize| match (side, matches.matched[side][index]) {
+            (_, None) => None,
+            (0, _) => Some(index as u64),
+            (_, matched) => matched.map(|index| index as u64),
+        };
+        Some(match self.sides[side].origin(var)? {
+            Origin::Input(index) => combined([1, first(&self.inputs, index)?]),
+            Origin::Output(index, output) => combined([2, first(eqns, index)?, output.into()]),
+        })
+    }
+
+    /// What stands for all operands that are variables; None where there is none, or one is not
+    /// matched.
+    fn images(&self, eqns: &Matches, side: usize, index: usize) -> Option<u64> {
+        let vars = self.sides[side].operands(index).iter().map(|atom| atom.as_var());
+        let mut hasher = FxHasher::default();
+        let mut is_known = false;
+        for (slot, var) in (0_u64..).zip(vars) {
+            if let Some(var) = var {
+                hasher.write_u64(slot);
+                hasher.write_u64(self.image(eqns, side, var)?);
+                is_known = true;
+            }
+        }
+        is_known.then(|| hasher.finish())
+    }
+
+    fn align_eqns(&mut self) {
+        let mut eqns = std::mem::replace(&mut self.eqns, Matches::new([0, 0]));
+        let digest = |side: usize, index: usize| self.sides[side].digest.eqns[index];
+        // By what it says, and what its operands are from.
+        eqns.round(|eqns, side, index| {
+            let of = &self.sides[side];
+            let mut hasher = FxHasher::default();
+            hasher.write_u64(digest(side, index).own);
+            for var in of.operands(index).iter().filter_map(|atom| atom.as_var()) {
+                hasher.write_u64(match of.origin(var) {
+                    Some(Origin::Output(from, output)) => {
+                        digest(side, from).own.wrapping_add(output.into())
+                    }
+                    _ => self.image(eqns, side, var).unwrap_or(0),
+                });
+            }
+            Some(hasher.finish())
+        });
+        if !eqns.is_complete() {
+            eqns.round(|_, side, index| Some(digest(side, index).own));
+            self.settle(&mut eqns);
+            self.match_anew(&mut eqns);
+            self.find_moved(&mut eqns);
+        }
+        if !eqns.is_complete() {
+            eqns.round(|eqns, side, index| {
+                let operands = self.images(eqns, side, index)?;
+                Some(combined([digest(side, index).primitive, operands]))
+            });
+            eqns.round(|_, side, index| Some(digest(side, index).typed));
+            eqns.round(|_, side, index| Some(digest(side, index).primitive));
+            let outputs = |side: usize, index: usize| {
+                self.sides[side].program.eqn_outvars(eqn(index)).len() as u64
+            };
+            for _ in 0..MAX_ROUNDS {
+                let found = eqns.round(|eqns, side, index| {
+                    Some(combined([self.images(eqns, side, index)?, outputs(side, index)]))
+                });
+                if !found {
+                    break;
+                }
+            }
+        }
+        self.eqns = eqns;
+    }
+
+    /// Of neighbours that say the same, matches the one that is used by what is matched with the
+    /// users. From the results up, since what is matched anew has operands of its own.
+    fn settle(&self, eqns: &mut Matches) {
+        let [one, another] = &self.sides;
+        let users = Users::of(one);
+        let (results, others) = (one.program.outvars(), another.program.outvars());
+        let results = if results.len() == others.len() { results } else { &[] };
+        for (atom, other) in results.iter().zip(others) {
+            self.prefer(eqns, &users, *atom, *other);
+        }
+        for index in (0..one.digest.eqns.len()).rev() {
+            let Some(other) = eqns.matched[0][index] else { continue };
+            for (atom, other) in one.operands(index).iter().zip(another.operands(other)) {
+                self.prefer(eqns, &users, *atom, *other);
+            }
+        }
+    }
+
+    /// Matches what defines two operands at the same place, where more users than now are then of what
+    /// they use.
+    fn prefer(&self, eqns: &mut Matches, users: &Users, atom: Atom, other: Atom) {
+        let (AtomKind::Var(var), AtomKind::Var(other)) = (atom.kind(), other.kind()) else {
+            return;
+        };
+        let [one, another] = &self.sides;
+        let (Some(Origin::Output(own, output)), Some(Origin::Output(wanted, its_output))) =
+            (one.origin(var), another.origin(other))
+        else {
+            return;
+        };
+        let (now, instead) = (eqns.matched[0][own], eqns.matched[1][wanted]);
+        // Exactly one of the two is matched.
+        if output != its_output
+            || now.is_some() == instead.is_some()
+            || one.digest.eqns[own].own != another.digest.eqns[wanted].own
+            || eqns.moved.contains(&own)
+            || !eqns.fits(own, wanted, instead)
+        {
+            return;
+        }
+        // How many users of an equation have another one as the same operand.
+        let using = |of: usize, its: usize| {
+            let is_used = |&&(user, slot): &&(usize, usize)| {
+                let atoms = match user.checked_sub(one.digest.eqns.len()) {
+                    Some(_) => another.program.outvars(),
+                    None => match eqns.matched[0][user] {
+                        Some(user) => another.operands(user),
+                        None => return false,
+                    },
+                };
+                let var = atoms.get(slot).and_then(|atom| atom.as_var());
+                let origin = var.and_then(|var| another.origin(var));
+                matches!(origin, Some(Origin::Output(from, _)) if from == its)
+            };
+            users.of_eqn(of).iter().take(MAX_USERS).filter(is_used).count()
+        };
+        let before = now.map_or(0, |now| using(own, now))
+            + instead.map_or(0, |instead| using(instead, wanted));
+        if using(own, wanted) <= before {
+            return;
+        }
+        if let Some(now) = now {
+            eqns.matched[1][now] = None;
+        }
+        if let Some(instead) = instead {
+            eqns.matched[0][instead] = None;
+        }
+        eqns.set(own, wanted);
+    }
+
+    /// Matches those anew that have others as operands, in case neighbours have the same.
+    fn match_anew(&self, eqns: &mut Matches) {
+        let others: Vec<_> = (0..self.sides[0].digest.eqns.len())
+            .filter_map(|index| Some((index, eqns.matched[0][index]?)))
+            .filter(|&(index, other)| !self.has_same_operands(eqns, index, other))
+            .collect();
+        for (index, other) in others {
+            eqns.matched[0][index] = None;
+            eqns.matched[1][other] = None;
+        }
+        let own = |side: usize, index: usize| self.sides[side].digest.eqns[index].own;
+        eqns.round(|eqns, side, index| {
+            Some(combined([own(side, index), self.images(eqns, side, index)?]))
+        });
+        eqns.round(|_, side, index| Some(own(side, index)));
+    }
+
+    /// Whether two equations that say the same have operands that are matched.
+    fn has_same_operands(&self, eqns: &Matches, index: usize, other: usize) -> bool {
+        let (own, others) = (self.sides[0].operands(index), self.sides[1].operands(other));
+        let image = |side, atom: &Atom| Some(self.image(eqns, side, atom.as_var()?));
+        own.len() == others.len()
+            && own.iter().zip(others).all(|(atom, other)| match (image(0, atom), image(1, other)) {
+                (Some(Some(own)), Some(Some(other))) => own == other,
+                // Literals, which are the same.
+                (None, None) => true,
+                _ => false,
+            })
+    }
+
+    /// Matches what says the same of the same operands elsewhere.
+    fn find_moved(&self, eqns: &mut Matches) {
+        let [one, another] = &self.sides;
+        let mut left: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
+        for (index, digest) in another.digest.eqns.iter().enumerate() {
+            if eqns.matched[1][index].is_none() {
+                left.entry(digest.own).or_default().push(index);
+            }
+        }
+        for (index, digest) in one.digest.eqns.iter().enumerate() {
+            if left.is_empty() {
+                break;
+            }
+            if eqns.matched[0][index].is_some() {
+                continue;
+            }
+            let Some(candidates) = left.get_mut(&digest.own) else { continue };
+            let is_same = |&other: &usize| self.has_same_operands(eqns, index, other);
+            let found = candidates.iter().take(MAX_CANDIDATES).position(is_same);
+            if let Some(found) = found {
+                let other = candidates.remove(found);
+                eqns.set(index, other);
+                eqns.moved.insert(index);
+            }
+        }
+    }
+
+    fn aligned_results(&self) -> Matches {
+        let mut results = Matches::new([0, 1].map(|side| self.sides[side].program.outvars().len()));
+        results.round(|_, side, index| {
+            let of = &self.sides[side];
+            match of.program.outvars()[index].kind() {
+                AtomKind::Var(var) => self.image(&self.eqns, side, var),
+                AtomKind::Literal(_) => of.digest.literals.get(&index).copied(),
+            }
+        });
+        results.pair_up(|_| true);
+        results
+    }
+}
+
+/// Who uses the outputs of each equation: equations, then results, with the place among the operands.
+struct Users {
+    first: Vec<usize>,
+    users: Vec<(usize, usize)>,
+}
+
+impl Users {
+    fn of(side: &Side<'_>) -> Self {
+        let count = side.digest.eqns.len();
+        let each = |visit: &mut dyn FnMut(usize, (usize, usize))| {
+            let operands = (0..count).map(|index| (index, side.operands(index)));
+            for (user, atoms) in operands.chain([(count, side.program.outvars())]) {
+                for (slot, var) in atoms.iter().map(|atom| atom.as_var()).enumerate() {
+                    if let Some(Origin::Output(from, _)) = var.and_then(|var| side.origin(var)) {
+                        visit(from, (user, slot));
+                    }
+                }
+            }
+        };
+        let mut first = vec![0; count + 1];
+        each(&mut |from, _| first[from + 1] += 1);
+        for index in 0..count {
+            first[index + 1] += first[index];
+        }
+        let mut next = first.clone();
+        let mut users = vec![(0, 0); first[count]];
+        each(&mut |from, user| {
+            users[next[from]] = user;
+            next[from] += 1;
+        });
+        Self { first, users }
+    }
+
+    fn of_eqn(&self, index: usize) -> &[(usize, usize)] {
+        &self.users[self.first[index]..self.first[index + 1]]
+    }
+}

@@ -1,0 +1,418 @@
+//! Where two programs differ ([`crate::diff`]), as Python has it.
+
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::diff::{Ends, ProgramDiff, Row, Step, diff};
+use crate::ir::{Atom, AtomKind, Def, Eqn, ParamValue, Type, TypeId, Var};
+use crate::print::Wanted;
+use crate::structure::{Nested, Place, inputs};
+
+use super::graph::Graph;
+use super::jax::jax;
+use super::print::eqn_texts;
+use super::side::address;
+use super::structure::{PyObjects, eqn_in_words, primitive_name, purpose, traceback_of};
+
+type Of<'py> = Nested<PyObjects<'py>>;
+
+/// Where two programs differ.
+#[derive(IntoPyObject)]
+pub struct DiffFound<'py> {
+    /// How many differences there are, those that are not described included.
+    count: usize,
+    programs: Vec<ProgramFound<'py>>,
+}
+
+/// Where two programs differ, those within not looked at.
+#[derive(IntoPyObject)]
+struct ProgramFound<'py> {
+    /// The equations that they are within, from the outermost on: the places in both, the primitive
+    /// and the param.
+    path: Vec<(u32, u32, String, String)>,
+    /// What differs of inputs.
+    before: Vec<Detail>,
+    /// Equations that differ, with some around them.
+    hunks: Vec<Vec<RowFound<'py>>>,
+    /// What differs of results and effects.
+    after: Vec<Detail>,
+    /// How many equations were added and removed, are others, and are at other places.
+    counts: [usize; 4],
+}
+
+/// What differs: its kind, its name or number, and what both have.
+type Detail = (&'static str, String, String, String);
+
+/// Two equations side by side.
+#[derive(IntoPyObject)]
+struct RowFound<'py> {
+    kind: &'static str,
+    old: Option<EqnFound<'py>>,
+    new: Option<EqnFound<'py>>,
+    details: Vec<Detail>,
+}
+
+/// An equation.
+#[derive(IntoPyObject)]
+struct EqnFound<'py> {
+    /// The place in its program.
+    place: u32,
+    primitive: String,
+    text: String,
+    traceback: Option<Bound<'py, PyAny>>,
+}
+
+/// Where another program differs from one.
+///
+/// Args:
+///     of: What is compared, as in `Graph.equals`.
+///     context: How many equations around those that differ are shown.
+///     limit: How many differences are described.
+///     names: Whether equations are printed as in the text of their whole program; otherwise they are
+///         put in words.
+///
+/// Raises:
+///     What comparing or printing objects of the programs raises.
+#[pyfunction]
+#[pyo3(name = "diff", signature = (one, another, *, of, context, limit, names))]
+pub fn diff_of<'py>(
+    one: &Bound<'py, Graph>,
+    another: &Bound<'py, Graph>,
+    of: &str,
+    context: usize,
+    limit: Option<usize>,
+    names: bool,
+) -> PyResult<DiffFound<'py>> {
+    let jax = jax(one.py())?;
+    let purpose = purpose(of)?;
+    let of = |graph| PyObjects::of(jax, graph, purpose);
+    let found = diff(of(one)?, of(another)?, purpose)?;
+    let mut left = limit.unwrap_or(usize::MAX);
+    let mut count = 0;
+    let mut shown: Vec<Shown<'_, 'py>> = Vec::new();
+    for program in &found.programs {
+        count += program.count();
+        if left > 0 {
+            let own = Shown::new(program, context, left);
+            left = left.saturating_sub(program.count());
+            shown.push(own);
+        }
+    }
+    let mut texts = [FxHashMap::default(), FxHashMap::default()];
+    if names {
+        let mut wanted = [Wanted::default(), Wanted::default()];
+        for of in &shown {
+            for row in of.hunks.iter().copied().flatten() {
+                for (side, eqn) in eqns_of(row).into_iter().enumerate() {
+                    wanted[side].extend(eqn.map(|eqn| (of.scope(side), eqn)));
+                }
+            }
+        }
+        for (side, graph) in [one, another].into_iter().enumerate() {
+            if !wanted[side].is_empty() {
+                texts[side] = eqn_texts(jax, graph, &wanted[side])?.unwrap_or_default();
+            }
+        }
+    }
+    let programs = shown.iter().map(|shown| shown.found(&texts)).collect();
+    Ok(DiffFound { count, programs })
+}
+
+/// The equations of a row, of both programs.
+fn eqns_of(row: &Row) -> [Option<Eqn>; 2] {
+    match *row {
+        Row::Removed(eqn) => [Some(eqn), None],
+        Row::Added(eqn) => [None, Some(eqn)],
+        Row::Same(eqn, other)
+        | Row::Changed(eqn, other, _)
+        | Row::MovedTo(eqn, other)
+        | Row::MovedFrom(eqn, other) => [Some(eqn), Some(other)],
+    }
+}
+
+/// What is shown of two programs.
+struct Shown<'a, 'py> {
+    diff: &'a ProgramDiff<PyObjects<'py>>,
+    hunks: Vec<&'a [Row]>,
+    /// How many ends are shown.
+    ends: usize,
+}
+
+impl<'a, 'py> Shown<'a, 'py> {
+    fn new(diff: &'a ProgramDiff<PyObjects<'py>>, context: usize, limit: usize) -> Self {
+        let differing = diff.rows.iter().enumerate().filter(|(_, row)| row.differs());
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for (index, _) in differing.take(limit) {
+            let (from, to) = (index.saturating_sub(context), index.saturating_add(context + 1));
+            let to = to.min(diff.rows.len());
+            match ranges.last_mut() {
+                Some((_, end)) if from <= *end => *end = to,
+                _ => ranges.push((from, to)),
+            }
+        }
+        let hunks = ranges.into_iter().map(|(from, to)| &diff.rows[from..to]).collect();
+        Self { diff, hunks, ends: limit }
+    }
+
+    fn of(&self, side: usize) -> &Of<'py> {
+        &self.diff.programs[side]
+    }
+
+    fn scope(&self, side: usize) -> usize {
+        address(self.of(side).objects.graph().as_any())
+    }
+
+    fn found(&self, texts: &[FxHashMap<(usize, Eqn), String>; 2]) -> ProgramFound<'py> {
+        let ProgramDiff { programs: _, path, inputs, rows, results, effects } = self.diff;
+        let path = path.iter().map(|Step { eqns: [eqn, other], primitive, param }| {
+            (eqn.as_u32(), other.as_u32(), primitive.to_string(), param.to_string())
+        });
+        let ends = inputs.iter().take(self.ends);
+        let before = ends.map(|&ends| self.input(ends)).collect();
+        let ends = results.iter().take(self.ends);
+        let mut after: Vec<_> = ends.map(|&ends| self.result(ends)).collect();
+        if *effects {
+            let text = |side: usize| effects_text(self.of(side), self.of(side).program.effects());
+            after.push(("effects", String::new(), text(0), text(1)));
+        }
+        let row = |row: &Row| self.row(row, texts);
+        let hunks = self.hunks.iter().map(|hunk| hunk.iter().map(row).collect()).collect();
+        let mut counts = [0; 4];
+        for row in rows {
+            match row {
+                Row::Added(_) => counts[0] += 1,
+                Row::Removed(_) => counts[1] += 1,
+                Row::Changed(..) => counts[2] += 1,
+                Row::MovedTo(..) => counts[3] += 1,
+                Row::Same(..) | Row::MovedFrom(..) => {}
+            }
+        }
+        ProgramFound { path: path.collect(), before, hunks, after, counts }
+    }
+
+    fn row(&self, row: &Row, texts: &[FxHashMap<(usize, Eqn), String>; 2]) -> RowFound<'py> {
+        let [old, new] = eqns_of(row);
+        let eqn = |side: usize, eqn: Option<Eqn>| {
+            let eqn = eqn?;
+            let of = self.of(side);
+            let text = texts[side].get(&(self.scope(side), eqn)).cloned();
+            Some(EqnFound {
+                place: eqn.as_u32(),
+                primitive: primitive_name(&of.program, eqn),
+                text: text.unwrap_or_else(|| eqn_in_words(of, eqn)),
+                traceback: traceback_of(of, eqn),
+            })
+        };
+        let mut details = Vec::new();
+        let kind = match row {
+            Row::Same(..) => "same",
+            Row::Removed(_) => "removed",
+            Row::Added(_) => "added",
+            Row::MovedTo(..) => "moved to",
+            Row::MovedFrom(..) => "moved from",
+            Row::Changed(old, new, places) => {
+                details.extend(places.iter().map(|place| self.detail([*old, *new], place)));
+                "changed"
+            }
+        };
+        RowFound { kind, old: eqn(0, old), new: eqn(1, new), details }
+    }
+
+    /// What both programs have, as Python has it; "none" where one has nothing.
+    fn texts(&self, text: &dyn Fn(usize, &Of<'py>) -> Option<String>) -> (String, String) {
+        let [old, new] = [0, 1].map(|side| text(side, self.of(side)));
+        let none = || "none".to_owned();
+        (old.unwrap_or_else(none), new.unwrap_or_else(none))
+    }
+
+    /// Two types; all of them where what is printed is the same.
+    fn types(&self, types: [Option<TypeId>; 2]) -> (String, String) {
+        let text = |detailed: bool| {
+            self.texts(&|side, of| Some(type_text(of.program.ty(types[side]?), detailed)))
+        };
+        let (old, new) = text(false);
+        if old == new { text(true) } else { (old, new) }
+    }
+
+    fn detail(&self, eqns: [Eqn; 2], place: &Place) -> Detail {
+        let (kind, name, (old, new)) = match place {
+            Place::Primitive => {
+                let text =
+                    |side: usize, of: &Of<'py>| Some(primitive_name(&of.program, eqns[side]));
+                ("primitive", String::new(), self.texts(&text))
+            }
+            Place::Param(name) => {
+                let text = |side: usize, of: &Of<'py>| {
+                    let params = of.program.params(of.program.eqn(eqns[side]).params);
+                    Some(value_text(of, params.get(name)?))
+                };
+                ("param", name.to_string(), self.texts(&text))
+            }
+            Place::Context => {
+                let text = |side: usize, of: &Of<'py>| {
+                    let context = of.program.context(of.program.eqn(eqns[side]).context);
+                    Some(object_text(of, context))
+                };
+                ("context", String::new(), self.texts(&text))
+            }
+            Place::Operand(index) => {
+                let atom = |side: usize, of: &Of<'py>| {
+                    of.program.eqn_invars(eqns[side]).get(*index).copied()
+                };
+                let text = |side: usize, of: &Of<'py>| Some(atom_text(of, atom(side, of)?));
+                let are_literals = [0, 1].into_iter().all(|side| {
+                    let kind = atom(side, self.of(side)).map(Atom::kind);
+                    matches!(kind, Some(AtomKind::Literal(_)))
+                });
+                let kind = if are_literals { "literal" } else { "operand" };
+                (kind, index.to_string(), self.texts(&text))
+            }
+            Place::Output(index) => {
+                let ty = |side: usize| {
+                    let program = &self.of(side).program;
+                    let var = program.eqn_outvars(eqns[side]).nth(*index)?;
+                    Some(program.var_type(var))
+                };
+                ("type of output", index.to_string(), self.types([ty(0), ty(1)]))
+            }
+            Place::Effects => {
+                let text = |side: usize, of: &Of<'py>| {
+                    Some(effects_text(of, of.program.eqn(eqns[side]).effects))
+                };
+                ("effects", String::new(), self.texts(&text))
+            }
+        };
+        (kind, name, old, new)
+    }
+
+    /// What differs of a constant or an input; the name is its number and that of the argument.
+    fn input(&self, ends: Ends) -> Detail {
+        let described = |side: usize, index: usize| {
+            let of = self.of(side);
+            let var = inputs(&of.program).nth(index);
+            (var.map(|var| input_name(of, var)), var.map(|var| of.program.var_type(var)))
+        };
+        let kind = |kind: &'static str, constant: &'static str, side: usize, index: usize| {
+            let is_constant = index < self.of(side).program.constvars().len();
+            if is_constant { constant } else { kind }
+        };
+        let name = |name: Option<String>| name.unwrap_or_default();
+        match ends {
+            Ends::Removed(index) => {
+                let (named, ty) = described(0, index);
+                let old = self.types([ty, None]).0;
+                (
+                    kind("removed input", "removed constant", 0, index),
+                    name(named),
+                    old,
+                    String::new(),
+                )
+            }
+            Ends::Added(index) => {
+                let (named, ty) = described(1, index);
+                let new = self.types([None, ty]).1;
+                (kind("added input", "added constant", 1, index), name(named), String::new(), new)
+            }
+            Ends::Changed(index, other) => {
+                let ((_, ty), (named, its)) = (described(0, index), described(1, other));
+                let (old, new) = self.types([ty, its]);
+                (kind("type of input", "type of constant", 1, other), name(named), old, new)
+            }
+            Ends::Value(index, other) => {
+                let text = |side: usize, of: &Of<'py>| {
+                    let index = if side == 0 { index } else { other };
+                    Some(of.objects.constant_text(of.program.constvars().get(index)?.1))
+                };
+                let (old, new) = self.texts(&text);
+                ("constant", other.to_string(), old, new)
+            }
+        }
+    }
+
+    fn result(&self, ends: Ends) -> Detail {
+        let text = |side: usize, index: usize| {
+            let of = self.of(side);
+            of.program.outvars().get(index).map_or_else(String::new, |&atom| atom_text(of, atom))
+        };
+        match ends {
+            Ends::Removed(index) => {
+                ("removed result", index.to_string(), text(0, index), String::new())
+            }
+            Ends::Added(index) => {
+                ("added result", index.to_string(), String::new(), text(1, index))
+            }
+            Ends::Changed(index, other) | Ends::Value(index, other) => {
+                ("result", other.to_string(), text(0, index), text(1, other))
+            }
+        }
+    }
+}
+
+fn type_text(ty: &Type, detailed: bool) -> String {
+    match ty {
+        Type::Array(array) if detailed => format!("{ty}{{weak_type={}}}", array.weak_type),
+        _ => ty.to_string(),
+    }
+}
+
+/// The number of an input among those of its kind, and the name of the argument where it has one.
+fn input_name(of: &Of<'_>, var: Var) -> String {
+    let program = &of.program;
+    if let Some(index) = program.constvars().iter().position(|&(own, _)| own == var) {
+        return format!("{index}");
+    }
+    let index = program.invars().iter().position(|&own| own == var).unwrap_or_default();
+    let names = program.debug_info().arg_names.as_ref();
+    match names.and_then(|names| names.get(index)) {
+        Some(name) if !name.is_empty() => format!("{index} ({name})"),
+        _ => index.to_string(),
+    }
+}
+
+/// A literal, or where a variable is from.
+fn atom_text(of: &Of<'_>, atom: Atom) -> String {
+    let program = &of.program;
+    let ty = program.ty(program.atom_type(atom));
+    match atom.kind() {
+        AtomKind::Literal(literal) => {
+            format!("{}:{ty}", of.objects.literal_text(program.literal(literal).object))
+        }
+        AtomKind::Var(var) => match program.var(var).def {
+            Def::Eqn(eqn) => {
+                let place = format!("equation {} ({})", eqn.as_u32(), primitive_name(program, eqn));
+                match var.as_u32() - program.eqn(eqn).first_outvar.as_u32() {
+                    0 if program.eqn(eqn).num_outvars == 1 => format!("{place}:{ty}"),
+                    output => format!("output {output} of {place}:{ty}"),
+                }
+            }
+            Def::Constvar(_) => format!("constant {}:{ty}", input_name(of, var)),
+            _ => format!("input {}:{ty}", input_name(of, var)),
+        },
+    }
+}
+
+fn object_text(of: &Of<'_>, object: crate::ir::ForeignId) -> String {
+    let text = of.objects.object(object).repr();
+    text.map_or_else(|_| "an object without a text".to_owned(), |text| text.to_string())
+}
+
+fn value_text(of: &Of<'_>, value: &ParamValue) -> String {
+    let say = |value: &ParamValue| match value {
+        ParamValue::Opaque(object) => Some(object_text(of, *object)),
+        ParamValue::Program(program) => {
+            let program = of.program.subprogram(*program).program.as_ref()?;
+            let count = program.num_eqns();
+            Some(format!("{{ {count} equation{} }}", if count == 1 { "" } else { "s" }))
+        }
+        _ => None,
+    };
+    value.spelled(&say).to_string()
+}
+
+fn effects_text(of: &Of<'_>, effects: crate::ir::EffectsId) -> String {
+    let names = of.program.effect_list(effects).iter().map(|effect| match effect.input {
+        Some(var) => format!("{} of {}", effect.name, atom_text(of, var.into())),
+        None => effect.name.to_string(),
+    });
+    format!("{{{}}}", names.collect::<Vec<_>>().join(", "))
+}
