@@ -154,8 +154,8 @@ class ProgramDiff:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Diff:
-    """Where a program differs from another one; false where they are equal. ``str`` is a text like a
-    unified diff: ``-`` is the old program, ``+`` the new one, ``~`` says what was changed."""
+    """Where a program differs from another one; false where they are equal. ``str`` is a text like
+    a unified diff: ``-`` is the old program, ``+`` the new one, ``~`` says what was changed."""
 
     programs: tuple[ProgramDiff, ...]
     """The programs that differ by themselves: the two, and those within them."""
@@ -173,11 +173,13 @@ class Diff:
         limit: int | None = None,
         names: bool = True,
     ) -> Diff:
-        """Args:
-        of: what is compared: "structure", "content", or what "execution" depends on.
-        context: how many equations around those that differ are shown.
-        limit: how many differences are described.
-        names: whether equations are printed with their names, or put in words.
+        """Compares two programs.
+
+        Args:
+          of: what is compared: "structure", "content", or what "execution" depends on.
+          context: how many equations around those that differ are shown.
+          limit: how many differences are described.
+          names: whether equations are printed with their names, or put in words.
         """
         found = _core.diff(old, new, of=of, context=context, limit=limit, names=names)
         lines: dict[int, str] = {}
@@ -259,7 +261,9 @@ class Diff:
             body.append(f"<h2>{html.escape(program.where)}</h2>")
             body += _html_ends(program.inputs)
             if program.hunks:
-                body.append("<table><thead><tr><th>#<th>old<th>line<th>#<th>new<th>line</tr></thead>")
+                body.append(
+                    "<table><thead><tr><th>#<th>old<th>line<th>#<th>new<th>line</tr></thead>"
+                )
                 for hunk in program.hunks:
                     body.append("<tbody>")
                     body += (_html_row(row) for row in hunk)
@@ -333,8 +337,10 @@ def _program(found: Mapping[str, Any], line: Any) -> ProgramDiff:
     def row(each: Mapping[str, Any]) -> DiffRow:
         old, new = equation(each["old"], old_path), equation(each["new"], new_path)
         differences = tuple(
-            Difference(kind, new.path[-1], new.primitive, name, *values, _known(new.line), new_path)
-            for kind, name, *values in each["details"]
+            Difference(
+                kind, new.path[-1], new.primitive, name, was, is_, _known(new.line), new_path
+            )
+            for kind, name, was, is_ in each["details"]
             if new is not None
         )
         return DiffRow(each["kind"], old, new, differences)
@@ -364,12 +370,10 @@ def _differences(row: DiffRow) -> Sequence[Difference]:
         path = old.path[:-1]
         return [Difference("removed", None, old.primitive, "", old.text, "", None, path)]
     place, path = new.path[-1], new.path[:-1]
-    if old is None:
-        values = ("added", place, new.primitive, "", "", new.text)
-    else:
-        places = (f"equation {each.path[-1]}" for each in (old, new))
-        values = ("moved", place, new.primitive, "", *places)
-    return [Difference(*values, _known(new.line), path)]
+    kind, places = "added", ("", new.text)
+    if old is not None:
+        kind, places = "moved", (f"equation {old.path[-1]}", f"equation {place}")
+    return [Difference(kind, place, new.primitive, "", *places, _known(new.line), path)]
 
 
 def _header(hunk: Sequence[DiffRow]) -> str:

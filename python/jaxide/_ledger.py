@@ -11,7 +11,7 @@ import dataclasses
 import threading
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxide import _compat, _core
@@ -109,8 +109,7 @@ class Ledger:
         places: tuple[Any, ...] = ()
         if earlier and not outcome.known and outcome.program is not None:
             _, graph = lift_constants(jaxpr)
-            # Of equally near ones the last.
-            nearest = min((_diff(program.graph, graph) for program in reversed(earlier)), key=lambda d: d.count)
+            nearest = _nearest(reversed(earlier), graph)
             places = nearest.differences[:MAX_DIFFERENCES]
         with self._lock:
             site.same += outcome.known
@@ -153,9 +152,20 @@ class Ledger:
         return None
 
 
-def _diff(old: _core.Graph, new: _core.Graph) -> Diff:
-    # Of earlier programs there is no more than comparing them needs.
-    return Diff._of(old, new, of="execution", limit=MAX_DIFFERENCES, names=False)
+def _nearest(earlier: Iterable[Any], graph: _core.Graph) -> Diff:
+    """Where a program differs from the nearest of those that are known; of equally near ones the
+    first."""
+    nearest: Diff | None = None
+    for program in earlier:
+        # Of earlier programs there is no more than comparing them needs.
+        diff = Diff._of(program.graph, graph, of="execution", limit=MAX_DIFFERENCES, names=False)
+        if nearest is None or diff.count < nearest.count:
+            nearest = diff
+        if nearest.count == 1:
+            # None is nearer: this program is new.
+            break
+    assert nearest is not None
+    return nearest
 
 
 def _signature(call: _compat.JitCall) -> _Signature:

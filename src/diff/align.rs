@@ -275,14 +275,14 @@ fn common(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
 
 /// Places of what occurs once in both sequences, as many as are in the same order in both.
 fn anchors(one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
-    let once = |items: &[u64]| {
+    let unique = |items: &[u64]| {
         let mut places: FxHashMap<u64, Option<usize>> = FxHashMap::default();
         for (place, &item) in items.iter().enumerate() {
             places.entry(item).and_modify(|known| *known = None).or_insert(Some(place));
         }
         places
     };
-    let (own, others) = (once(one), once(another));
+    let (own, others) = (unique(one), unique(another));
     let pairs = one.iter().enumerate().filter_map(|(place, item)| {
         own[item]?;
         Some((place, others.get(item).copied()??))

@@ -350,7 +350,10 @@ impl<'a, 'py> Shown<'a, 'py> {
 
 fn type_text(ty: &Type, detailed: bool) -> String {
     match ty {
-        Type::Array(array) if detailed => format!("{ty}{{weak_type={}}}", array.weak_type),
+        Type::Array(array) if detailed => {
+            let weak_type = ParamValue::Bool(array.weak_type);
+            format!("{ty}{{weak_type={weak_type}}}")
+        }
         _ => ty.to_string(),
     }
 }

@@ -116,6 +116,7 @@ def test_values(case: corpus.Case) -> None:
             [jax.make_jaxpr, jaxide.make_jaxpr, jaxide.trace], case, cold=False, return_shape=False
         )
         again = jaxide.from_jaxpr(stock.jaxpr)
+        assert bool(traced.result.diff(again)) == (traced.result != again)
         for seed in (1, 2):
             expected = oracle.evaluate(stock.jaxpr, case, seed)
             for jaxpr in (ours.jaxpr, traced.jaxpr, again.jaxpr):
