@@ -258,7 +258,7 @@ def test_deep_programs() -> None:
         jaxpr = jax.make_jaxpr(lambda x: x * by)(X)
         outer = jax.make_jaxpr(lambda x: jax.jit(lambda v: v)(x))(X)
         (call,) = outer.eqns
-        for _ in range(300):
+        for _ in range(400):
             jaxpr = outer.replace(
                 jaxpr=outer.jaxpr.replace(
                     eqns=[call.replace(params={**call.params, "jaxpr": jaxpr})]
@@ -269,7 +269,7 @@ def test_deep_programs() -> None:
     old, new = deep(2.0), deep(3.0)
     diff = old.diff(new)
     (difference,) = diff.differences
-    assert difference.kind == "literal" and len(difference.path) == 300
+    assert difference.kind == "literal" and len(difference.path) == 400
     assert "more" in str(difference) and "more" in diff.programs[0].where
     (row,) = diff.changes
     assert row.new is not None and "a value f32[4], 3.0:f32[]" in row.new.text
