@@ -7,9 +7,10 @@ use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, cr
 use jaxide::analysis::{NoEstimates, Trips, cost};
 use jaxide::diff::diff;
 use jaxide::ir::{
-    ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, Params,
-    Program, Source, verify,
+    ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, ParamValue,
+    Params, Program, Source, verify,
 };
+use jaxide::passes::{self, Pass, Scalar, optimize};
 use jaxide::print::{Limits, Options, Plain as PlainTexts, Settings, print};
 use jaxide::structure::{Nested, Plain, Purpose};
 
@@ -72,6 +73,66 @@ fn random_kinds(count: u32, mut state: u64) -> Vec<u32> {
         (state >> 60) as u32
     };
     (0..count).map(|_| next()).collect()
+}
+
+/// Equations for each pass to do something about, by turns: a sum with an input, a copy, a product
+/// with one, what nobody uses, a difference that was there before, a sum of literals.
+fn repetitive(equations: u32) -> (Arc<Program>, passes::Plain) {
+    let mut b = Builder::new(DeadCode::Keep);
+    let ty = b.ty(ArrayType::new(DType::Int32, []).into());
+    let mut primitive = |name, number| b.primitive(name, false, ForeignId::from_u32(number));
+    let [add, reshape, mul] =
+        [("add", 10), ("reshape", 11), ("mul", 12)].map(|(n, i)| primitive(n, i));
+    let [sin, sub] = [("sin", 13), ("sub", 14)].map(|(n, i)| primitive(n, i));
+    let params = b.params(Params::default());
+    let context = b.context(ForeignId::from_u32(1));
+    let one = ForeignId::from_u32(2);
+    let plain =
+        passes::Plain { scalars: [(one, Scalar::Int(1))].into_iter().collect(), evaluates: true };
+    let one = b.literal(ty, one).unwrap().into();
+    let [x, y] = [(); 2].map(|()| Atom::var(b.invar(ty).unwrap()));
+    let mut last = x;
+    for number in 0..equations {
+        let source =
+            b.source(Source { traceback: Some(ForeignId::from_u32(number)), name_stack: None });
+        let (primitive, operands) = match number % 6 {
+            0 => (add, vec![last, x]),
+            1 => (reshape, vec![last]),
+            2 => (mul, vec![last, one]),
+            3 => (sin, vec![last]),
+            4 => (sub, vec![x, y]),
+            _ => (add, vec![one, one]),
+        };
+        let eqn =
+            b.eqn(primitive, params, &operands, &[ty], EffectsId::NONE, source, context).unwrap();
+        if number % 6 < 3 {
+            last = b.outvars_of(eqn).0.into();
+        }
+    }
+    let program = b.finish(&[last], DebugInfo::default(), EffectsId::NONE).unwrap();
+    (Arc::new(program), plain)
+}
+
+/// Calls of a program of seven equations, as many as make so many equations.
+fn calls(equations: u32) -> Arc<Program> {
+    let mut b = Builder::new(DeadCode::Keep);
+    let ty = b.ty(ArrayType::new(DType::Float32, [Dim::Static(8)]).into());
+    let body = b.subprogram(ForeignId::from_u32(3));
+    b.resolve_subprogram(body, Arc::new(build(DeadCode::Keep, 7)));
+    let entries = vec![("jaxpr".into(), ParamValue::Program(body))];
+    let params = b.params(Params::new(entries).unwrap());
+    let jit = b.primitive("jit", false, ForeignId::from_u32(4));
+    let context = b.context(ForeignId::from_u32(1));
+    let x = Atom::var(b.invar(ty).unwrap());
+    let mut last = x;
+    for number in 0..equations / 7 {
+        let source =
+            b.source(Source { traceback: Some(ForeignId::from_u32(number)), name_stack: None });
+        let operands = [last, x];
+        let eqn = b.eqn(jit, params, &operands, &[ty], EffectsId::NONE, source, context).unwrap();
+        last = b.outvars_of(eqn).0.into();
+    }
+    Arc::new(b.finish(&[last], DebugInfo::default(), EffectsId::NONE).unwrap())
 }
 
 /// Reads every operand's type and every output.
@@ -139,6 +200,18 @@ fn benchmark(c: &mut Criterion) {
             found
         });
     });
+    for pass in Pass::ALL {
+        let options = passes::Options { passes: vec![pass], ..passes::Options::default() };
+        over_sizes(c, &format!("pass {}", pass.name()), |b, equations| {
+            let (program, plain) = match pass {
+                Pass::Inline => (calls(equations), passes::Plain::default()),
+                _ => repetitive(equations),
+            };
+            b.iter_with_large_drop(|| {
+                optimize(black_box(&program), &options, &mut plain.clone()).unwrap()
+            });
+        });
+    }
     over_sizes(c, "traverse", |b, equations| {
         let program = build(DeadCode::Keep, equations);
         b.iter(|| traverse(black_box(&program)));

@@ -71,6 +71,7 @@ pub mod analysis;
 pub mod diff;
 pub mod expand;
 pub mod ir;
+pub mod passes;
 pub mod print;
 pub mod structure;
 // All of it is private: `pub` there means visible to its other modules.

@@ -28,6 +28,7 @@ from jaxide._jit import jit as jit
 from jaxide._jits import Counts as Counts
 from jaxide._ledger import explain as explain
 from jaxide._ledger import retraces as retraces
+from jaxide._passes import PASSES as PASSES
 from jaxide._processes import ProgramMismatchError as ProgramMismatchError
 from jaxide._processes import assert_same_program as assert_same_program
 from jaxide._program import Program as Program

@@ -22,6 +22,7 @@ __all__ = [
     "initialize",
     "memo_len",
     "new_accumulators",
+    "optimize",
     "plain_types",
     "print_jaxpr",
     "result_structs",
@@ -162,6 +163,16 @@ def plain_types(
 def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
     """The ``ShapeDtypeStruct`` for each type, a new one; None where one of them is not that of an
     array. ``varies`` is the setting ``_check_vma``."""
+
+def optimize(
+    graph: Graph,
+    debug_info: Any,
+    settings: dict[str, Any],
+    helpers: Any,
+) -> Graph:
+    """The graph with passes done to it, itself where they find nothing; ``debug_info`` is its
+    jaxpr's, ``settings`` are those of ``Program.optimize``, and ``helpers`` is what they call
+    of Python's."""
 
 def cost(root: Graph, trips: int) -> dict[str, Any]:
     """What executing the program costs; loops of which nobody knows it run `trips` times."""

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.api_util import shaped_abstractify
 
-from jaxide import _compat, _core
+from jaxide import _compat, _core, _passes
 from jaxide._cost import CostReport, Share
 from jaxide._diff import MAX_CONTEXT, Diff
 
@@ -190,6 +190,51 @@ class Program:
         if context < 0:
             raise ValueError(f"context must not be negative, got {context}")
         return Diff._of(self._read_graph(), other._read_graph(), context=min(context, MAX_CONTEXT))
+
+    def optimize(
+        self,
+        passes: Sequence[str] | None = None,
+        *,
+        allow_reassociation: bool = False,
+        max_folded: int = 16,
+        inline: Sequence[str] | None = None,
+        max_inlined: int = 8,
+    ) -> Program:
+        """A program that computes the same, bit for bit, in fewer equations; this one where there
+        is nothing to do.
+
+        Effects stay, each where it is among the others. Inputs, their names and trees, and the
+        names of results are the same; equations that are left have their lines. ``docs/passes.md``
+        lists the rules and says why they hold.
+
+        Args:
+          passes: what is done, in turn, until none of it finds anything: ``"inline"``,
+            ``"copies"``, ``"algebra"``, ``"fold"``, ``"cse"``, ``"dce"``. By default all of it.
+          allow_reassociation: whether results may be rounded otherwise than before.
+          max_folded: how many elements the result of an equation on literals may have that is
+            computed now.
+          inline: the names of the jits that are inlined. By default all of them.
+          max_inlined: how many equations a jit's program may have that is inlined at several
+            places.
+
+        Raises:
+          TypeError: ``passes`` or ``inline`` is a string.
+          ValueError: there is no such pass, or a limit is negative.
+        """
+        graph = self._read_graph()
+        optimized = _passes.optimize(
+            graph,
+            _compat.open_part(self.jaxpr).debug_info,
+            passes,
+            allow_reassociation=allow_reassociation,
+            max_folded=max_folded,
+            inline=inline,
+            max_inlined=max_inlined,
+        )
+        if optimized is graph:
+            return self
+        jaxpr = _compat.close(*optimized.to_jaxpr())
+        return Program._of(jaxpr, self._in_tree, self._out_tree)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.

@@ -2,7 +2,7 @@
 
 use std::{fmt, mem, sync::Arc};
 
-use cranelift_entity::{EntityList, EntityRef, EntitySet, PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntityList, EntityRef, EntitySet, ListPool, PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use thiserror::Error;
@@ -249,6 +249,26 @@ impl Builder {
         id
     }
 
+    /// Lets go of nested programs that no equation runs; their ids stay, and stand for nothing.
+    pub fn forget_unused_programs(&mut self) {
+        let program = &mut self.program;
+        if program.subprograms.is_empty() {
+            return;
+        }
+        let mut params: EntitySet<ParamsId> = EntitySet::with_capacity(program.params.len());
+        let mut used: EntitySet<SubprogramId> = EntitySet::new();
+        for data in program.eqns.values() {
+            if params.insert(data.params) {
+                used.extend(program.params[data.params].subprograms());
+            }
+        }
+        for (index, subprogram) in program.subprograms.values_mut().enumerate() {
+            if !used.contains(SubprogramId::new(index)) {
+                subprogram.program = None;
+            }
+        }
+    }
+
     /// Says what a nested program is.
     pub fn resolve_subprogram(&mut self, id: SubprogramId, program: Arc<Program>) {
         self.program.subprograms[id.index()].program = Some(program);
@@ -405,6 +425,41 @@ impl Builder {
                 if let AtomKind::Var(var) = atom.kind() {
                     self.uses.add(var, self.program.vars[var].def());
                 }
+            }
+        }
+        Ok(eqn)
+    }
+
+    /// Appends an equation of the program that this one is a rebuilding of, with these operands; its
+    /// outputs are the same variables.
+    ///
+    /// # Errors
+    /// When an operand is unknown or was removed, or the ids are used up.
+    pub fn append_again(&mut self, data: &EqnData, invars: &[Atom]) -> Result<Eqn, BuildError> {
+        let program = &self.program;
+        check_id("primitives", data.primitive, program.primitives.len())?;
+        check_id("parameter lists", data.params, program.params.len())?;
+        check_id("sources", data.source, program.sources.len())?;
+        check_id("contexts", data.context, program.contexts.len())?;
+        self.check_effects(data.effects)?;
+        let mut has_constants = false;
+        for &atom in invars {
+            has_constants |= self.check_atom(atom)?;
+        }
+        for var in data.outvars() {
+            check_id("variables", var, program.vars.len())?;
+        }
+        check_room("equations", program.eqns.len(), 1, PackedVar::MAX_DEFS)?;
+        let eqn = program.eqns.next_key();
+        for var in data.outvars() {
+            debug_assert_eq!(self.program.vars[var].def(), Def::Removed, "{var} is defined twice");
+            self.program.vars[var].set_def(Def::Eqn(eqn));
+        }
+        let list = EntityList::from_slice(invars, &mut self.program.operands);
+        self.program.eqns.push(EqnData { invars: list, ..data.clone() });
+        if has_constants {
+            for var in invars.iter().filter_map(|atom| atom.as_var()) {
+                self.uses.add(var, self.program.vars[var].def());
             }
         }
         Ok(eqn)
@@ -706,6 +761,41 @@ fn check_room(
 }
 
 impl Program {
+    /// Starts the program anew: the tables, inputs and constants are there, the equations are not.
+    /// Variables keep their ids, so [`Builder::append_again`] can define those of equations.
+    pub fn rebuild(&self) -> Builder {
+        let mut vars = self.vars.clone();
+        for eqn in self.eqns.values() {
+            for var in eqn.outvars() {
+                vars[var].set_def(Def::Removed);
+            }
+        }
+        let program = Self {
+            types: self.types.clone(),
+            primitives: self.primitives.clone(),
+            params: self.params.clone(),
+            effect_lists: self.effect_lists.clone(),
+            sources: self.sources.clone(),
+            contexts: self.contexts.clone(),
+            subprograms: self.subprograms.clone(),
+            literals: self.literals.clone(),
+            vars,
+            eqns: PrimaryMap::with_capacity(self.eqns.len()),
+            operands: ListPool::new(),
+            invars: self.invars.clone(),
+            constvars: self.constvars.clone(),
+            outvars: Box::default(),
+            effects: EffectsId::NONE,
+            debug_info: DebugInfo::default(),
+        };
+        let mut builder = Builder::from_program(program, DeadCode::Keep);
+        for &(var, _) in &self.constvars {
+            // The program's own handle: constants stay where nobody removes them.
+            builder.retain(var);
+        }
+        builder
+    }
+
     /// Goes on appending. The outputs, effects and names are forgotten, and no handle is counted:
     /// the embedding retains what it refers to before it releases anything.
     pub fn into_builder(mut self, dce: DeadCode) -> Builder {

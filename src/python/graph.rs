@@ -194,6 +194,34 @@ impl Graph {
         Ok(new_nested_jaxpr(jax, &Bound::new(py, twin)?)?.0)
     }
 
+    /// The graph of a program that this one's has become.
+    pub fn rewritten<'py>(
+        slf: &Bound<'py, Self>,
+        program: Arc<Program>,
+        side: Side,
+    ) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        let graph = {
+            let was = slf.borrow();
+            Self {
+                program,
+                side,
+                effects: was.effects.clone_ref(py),
+                debug_info: was.debug_info.clone_ref(py),
+                is_high: was.is_high,
+                resolved: true,
+                lists: [const { None }; 3],
+                derived: None,
+            }
+        };
+        Bound::new(py, graph)
+    }
+
+    /// Gives the program what jax says of where it comes from.
+    pub fn set_debug_info(&mut self, debug_info: &Bound<'_, PyAny>) {
+        self.debug_info = debug_info.clone().unbind();
+    }
+
     /// A program that is only compared.
     pub fn abridged_of(
         py: Python<'_>,

@@ -27,6 +27,7 @@
 //! diff.rs      where two programs differ, as Python has it
 //! abridge.rs   what is kept of a program to compare others with
 //! analysis/    analyses of programs, as Python has their results
+//! passes.rs    passes, and the params, literals and jaxprs that they ask for
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
@@ -47,6 +48,7 @@ mod leaves;
 mod memo;
 mod native;
 mod params;
+mod passes;
 mod print;
 mod read;
 mod reads;
@@ -86,6 +88,8 @@ mod _core {
     use super::leaves::{new_accumulators, plain_types, result_structs};
     #[pymodule_export]
     use super::memo::{clear_memo, memo_len};
+    #[pymodule_export]
+    use super::passes::optimize_graph;
     #[pymodule_export]
     use super::print::print_jaxpr;
 }

@@ -150,6 +150,59 @@ impl Side {
         }
     }
 
+    /// The objects of a program that begins with all that this one has, variables included.
+    pub fn extended(&self, py: Python<'_>) -> Self {
+        let own = |object: &Object| object.clone_ref(py);
+        let each = |objects: &[Option<Object>]| -> Vec<Option<Object>> {
+            objects.iter().map(|object| object.as_ref().map(own)).collect()
+        };
+        let copies = self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            handles: self.handles.iter().map(own).collect(),
+            by_pointer: self.by_pointer.clone(),
+            leaves: self.leaves.clone(),
+            type_by_pointer: self.type_by_pointer.clone(),
+            primitive_by_pointer: self.primitive_by_pointer.clone(),
+            params: self.params.iter().map(|(&id, params)| (id, params.clone_ref(py))).collect(),
+            subgraphs: self
+                .subgraphs
+                .iter()
+                .map(|(&id, graph)| (id, graph.clone_ref(py)))
+                .collect(),
+            effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
+            no_effects: self.no_effects.iter().map(|(&id, set)| (id, own(set))).collect(),
+            consts: each(&self.consts),
+            vars: each(&self.vars),
+            var_by_pointer: self.var_by_pointer.clone(),
+            new_vars: self.new_vars.clone(),
+            literal_by_pointer: self.literal_by_pointer.clone(),
+            copied_literals: self.copied_literals.clone(),
+            literal_copies: Mutex::new(each(&copies)),
+            ..Self::default()
+        }
+    }
+
+    /// Lets go of the objects of programs within and of variables that a program does not need: those
+    /// of outputs that nobody used, where somebody does now.
+    pub fn keep_what_is_used(&mut self, py: Python<'_>, jax: &Jax, program: &Program) {
+        let within: rustc_hash::FxHashSet<ForeignId> = program
+            .subprograms()
+            .filter(|(_, subprogram)| subprogram.program.is_some())
+            .map(|(_, subprogram)| subprogram.object)
+            .collect();
+        self.subgraphs.retain(|object, _| within.contains(object));
+        let atoms = program.eqns().flat_map(|eqn| program.eqn_invars(eqn));
+        for var in atoms.chain(program.outvars()).filter_map(|atom| atom.as_var()) {
+            if let Some(object) = self.vars.get_mut(var.as_u32() as usize) {
+                let is_dropped =
+                    |object: &Object| object.bind(py).get_type().is(&jax.drop_var_type);
+                if object.as_ref().is_some_and(is_dropped) {
+                    *object = None;
+                }
+            }
+        }
+    }
+
     /// The objects behind some handles, and nothing else.
     pub fn only(&self, py: Python<'_>, needed: &EntitySet<ForeignId>) -> Self {
         let keep = |(index, object): (usize, &Object)| {

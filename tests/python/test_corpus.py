@@ -8,6 +8,7 @@ import pytest
 import corpus
 import jaxide
 import oracle
+import passes
 from jaxide._compat.printing import printing
 
 FAMILIES = {
@@ -122,6 +123,7 @@ def test_values(case: corpus.Case) -> None:
             for jaxpr in (ours.jaxpr, traced.jaxpr, again.jaxpr):
                 actual = oracle.evaluate(jaxpr, case, seed)
                 oracle.assert_equal(oracle.describe_value(expected), oracle.describe_value(actual))
+        passes.assert_computes_the_same(case, stock.jaxpr, again)
         # Last, because it may donate what it is given.
         args, kwargs = oracle.dynamic_arguments(case, seed)
         results = traced.result(*args, **kwargs)

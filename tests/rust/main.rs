@@ -10,6 +10,7 @@ mod expand;
 mod ids;
 mod nesting;
 mod params;
+mod passes;
 mod print;
 mod random;
 mod specs;

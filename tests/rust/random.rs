@@ -7,6 +7,7 @@ use jaxide::ir::{
     Params, ParamsId, Place, PrimitiveId, Program, SourceId, SubprogramId, TypeId, Var, VarData,
     ViolationKind, testing::UncheckedEdit, verify,
 };
+use jaxide::passes::{Options, Plain, optimize};
 use proptest::{collection, prelude::*, sample::Index};
 
 use crate::common::{
@@ -331,6 +332,22 @@ proptest! {
         let (at_once, reopened) = (at_once.finish(), reopened.finish());
         prop_assert_eq!(verify(&reopened), Ok(()));
         prop_assert_eq!(at_once.to_string(), reopened.to_string());
+    }
+
+    #[test]
+    fn passes_make_programs_with_the_same_effects(dce in any_mode(), steps in any_steps()) {
+        let program = std::sync::Arc::new(run(dce, &steps).completed().finish());
+        let mut plain = Plain::default();
+        let result = optimize(&program, &Options::default(), &mut plain).unwrap();
+        let effects = |program: &Program| -> Vec<_> {
+            let lists = program.eqns().map(|eqn| program.eqn(eqn).effects);
+            lists.map(|id| program.effect_list(id).to_vec()).filter(|l| !l.is_empty()).collect()
+        };
+        prop_assert_eq!(effects(&result), effects(&program));
+        prop_assert_eq!(result.invars(), program.invars());
+        prop_assert_eq!(result.debug_info(), program.debug_info());
+        let again = optimize(&result, &Options::default(), &mut plain).unwrap();
+        prop_assert!(std::sync::Arc::ptr_eq(&again, &result), "{result}\n{again}");
     }
 
     #[test]

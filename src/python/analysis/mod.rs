@@ -21,20 +21,29 @@ impl<'py> Graphs<'py> {
     /// # Errors
     /// One cannot be read.
     pub fn of(jax: &Jax, root: &Bound<'py, Graph>) -> PyResult<Self> {
-        let mut graphs = FxHashMap::default();
+        let mut graphs = Self(FxHashMap::default());
+        graphs.add(jax, root)?;
+        Ok(graphs)
+    }
+
+    /// Adds a graph and those within it.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub fn add(&mut self, jax: &Jax, root: &Bound<'py, Graph>) -> PyResult<()> {
         let mut pending = vec![root.clone()];
         while let Some(graph) = pending.pop() {
             let program = Graph::resolved_program(&graph, jax)?;
             let address = Arc::as_ptr(&program) as usize;
-            if graphs.contains_key(&address) {
+            if self.0.contains_key(&address) {
                 continue;
             }
             for (_, within) in program.subprograms() {
                 pending.extend(graph.borrow().side().subgraph(graph.py(), within.object));
             }
-            graphs.insert(address, graph);
+            self.0.insert(address, graph);
         }
-        Ok(Self(graphs))
+        Ok(())
     }
 
     /// The graph of a program.
