@@ -17,7 +17,7 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate soak bench clean
+.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate soak fuzz bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -52,6 +52,9 @@ test-brainstate: $(VENV)/.installed-test ## run brainstate's own tests with stoc
 soak: $(VENV)/.installed-test ## trace 100,000 closures: memory must stay flat, caches within bounds
 	$(bin)/python benches/soak.py
 
+fuzz: ## read altered files until something breaks (needs a nightly Rust and cargo-fuzz)
+	cd fuzz && CARGO_TARGET_DIR=target cargo +nightly fuzz run read -- -max_len=4096
+
 bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py
 	$(bin)/python benches/captured.py
@@ -66,7 +69,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/overhead.py
 
 clean: ## remove all that was made
-	rm -rf target dist .venv .newest .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f python/jaxide/_core.*.so
 	find $(python_sources) -name __pycache__ -prune -exec rm -rf {} +
 

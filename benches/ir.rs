@@ -12,6 +12,7 @@ use jaxide::ir::{
 };
 use jaxide::passes::{self, Pass, Scalar, optimize};
 use jaxide::print::{Limits, Options, Plain as PlainTexts, Settings, print};
+use jaxide::store::{Document, Frame, Object, Stack, StoredProgram, read, write};
 use jaxide::structure::{Nested, Plain, Purpose};
 
 const SIZES: [u32; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
@@ -158,6 +159,27 @@ fn over_sizes(c: &mut Criterion, name: &str, mut measure: impl FnMut(&mut Benche
     group.finish();
 }
 
+/// The program with something for each object that it refers to.
+fn document(equations: u32) -> Document<'static> {
+    let record =
+        |class: &'static str| Object::Record { class: class.into(), fields: ParamValue::None };
+    let program = StoredProgram {
+        program: Arc::new(build(DeadCode::Keep, equations)),
+        is_high: false,
+        param_order: Vec::new(),
+        no_effects: Vec::new(),
+        dropped: Vec::new(),
+        shared: Vec::new(),
+    };
+    Document {
+        names: vec!["step.py".into(), "step".into()],
+        frames: vec![Frame { file: 0, function: 1, location: [1, 0, 1, 0] }],
+        stacks: (0..equations).map(|_| Stack { caller: None, frame: 0 }).collect(),
+        objects: vec![record("primitive"), record("context"), Object::Program(program)],
+        root: ParamValue::Opaque(ForeignId::from_u32(2)),
+    }
+}
+
 fn benchmark(c: &mut Criterion) {
     over_sizes(c, "build, keeping dead code", |b, equations| {
         b.iter_with_large_drop(|| build(DeadCode::Keep, equations));
@@ -212,6 +234,14 @@ fn benchmark(c: &mut Criterion) {
             });
         });
     }
+    over_sizes(c, "store, write", |b, equations| {
+        let document = document(equations);
+        b.iter_with_large_drop(|| write(black_box(&document)).unwrap());
+    });
+    over_sizes(c, "store, read", |b, equations| {
+        let file = write(&document(equations)).unwrap();
+        b.iter_with_large_drop(|| read(black_box(&file)).unwrap());
+    });
     over_sizes(c, "traverse", |b, equations| {
         let program = build(DeadCode::Keep, equations);
         b.iter(|| traverse(black_box(&program)));

@@ -32,6 +32,8 @@ from jaxide._passes import PASSES as PASSES
 from jaxide._processes import ProgramMismatchError as ProgramMismatchError
 from jaxide._processes import assert_same_program as assert_same_program
 from jaxide._program import Program as Program
+from jaxide._program import load as load
+from jaxide._storage import StorageError as StorageError
 
 __version__ = _version("jaxide")
 

@@ -20,12 +20,14 @@ __all__ = [
     "fragment_info",
     "graph_of",
     "initialize",
+    "load",
     "memo_len",
     "new_accumulators",
     "optimize",
     "plain_types",
     "print_jaxpr",
     "result_structs",
+    "save",
     "set_fragment_bounds",
     "trust_callable",
 ]
@@ -205,3 +207,11 @@ def print_jaxpr(
 
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""
+
+def save(root: Any, records: Any) -> bytes:
+    """The bytes of a value, and of all programs that it refers to; ``records`` says what objects
+    are."""
+
+def load(file: bytes, objects: Any) -> Any:
+    """The value that bytes say, with all programs that it refers to; ``objects`` makes objects of
+    records."""

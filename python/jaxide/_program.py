@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
 from jax.api_util import shaped_abstractify
 
-from jaxide import _compat, _core, _passes
+from jaxide import _compat, _core, _passes, _storage
 from jaxide._cost import CostReport, Share
 from jaxide._diff import MAX_CONTEXT, Diff
 
@@ -236,6 +237,34 @@ class Program:
         jaxpr = _compat.close(*optimized.to_jaxpr())
         return Program._of(jaxpr, self._in_tree, self._out_tree)
 
+    def save(self, path: str | os.PathLike[str], *, drop: Collection[str] = ()) -> None:
+        """Writes the program to a file, which :func:`jaxide.load` reads.
+
+        The file is written whole or not at all. The format, and what it has a form for:
+        ``docs/storage.md``.
+
+        Args:
+          path: where to; what is there is replaced.
+          drop: what is left out where it occurs. ``"rules"``: functions that transformations call
+            (derivative and batching rules); the loaded program computes, transforming it is an
+            error. ``"callbacks"``: functions that are called while it is executed; then a
+            ``debug.callback`` does nothing, any other is an error. ``"trees"``: the structure of
+            arguments and results, where it is not of standard containers; the loaded program takes
+            its inputs one by one and returns a list.
+
+        Raises:
+          StorageError: something has no form in a file; names the equation and its line.
+          ValueError: there is nothing of a name in ``drop``.
+          OSError: the file cannot be written.
+        """
+        trees = (self._in_tree, self._out_tree)
+        content = _storage.to_bytes(_compat.storage(), self._checked_jaxpr(), trees, drop)
+        _storage.write_file(path, content)
+
+    def _checked_jaxpr(self) -> Any:
+        self._read_graph()
+        return self.jaxpr
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.
 
@@ -268,6 +297,23 @@ class Program:
         for position, (value, aval) in enumerate(zip(flat, self.in_avals, strict=True)):
             _check_input(position, value, aval)
         return flat
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """The program that :meth:`Program.save` wrote to a file.
+
+    Nothing in the file is executed, and memory and time are bounded by its length. It may have been
+    written on another machine or with another jax, as long as the installed one has the primitives.
+
+    Raises:
+      StorageError: the file is not a stored program, was altered, or needs what is not here; names
+        the byte.
+      OSError: the file cannot be read.
+    """
+    if not _compat.native():
+        raise unknown_jax()
+    content = _storage.read_file(path)
+    return Program._of(*_storage.of_bytes(_compat.storage(), content))
 
 
 def unknown_jax() -> NotImplementedError:

@@ -301,7 +301,7 @@ impl Program {
     }
 
     /// The literals.
-    pub fn literal_ids(&self) -> impl Iterator<Item = LiteralId> + use<> {
+    pub fn literal_ids(&self) -> impl ExactSizeIterator<Item = LiteralId> + use<> {
         self.literals.keys()
     }
 
@@ -313,6 +313,37 @@ impl Program {
     /// Names and origin.
     pub fn debug_info(&self) -> &DebugInfo {
         &self.debug_info
+    }
+
+    /// All types.
+    pub fn types(&self) -> impl ExactSizeIterator<Item = (TypeId, &Type)> {
+        self.types.iter()
+    }
+
+    /// All primitives.
+    pub fn primitives(&self) -> impl ExactSizeIterator<Item = (PrimitiveId, &PrimitiveData)> {
+        let primitives = self.primitives.values().enumerate();
+        primitives.map(|(index, primitive)| (PrimitiveId::new(index), primitive))
+    }
+
+    /// All parameters.
+    pub fn all_params(&self) -> impl ExactSizeIterator<Item = (ParamsId, &Params)> {
+        self.params.iter()
+    }
+
+    /// All lists of effects, that of none first.
+    pub fn effect_lists(&self) -> impl ExactSizeIterator<Item = (EffectsId, &[Effect])> {
+        self.effect_lists.iter().map(|(id, list)| (id, &**list))
+    }
+
+    /// All sources.
+    pub fn sources(&self) -> impl ExactSizeIterator<Item = (SourceId, Source)> {
+        self.sources.iter().map(|(id, &source)| (id, source.into()))
+    }
+
+    /// The embedding's objects of all contexts.
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = (ContextId, ForeignId)> {
+        self.contexts.iter().map(|(id, &context)| (id, context))
     }
 
     /// A type.

@@ -304,6 +304,23 @@ impl Graph {
         &self.side
     }
 
+    /// Whether the program has types that are made of others.
+    pub fn is_high(&self) -> bool {
+        self.is_high
+    }
+
+    /// The variable that a `Var` object stands for.
+    pub fn var_of(&mut self, object: &Bound<'_, PyAny>) -> Option<Var> {
+        self.side.var_of(object)
+    }
+
+    /// Gives the constants of the program their values.
+    pub fn set_constants(&mut self, values: &[Bound<'_, PyAny>]) {
+        for (&(_, id), value) in self.program.constvars().iter().zip(values) {
+            self.side.set_constant(id, value);
+        }
+    }
+
     /// jax's set of the program's effects.
     pub fn effects<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.effects.bind(py).clone()

@@ -28,6 +28,7 @@
 //! abridge.rs   what is kept of a program to compare others with
 //! analysis/    analyses of programs, as Python has their results
 //! passes.rs    passes, and the params, literals and jaxprs that they ask for
+//! store/       programs with their objects as bytes, and back
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
@@ -55,6 +56,7 @@ mod reads;
 mod side;
 mod source;
 mod stage;
+mod store;
 mod structure;
 mod texts;
 mod trace;
@@ -92,4 +94,6 @@ mod _core {
     use super::passes::optimize_graph;
     #[pymodule_export]
     use super::print::print_jaxpr;
+    #[pymodule_export]
+    use super::store::{load_program, save_program};
 }

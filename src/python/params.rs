@@ -239,6 +239,19 @@ pub fn canonical_params(
     Params::new(fields).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
+/// The canonical form of one value.
+///
+/// # Errors
+/// Reading it failed.
+pub fn canonical_value(
+    jax: &Jax,
+    builder: &mut Builder,
+    side: &mut Side,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<ParamValue> {
+    canonical(jax, builder, side, value, 0)
+}
+
 fn canonical(
     jax: &Jax,
     builder: &mut Builder,

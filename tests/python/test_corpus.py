@@ -9,6 +9,7 @@ import corpus
 import jaxide
 import oracle
 import passes
+import storing
 from jaxide._compat.printing import printing
 
 FAMILIES = {
@@ -107,6 +108,7 @@ def test_from_jaxpr(case: corpus.Case) -> None:
         assert len(program) == len(stock.jaxpr.eqns)
         again = oracle.Traced(program, stock.function)
         oracle.assert_same(case, oracle.Traced(stock.jaxpr, stock.function), again, cold=False)
+        storing.assert_survives(program)
 
 
 @pytest.mark.parametrize("case", [c for c in corpus.CASES if c.unevaluated is None], ids=str)

@@ -14,6 +14,7 @@ mod passes;
 mod print;
 mod random;
 mod specs;
+mod store;
 mod structure;
 mod text;
 mod types;

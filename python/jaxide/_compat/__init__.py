@@ -17,6 +17,7 @@ trace to stock jax.
 ``jaxprs``             jaxprs, open and closed
 ``objects``            classes of objects in programs
 ``printing``           how jaxprs are printed
+``storage``            what objects in programs are in a file
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 =====================  =========================================================================
 """
@@ -60,6 +61,7 @@ from jaxide._compat.namespace import load_namespace
 from jaxide._compat.objects import objects as objects
 from jaxide._compat.printing import print_in_rust
 from jaxide._compat.printing import printing as printing
+from jaxide._compat.storage import storage as storage
 from jaxide._compat.symbols import SUPPORTED as SUPPORTED
 from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._compat.symbols import Mismatch as Mismatch

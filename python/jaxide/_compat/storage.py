@@ -1,0 +1,754 @@
+"""What the objects of jax are in a stored program, and how they are made again."""
+
+from __future__ import annotations
+
+import _thread
+import collections
+import dataclasses
+import functools
+import operator
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxide import _storage
+from jaxide._compat.jaxprs import close
+from jaxide._compat.jits import user_line
+from jaxide._compat.symbols import optional_symbol, symbol
+from jaxide._storage import Kind, StorageError, Unstorable
+
+# Enumerations and named tuples of jax.
+CLASSES = (
+    "core:MemorySpace",
+    "interpreters.partial_eval:Offloadable",
+    "lax.control_flow.solves:_LinearSolveTuple",
+    "lax.convolution:ConvDimensionNumbers",
+    "lax.fft:FftType",
+    "lax.lax:AccuracyMode",
+    "lax.lax:DotAlgorithm",
+    "lax.lax:DotAlgorithmPreset",
+    "lax.lax:Precision",
+    "lax.lax:RandomAlgorithm",
+    "lax.lax:RoundingMethod",
+    "lax.linalg:EigImplementation",
+    "lax.linalg:SvdAlgorithm",
+    "lax.slicing:GatherDimensionNumbers",
+    "lax.slicing:GatherScatterMode",
+    "lax.slicing:ScatterDimensionNumbers",
+    "lib:_jax.ArrayCopySemantics",
+    "mesh:AxisType",
+    "pallas.core:MemorySpace",
+    "random.prng:PRNGImpl",
+)
+
+# Dataclasses of jax that are what their fields are.
+DATACLASSES = (
+    "ad_checkpoint:DotsSaveable",
+    "ad_checkpoint:SaveAnyNamesButThese",
+    "ad_checkpoint:SaveOnlyTheseNames",
+    "core:NamedAxisEffect",
+    "lax.lax:RaggedDotDimensionNumbers",
+    "mesh:AbstractDevice",
+    "pallas.core:Blocked",
+    "pallas.core:BlockMapping",
+    "pallas.core:BoundedSlice",
+    "pallas.core:Buffered",
+    "pallas.core:CostEstimate",
+    "pallas.core:Element",
+    "pallas.core:GridMapping",
+    "pallas.core:Squeezed",
+    "state.indexing:NDIndexer",
+    "state.indexing:Slice",
+)
+
+# Classes of effects that have no parts.
+EFFECTS = {
+    "callback:IOEffect": "callback:_IOEffect",
+    "callback:OrderedIOEffect": "callback:_OrderedIOEffect",
+    "core:InternalMutableArrayEffect": "core:internal_mutable_array_effect",
+    "debugging:DebugEffect": "debugging:debug_effect",
+    "debugging:OrderedDebugEffect": "debugging:ordered_debug_effect",
+    "export.shape_poly:ShapeAssertionEffect": "export.shape_poly:shape_assertion_effect",
+    "lax.lax:NoDCEEffect": "lax.lax:no_dce_effect",
+}
+
+# Classes of effects on a variable.
+REF_EFFECTS = (
+    "state.types:ReadEffect",
+    "state.types:WriteEffect",
+    "state.types:AccumEffect",
+)
+
+# Objects of which there is one.
+SINGLETONS = {
+    "unspecified": ("named_sharding:UNSPECIFIED", "sharding_impls:UNSPECIFIED"),
+    "token": ("core:abstract_token",),
+    "automatic layout": ("layout:AutoLayout",),
+}
+
+# Modules of jax with primitives that are there once somebody imports them.
+WITH_PRIMITIVES = (
+    "jax.experimental.pallas",
+    "jax.experimental.sparse",
+    "jax.experimental.shard_map",
+)
+
+# Params that are functions which transformations call.
+RULES = frozenset(
+    {
+        "custom_jvp_call.jvp_jaxpr_fun",
+        "custom_vjp_call.bwd",
+        "custom_vjp_call.fwd_jaxpr_thunk",
+        "custom_vjp_call.out_trees",
+        "custom_vmap_call.rule",
+        "custom_lin.bwd",
+        "linear_call.transpose_thunk",
+        "reduce.computation",
+        "remat2.policy",
+        "remat_opt.fun_jaxpr_thunk",
+    }
+)
+# Params that are functions which an execution calls.
+CALLBACKS = frozenset(
+    {
+        "debug_callback.callback",
+        "io_callback.callback",
+        "pure_callback.callback",
+        "python_callback.callback",
+    }
+)
+
+
+@functools.cache
+def storage() -> _storage.Private:
+    """What programs are stored and loaded with."""
+    return _storage.Private(
+        kinds=_kinds(),
+        kind_name=_kind_name,
+        classes={_name(found): found for found in _found(CLASSES)},
+        functions=_functions,
+        primitives=_primitives,
+        dtypes=_dtypes(),
+        aval=symbol("core:ShapedArray"),
+        debug_info=symbol("linear_util:DebugInfo"),
+        close=close,
+        frame=_frame,
+        tracebacks=tracebacks,
+        rules=RULES,
+        callbacks=CALLBACKS,
+        stand_in=Kind("dropped", (), _dropped_parts, _dropped),
+        user_line=lambda traceback: user_line(traceback) or "unknown",
+        is_tree=_is_tree,
+        version=jax.__version__,
+    )
+
+
+def _name(of: Any) -> str:
+    return f"{of.__module__}.{of.__qualname__}"
+
+
+def _found(paths: Sequence[str]) -> list[Any]:
+    return [found for found in map(optional_symbol, paths) if found is not None]
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def _dtypes() -> dict[str, Any]:
+    """Dtypes by name."""
+    ml_dtypes = symbol("dtypes:ml_dtypes")
+    plain = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+    own = "int1 int2 int4 uint1 uint2 uint4 bfloat16 float4_e2m1fn float6_e2m3fn float6_e3m2fn"
+    own += " float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz"
+    own += " float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
+    found = {name: np.dtype(name) for name in (*plain.split(), "complex64", "complex128")}
+    for name in own.split():
+        if hasattr(ml_dtypes, name):
+            found[name] = np.dtype(getattr(ml_dtypes, name))
+    found["float0"] = np.dtype(jax.dtypes.float0)
+    return found
+
+
+@functools.cache
+def _functions() -> dict[str, Callable[..., Any]]:
+    """Functions of jax that are params as such."""
+    found = list(vars(jax.checkpoint_policies).values())
+    for impl in symbol("random.prng:prngs").values():
+        found += [impl.seed, impl.split, impl.random_bits, impl.fold_in]
+    return {_name(function): function for function in found if hasattr(function, "__qualname__")}
+
+
+def _primitives() -> dict[str, Any]:
+    """The primitives of jax's modules, and those of others that have a rule, by name."""
+    class_ = symbol("core:Primitive")
+    tables: list[Any] = [
+        symbol("interpreters.mlir:_lowerings"),
+        *symbol("interpreters.mlir:_platform_specific_lowerings").values(),
+        symbol("interpreters.batching:fancy_primitive_batchers"),
+        symbol("interpreters.ad:primitive_jvps"),
+        symbol("interpreters.ad:primitive_transposes"),
+        symbol("interpreters.partial_eval:custom_staging_rules"),
+    ]
+    # Last, so that nobody's primitive stands for one of jax's.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("jax._src."):
+            tables.append([found for found in vars(module).values() if isinstance(found, class_)])
+    return {primitive.name: primitive for table in tables for primitive in table}
+
+
+@functools.cache
+def _primitive_cache() -> dict[str, Any]:
+    return {}
+
+
+def primitive(name: str) -> Any:
+    """The primitive of a name.
+
+    Raises:
+      StorageError: the installed jax has none.
+    """
+    known = _primitive_cache()
+    if name not in known:
+        known.update(_primitives())
+    if name not in known:
+        for module in WITH_PRIMITIVES:
+            try:
+                __import__(module)
+            except ImportError:
+                continue
+        known.update(_primitives())
+    if name not in known:
+        raise StorageError(f"jax {jax.__version__} has no primitive {name!r}")
+    return known[name]
+
+
+def _primitive_parts(of: Any) -> str:
+    try:
+        known = primitive(of.name)
+    except StorageError:
+        known = None
+    if known is not of:
+        raise Unstorable(f"{of.name} is no primitive that can be found by its name")
+    return str(of.name)
+
+
+# ---- kinds -------------------------------------------------------------------------------------
+
+
+def _kinds() -> tuple[Kind, ...]:
+    sharding = jax.sharding
+    typed_array = symbol("literals:TypedNdArray")
+    kinds = [
+        Kind("frozenset", (frozenset,), lambda v: tuple(sorted(v, key=repr)), frozenset),
+        Kind("set", (set,), lambda v: tuple(sorted(v, key=repr)), set),
+        Kind("slice", (slice,), lambda v: (v.start, v.stop, v.step), lambda p: slice(*p)),
+        Kind("ellipsis", (type(...),), lambda v: None, lambda p: ...),
+        Kind(
+            "float0",
+            (type(np.dtype(jax.dtypes.float0)),),
+            _float0_parts,
+            lambda p: np.dtype(jax.dtypes.float0),
+        ),
+        Kind("type", (type,), _type_parts, lambda p: _dtype(p).type),
+        Kind(
+            "typed array",
+            (typed_array,),
+            lambda v: (np.asarray(v), v.aval.weak_type),
+            lambda p: typed_array(p[0], _aval(p[0].shape, p[0].dtype, p[1])),
+        ),
+        Kind("array", (symbol("array:ArrayImpl"),), _array_parts, _array),
+        Kind("keys", (symbol("random.prng:PRNGKeyArray"),), _key_parts, _keys),
+        Kind("key dtype", (symbol("random.prng:KeyTy"),), _impl_name, _key_dtype),
+        Kind("primitive", (), _primitive_parts, primitive),
+        Kind("device", (), lambda v: v.id, _device),
+        Kind("numpy scalar", (), np.asarray, lambda p: p[()]),
+        Kind("dtype", (), _dtype_parts, _dtype),
+        Kind("partition spec", (sharding.PartitionSpec,), _spec_parts, _spec),
+        Kind("mesh", (sharding.Mesh,), _mesh_parts, _mesh),
+        Kind(
+            "abstract mesh",
+            (sharding.AbstractMesh,),
+            lambda v: (v.axis_sizes, v.axis_names, v.axis_types, v.abstract_device),
+            lambda p: sharding.AbstractMesh(*p[:3], abstract_device=p[3]),
+        ),
+        Kind(
+            "named sharding",
+            (sharding.NamedSharding,),
+            lambda v: (v.mesh, v.spec, v.memory_kind if type(v.mesh) is sharding.Mesh else None),
+            lambda p: sharding.NamedSharding(p[0], p[1], memory_kind=p[2]),
+        ),
+        Kind(
+            "single device",
+            (sharding.SingleDeviceSharding,),
+            lambda v: (next(iter(v.device_set)), v.memory_kind),
+            lambda p: sharding.SingleDeviceSharding(p[0], memory_kind=p[1]),
+        ),
+        Kind("tree", (jax.tree_util.PyTreeDef,), _tree_parts, _tree),
+        Kind("context", (symbol("core:JaxprEqnContext"),), _context_parts, _context),
+        Kind("array type", (symbol("core:ShapedArray"),), _slots, _shaped),
+        Kind("manual axes", (symbol("core:ManualAxisType"),), _slots, _manual),
+        Kind(
+            "ref type",
+            (symbol("state.types:AbstractRef"),),
+            lambda v: (v.inner_aval, v.memory_space, v.kind),
+            lambda p: symbol("state.types:AbstractRef")(*p),
+        ),
+        Kind("name stack", (symbol("source_info_util:NameStack"),), _scopes, _name_stack),
+        Kind("symbolic", (symbol("export.shape_poly:_DimExpr"),), _symbolic_parts, _symbolic),
+        Kind(
+            "symbolic scope",
+            (symbol("export.shape_poly:SymbolicScope"),),
+            lambda v: tuple(constraint.debug_str for constraint in v._explicit_constraints),
+            lambda p: symbol("export.shape_poly:SymbolicScope")(p),
+        ),
+    ]
+    kinds += [_typed_scalar(typed) for typed in symbol("literals:typed_scalar_types")]
+    for singleton, paths in SINGLETONS.items():
+        for value in _found(paths)[:1]:
+            kinds.append(_singleton(singleton, value))
+    for effect_class, effect in EFFECTS.items():
+        if (value := optional_symbol(effect)) is not None and optional_symbol(effect_class):
+            kinds.append(_singleton(type(value).__name__, value))
+    kinds += [_effect_on_variable(class_) for class_ in _found(REF_EFFECTS)]
+    kinds += [_dataclass(class_) for class_ in _found(DATACLASSES)]
+    return tuple(kinds)
+
+
+def _kind_name(value: Any) -> str | None:
+    """The kind of an object whose class is one of many."""
+    for name, classes in (
+        ("primitive", symbol("core:Primitive")),
+        ("numpy scalar", np.generic),
+        ("dtype", np.dtype),
+        ("device", jax.Device),
+        ("type", type),
+    ):
+        if isinstance(value, classes):
+            return name
+    return None
+
+
+def _singleton(name: str, value: Any) -> Kind:
+    return Kind(name, (type(value),), functools.partial(_only, value), lambda p: value)
+
+
+def _typed_scalar(class_: Any) -> Kind:
+    base = class_.__base__
+    return Kind(class_.__name__, (class_,), lambda v: (base(v), v.dtype), lambda p: class_(*p))
+
+
+def _effect_on_variable(class_: Any) -> Kind:
+    return Kind(class_.__name__, (class_,), lambda v: None, lambda p: class_)
+
+
+def _only(known: Any, value: Any) -> None:
+    if value is not known and value != known:
+        raise Unstorable(f"{value} is not the one that jax has")
+
+
+def _dataclass(class_: Any) -> Kind:
+    names = [field.name for field in dataclasses.fields(class_)]
+
+    def make(parts: Any) -> Any:
+        made = object.__new__(class_)
+        if not isinstance(parts, dict) or set(parts) != set(names):
+            raise StorageError(f"{class_.__name__} has other fields in jax {jax.__version__}")
+        for name, part in parts.items():
+            object.__setattr__(made, name, part)
+        return made
+
+    return Kind(
+        _name(class_), (class_,), lambda v: {name: getattr(v, name) for name in names}, make
+    )
+
+
+def _own_slots(class_: Any) -> list[str]:
+    return [name for name in class_.__slots__ if not name.startswith("_")]
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in _own_slots(type(value))}
+
+
+def _with_slots(class_: Any, parts: Any, sample: Any) -> dict[str, Any]:
+    """All slots, those of a newer or an older jax as they are by default."""
+    known = {name: getattr(sample, name) for name in _own_slots(class_)}
+    if unknown := sorted(set(parts) - set(known)):
+        raise StorageError(f"{class_.__name__} of jax {jax.__version__} has no {unknown[0]!r}")
+    return known | parts
+
+
+def _aval(shape: Any, dtype: Any, weak_type: bool) -> Any:
+    return symbol("core:ShapedArray")(shape, dtype, weak_type)
+
+
+def _shaped(parts: dict[str, Any]) -> Any:
+    class_ = symbol("core:ShapedArray")
+    all_parts = _with_slots(class_, parts, _aval((), np.dtype(np.float32), False))
+    if "sharding" not in parts:
+        raise StorageError("a type has no sharding")
+    shape, dtype = all_parts.pop("shape"), all_parts.pop("dtype")
+    return class_(shape, dtype, **all_parts)
+
+
+def _manual(parts: dict[str, Any]) -> Any:
+    class_ = symbol("core:ManualAxisType")
+    return class_(**_with_slots(class_, parts, class_()))
+
+
+# What `JaxprEqnContext._create` takes, of the oldest jax first.
+CONTEXTS = (
+    "compute_type threefry_partitionable cur_abstract_mesh remove_size_one_mesh_axis xla_metadata",
+    "compute_type threefry_partitionable cur_abstract_mesh cur_layout_mode"
+    " remove_size_one_mesh_axis no_collectives xla_metadata",
+)
+
+
+@functools.cache
+def _context_fields() -> tuple[str, ...]:
+    slots = {name for name in _own_slots(symbol("core:JaxprEqnContext")) if name != "configs"}
+    for fields in CONTEXTS:
+        if set(fields.split()) == slots:
+            return tuple(fields.split())
+    raise Unstorable(f"contexts of jax {jax.__version__} are not known")
+
+
+def _context_parts(context: Any) -> dict[str, Any]:
+    parts = {name: getattr(context, name) for name in _context_fields()}
+    metadata = parts["xla_metadata"]
+    parts["xla_metadata"] = metadata and tuple(sorted(metadata.items()))
+    return parts
+
+
+def _context(parts: dict[str, Any]) -> Any:
+    class_ = symbol("core:JaxprEqnContext")
+    sample = {name: getattr(class_(), name) for name in _context_fields()}
+    if unknown := sorted(name for name in parts if name not in sample and parts[name]):
+        raise StorageError(f"contexts of jax {jax.__version__} have no {unknown[0]!r}")
+    return class_._create(*(parts.get(name, sample[name]) for name in _context_fields()))
+
+
+def _float0_parts(dtype: Any) -> None:
+    if dtype != jax.dtypes.float0:
+        raise Unstorable(f"the dtype {dtype} has no form in a file")
+
+
+def _dtype_parts(dtype: Any) -> str:
+    if storage().dtypes.get(dtype.name) != dtype:
+        raise Unstorable(f"the dtype {dtype} has no form in a file")
+    return str(dtype.name)
+
+
+def _dtype(name: str) -> Any:
+    if (dtype := storage().dtypes.get(name)) is None:
+        raise StorageError(f"there is no dtype {name!r}")
+    return dtype
+
+
+def _type_parts(value: Any) -> str:
+    for name, dtype in storage().dtypes.items():
+        if dtype.type is value:
+            return name
+    raise Unstorable(f"the class {_name(value)} has no form in a file")
+
+
+def _scopes(stack: Any) -> tuple[tuple[bool, str], ...]:
+    scope = symbol("source_info_util:Scope")
+    return tuple((type(entry) is scope, entry.name) for entry in stack.stack)
+
+
+def _name_stack(parts: Any) -> Any:
+    scope = symbol("source_info_util:Scope")
+    transform = symbol("source_info_util:Transform")
+    entries = ((scope if is_scope else transform)(name) for is_scope, name in parts)
+    return symbol("source_info_util:NameStack")(tuple(entries))
+
+
+def _symbolic_parts(value: Any) -> tuple[Any, str]:
+    return value.scope, str(value)
+
+
+def _symbolic(parts: Any) -> Any:
+    scope, text = parts
+    (found,) = jax.export.symbolic_shape(text, scope=scope)
+    return found
+
+
+# ---- values ------------------------------------------------------------------------------------
+
+
+def _array_parts(value: Any) -> tuple[Any, ...]:
+    if not value.is_fully_addressable:
+        raise Unstorable("an array is partly in other processes")
+    sharding = value.sharding if value.committed else None
+    return np.asarray(value), value.aval.weak_type, sharding
+
+
+def _array(parts: Any) -> Any:
+    value, weak_type, sharding = parts
+    typed = symbol("literals:TypedNdArray")(value, _aval(value.shape, value.dtype, False))
+    with jax.ensure_compile_time_eval():
+        made = jax.device_put(typed, sharding)
+        if weak_type:
+            made = symbol("lax.lax:_convert_element_type")(made, weak_type=True)
+    return made
+
+
+def _impl_name(dtype: Any) -> str:
+    name = dtype._impl.name
+    if symbol("random.prng:prngs").get(name) is not dtype._impl:
+        raise Unstorable(f"the kind of keys {name!r} is none of jax's own")
+    return str(name)
+
+
+def _impl(name: str) -> Any:
+    if (impl := symbol("random.prng:prngs").get(name)) is None:
+        raise StorageError(f"jax {jax.__version__} has no keys of kind {name!r}")
+    return impl
+
+
+def _key_dtype(name: str) -> Any:
+    return symbol("random.prng:KeyTy")(_impl(name))
+
+
+def _key_parts(keys: Any) -> tuple[str, Any]:
+    return _impl_name(keys.dtype), np.asarray(jax.random.key_data(keys))
+
+
+def _keys(parts: Any) -> Any:
+    name, words = parts
+    with jax.ensure_compile_time_eval():
+        return jax.random.wrap_key_data(_array((words, False, None)), impl=_impl(name).name)
+
+
+# ---- devices -----------------------------------------------------------------------------------
+
+
+def _spec_parts(spec: Any) -> tuple[Any, ...]:
+    return tuple(spec), spec.unreduced, spec.reduced
+
+
+def _spec(parts: Any) -> Any:
+    return jax.sharding.PartitionSpec(*parts[0], unreduced=parts[1], reduced=parts[2])
+
+
+def _mesh_parts(mesh: Any) -> tuple[Any, ...]:
+    numbers = [] if mesh.empty else [device.id for device in mesh.devices.flat]
+    return mesh.devices.shape, mesh.axis_names, mesh.axis_types, numbers
+
+
+def _mesh(parts: Any) -> Any:
+    shape, names, kinds, numbers = parts
+    if not names:
+        return symbol("mesh:empty_concrete_mesh")
+    found = np.empty(len(numbers), object)
+    found[:] = [_device(number) for number in numbers]
+    return jax.sharding.Mesh(found.reshape(shape), names, axis_types=kinds)
+
+
+def _device(number: int) -> Any:
+    for device in jax.devices():
+        if device.id == number:
+            return device
+    raise StorageError(
+        f"the program needs device {number}, there are {len(jax.devices())} devices here"
+    )
+
+
+# ---- trees -------------------------------------------------------------------------------------
+
+_CONTAINERS = {
+    class_.__name__: class_
+    for class_ in (tuple, list, dict, collections.OrderedDict, collections.defaultdict)
+}
+
+
+@functools.cache
+def _nodes() -> dict[str, Any]:
+    """Classes of jax's that are nodes of trees among params."""
+    own = ("state.indexing:NDIndexer", "state.indexing:Slice")
+    return {_name(class_): class_ for class_ in _found(own)}
+
+
+def _tree_parts(tree: Any) -> Any:
+    """A tree in a list, children before parents: kind, data, number of children."""
+    rows: list[Any] = []
+    pending = [(tree, False)]
+    while pending:
+        tree, is_open = pending.pop()
+        data = tree.node_data()
+        children = tree.children()
+        if children and not is_open:
+            pending.append((tree, True))
+            pending += [(child, False) for child in reversed(children)]
+            continue
+        if data is None:
+            # A leaf, or `None`, which is a tree without leaves.
+            rows.append(("leaf" if tree.num_leaves else "none", None, 0))
+            continue
+        class_, own = data
+        if (name := class_.__name__) in _CONTAINERS and _CONTAINERS[name] is class_:
+            if name == "defaultdict" and own[0] not in (None, *_FACTORIES.values()):
+                raise Unstorable(f"a defaultdict of {own[0]} has no form in a file")
+            if name == "defaultdict":
+                own = (own[0] and own[0].__name__, own[1])
+            rows.append((name, own, len(children)))
+        elif class_ is type(None):
+            rows.append(("none", None, 0))
+        elif _nodes().get(_name(class_)) is class_:
+            rows.append((_name(class_), own, len(children)))
+        else:
+            raise Unstorable(
+                f"{_name(class_)} is no standard container: drop=('trees',) leaves out the "
+                "structure of arguments and results"
+            )
+    return tuple(rows)
+
+
+_FACTORIES = {class_.__name__: class_ for class_ in (int, float, complex, bool, str, list, dict)}
+
+
+def _tree(parts: Any) -> Any:
+    make = jax.tree_util.PyTreeDef.from_node_data_and_children
+    registry = symbol("tree_util:default_registry")
+    made: list[Any] = []
+    for name, own, count in parts:
+        if count > len(made) or count < 0:
+            raise StorageError("a tree has fewer nodes than it says")
+        children = made[len(made) - count :]
+        del made[len(made) - count :]
+        if name == "leaf":
+            made.append(jax.tree.structure(0))
+            continue
+        if name == "none":
+            made.append(jax.tree.structure(None))
+            continue
+        class_ = _CONTAINERS.get(name) or _nodes().get(name)
+        if class_ is None:
+            raise StorageError(f"there are no trees of {name!r}")
+        if class_ is collections.defaultdict:
+            own = (own[0] and _FACTORIES[own[0]], own[1])
+        made.append(make(registry, (class_, own), children))
+    (tree,) = made
+    return tree
+
+
+def _is_tree(tree: Any) -> bool:
+    """Whether a tree is made of standard containers."""
+    try:
+        _tree_parts(tree)
+    except Unstorable:
+        return False
+    return True
+
+
+# ---- functions that are left out ---------------------------------------------------------------
+
+
+def _dropped_parts(value: Any) -> tuple[Any, ...]:
+    wrapped = isinstance(value, symbol("linear_util:WrappedFun"))
+    function = value.f if wrapped else value
+    is_function = isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
+    own = function if is_function else type(function)
+    info = tuple(value.debug_info) if wrapped else None
+    if info is not None:
+        names = [part if isinstance(part, tuple) else None for part in info[2:]]
+        info = (info[0], info[1], *names)
+    return is_function, own.__module__, own.__qualname__, info
+
+
+def _dropped(parts: Any) -> Any:
+    place, (is_function, module, name, info) = parts
+    primitive_name, _, param = place.partition(".")
+
+    def stand_in(*_args: Any, **_kwargs: Any) -> Any:
+        if primitive_name == "debug_callback":
+            return ()
+        raise StorageError(
+            f"{name}, the {param} of {primitive_name}, was left out when the program was stored"
+        )
+
+    short = name.rpartition(".")[2]
+    if not is_function:
+        call = {"__module__": module, "__qualname__": name, "__call__": stand_in}
+        return type(short, (), call)()
+    stand_in.__module__, stand_in.__qualname__, stand_in.__name__ = module, name, short
+    if info is None:
+        return stand_in
+    wrap = symbol("linear_util:wrap_init")
+    return wrap(stand_in, debug_info=symbol("linear_util:DebugInfo")(*info))
+
+
+# ---- sources -----------------------------------------------------------------------------------
+
+
+def _frame(code: Any, place: int) -> tuple[str, str, tuple[int, int, int, int]]:
+    location = symbol("source_info_util:Traceback").code_addr2location(code, place)
+    line, column, last, end = (max(number, 0) for number in location)
+    return code.co_filename, code.co_qualname, (line, column, last, end)
+
+
+# A function that is one call, for frames to be made of.
+_CALL = (lambda run, calls: run(calls)).__code__
+
+
+def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
+    """A function whose only call is at a place."""
+    line, column, last, end = location
+    table = bytearray()
+    units = len(_CALL.co_code) // 2
+    # The long form of CPython's location table: lines and columns of up to 8 instructions.
+    for start in range(0, units, 8):
+        table.append(0x80 | 14 << 3 | (min(8, units - start) - 1))
+        for number in (0, max(last - line, 0), column + 1, end + 1):
+            while number > 0x3F:
+                table.append(0x40 | (number & 0x3F))
+                number >>= 6
+            table.append(number)
+    code = _CALL.replace(
+        co_filename=file,
+        co_name=name.rpartition(".")[2],
+        co_qualname=name,
+        co_firstlineno=line,
+        co_linetable=bytes(table),
+    )
+    return types.FunctionType(code, {})
+
+
+class _Roots(list):
+    """Can be referred to weakly."""
+
+
+def tracebacks(frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
+    """A traceback for each stack of frames, as if its functions called each other.
+
+    They do: each is called by the one before, and what they call in the end is what captures
+    tracebacks. Between them are only functions in C, which have no frames.
+    """
+    functions = [_frame_function(*frame) for frame in frames]
+    captured: list[list[Any]] = [[] for _ in stacks]
+    calls: list[list[Any]] = [[symbol("source_info_util:Traceback").get_traceback] for _ in stacks]
+    roots = _Roots()
+    for place, (caller, frame) in enumerate(stacks):
+        within = map(operator.call, calls[place])
+        call = functools.partial(functions[frame], captured[place].extend, within)
+        (roots if caller is None else calls[caller]).append(call)
+    # In a thread of its own nothing is around them.
+    ended = threading.Lock()
+    ended.acquire()
+    reference = weakref.ref(roots, lambda _: ended.release())
+    run = functools.partial(collections.deque(maxlen=0).extend, map(operator.call, roots))
+    del roots, calls
+    _thread.start_new_thread(run, ())
+    del run
+    ended.acquire()
+    del reference
+    if not all(captured):
+        raise StorageError("the stacks of the file are too deep for Python's recursion limit")
+    return [results[0] for results in captured]
