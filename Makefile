@@ -18,6 +18,7 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate soak fuzz bench clean
+.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate test-browser soak bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -48,6 +49,9 @@ test-generated: $(VENV)/.installed-test ## compare 20,000 generated programs wit
 
 test-brainstate: $(VENV)/.installed-test ## run brainstate's own tests with stock jax and with jaxide
 	$(bin)/python tests/brainstate_suite.py
+
+test-browser: $(VENV)/.installed-browser ## open the page of Program.to_html in a real browser
+	$(bin)/python -m pytest tests/browser
 
 soak: $(VENV)/.installed-test ## trace 100,000 closures: memory must stay flat, caches within bounds
 	$(bin)/python benches/soak.py

@@ -29,6 +29,7 @@ __all__ = [
     "result_structs",
     "save",
     "set_fragment_bounds",
+    "tables",
     "trust_callable",
 ]
 
@@ -204,6 +205,9 @@ def print_jaxpr(
 ) -> str | None:
     """A jaxpr, or a graph, as jax prints it; None where something in it is printed by a function
     of jax that sees more than it."""
+
+def tables(root: Graph, trips: int) -> list[dict[str, Any]]:
+    """A program and those within it, each once, the outermost one first, for other formats."""
 
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""

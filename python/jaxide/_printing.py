@@ -153,9 +153,7 @@ class Printing:
             return value
         if type(value) is tuple and all(isinstance(item, jaxpr_types) for item in value):
             return value
-        if isinstance(value, frozenset):
-            return f"frozenset({{{', '.join(repr(item) for item in sorted(value))}}})"
-        return ADDRESS.sub(lambda match: " at 0x" + "X" * len(match[1]), str(value))
+        return object_text(value)
 
     def type_text(self, aval: Any) -> str:
         return f":{aval.str_short(short_dtypes=True)}"
@@ -213,6 +211,13 @@ class Printing:
             max_eqns=max_eqns,
             collapse=list(collapse),
         )
+
+
+def object_text(value: Any) -> str:
+    """The text of a param that is no jaxpr, as jax prints it."""
+    if isinstance(value, frozenset):
+        return f"frozenset({{{', '.join(repr(item) for item in sorted(value))}}})"
+    return ADDRESS.sub(lambda match: " at 0x" + "X" * len(match[1]), str(value))
 
 
 def _without_trivial(params: Mapping[str, Any]) -> _Printed:

@@ -13,6 +13,9 @@ from jax.api_util import shaped_abstractify
 from jaxide import _compat, _core, _passes, _storage
 from jaxide._cost import CostReport, Share
 from jaxide._diff import MAX_CONTEXT, Diff
+from jaxide._export import dot, files, html, json, model, model_explorer, pprof, python
+
+Path = str | os.PathLike[str]
 
 
 class Program:
@@ -264,6 +267,95 @@ class Program:
     def _checked_jaxpr(self) -> Any:
         self._read_graph()
         return self.jaxpr
+
+    def _read_model(self, while_trips: int = 1) -> Sequence[model.ProgramModel]:
+        """The program and those within as data."""
+        return model.read(self._read_graph(), while_trips)
+
+    def to_json(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
+        """The program as JSON, of which ``docs/export.md`` has the schema.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          while_trips: how often ``while`` loops run, in what equations cost.
+
+        Raises:
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(json.text(self._read_model(while_trips)), path)
+
+    def to_python(
+        self, path: Path | None = None, *, drop_rules: bool = False, max_literal: float = 64
+    ) -> str | None:
+        """Source code that rebuilds the function: tracing it gives the same jaxpr.
+
+        Each program becomes a function, each equation a call of jax.lax or another public function
+        that makes exactly that equation, or of its primitive. ``ARGUMENTS`` are the types to trace
+        it with. Constants of more than ``max_literal`` elements are an argument ``consts``.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          drop_rules: leaves out derivative rules, which are functions of this process; what had
+            one then cannot be differentiated.
+          max_literal: how many elements a constant may have that is written into the code.
+
+        Raises:
+          NotImplementedError: an equation cannot be written, since something in it is of this
+            process only: a callback, a derivative rule, a mesh of devices.
+          OSError: it cannot be written; what was there before still is.
+        """
+        text = python.text(self._read_model(), drop_rules=drop_rules, max_literal=max_literal)
+        return files.deliver(text, path)
+
+    def to_dot(self, path: Path | None = None, *, max_depth: int | None = None) -> str | None:
+        """The program as a graph for Graphviz: a node for each equation, a cluster for each
+        program.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          max_depth: how deep the nested programs that are shown are nested: none at 0.
+
+        Raises:
+          ValueError: ``max_depth`` is negative.
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(dot.text(self._read_model(), max_depth), path)
+
+    def to_html(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
+        """The program as a page for a browser, in one file that needs nothing else.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          while_trips: how often ``while`` loops run, in what equations cost.
+
+        Raises:
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(html.text(self._read_model(while_trips), None), path)
+
+    def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:
+        """What the program costs as a profile for ``pprof``, by the user's calls.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          while_trips: how often ``while`` loops run.
+
+        Raises:
+          ImportError: the package ``protobuf`` is not installed.
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(pprof.profile(self._read_model(while_trips)), path)
+
+    def to_model_explorer(self, path: Path | None = None) -> str | None:
+        """The program as JSON for Google's Model Explorer, which opens it as a file.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+
+        Raises:
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(model_explorer.text(self._read_model()), path)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.

@@ -164,6 +164,29 @@ pub fn print<T: Texts>(
     }
 }
 
+/// The names that variables have in the text of a program.
+pub struct VariableNames(Names);
+
+impl VariableNames {
+    /// The name of a variable; none where the text does not mention it.
+    pub fn of<T: Texts>(&self, of: &T, var: Var) -> Option<String> {
+        let name = self.0.entry(of.scope(), var, of.identity(var))?;
+        Some(name.spell(&mut [0; 8]).to_owned())
+    }
+}
+
+/// The names that variables have in the text of a program, which is not made.
+///
+/// # Errors
+/// The embedding fails, or programs are nested too deeply.
+pub fn variable_names<T: Texts>(root: &T) -> Result<VariableNames, T::Error> {
+    let mut printer = Printer::new(Settings::default(), Limits::default(), Options::default());
+    match printer.unwritten(&mut |printer| printer.all(root)) {
+        Ok(()) | Err(Stop::Overflow) => Ok(VariableNames(printer.names)),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
 /// Equations, by the scope of their program.
 pub type Wanted = FxHashSet<(usize, Eqn)>;
 

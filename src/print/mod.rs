@@ -9,7 +9,10 @@ mod layout;
 mod names;
 mod plain;
 
-pub use jaxpr::{EqnText, Limits, Param, ParamText, Settings, Texts, Wanted, print, print_eqns};
+pub use jaxpr::{
+    EqnText, Limits, Param, ParamText, Settings, Texts, VariableNames, Wanted, print, print_eqns,
+    variable_names,
+};
 pub use layout::{Options, Stop};
 pub use names::Identity;
 pub use plain::{Plain, TooDeep};

@@ -57,7 +57,8 @@ impl Names {
         self.taken.insert(name.into());
     }
 
-    fn entry(&mut self, program: usize, var: Var, identity: Identity) -> Option<Name> {
+    /// The name of a variable, where it has one.
+    pub(super) fn entry(&self, program: usize, var: Var, identity: Identity) -> Option<Name> {
         match identity {
             Identity::Own => self.own.get(&(program, var)).copied(),
             Identity::Shared(number) => self.shared.get(&number).copied(),
@@ -75,7 +76,7 @@ impl Names {
     }
 
     /// Whether a variable has a name.
-    pub(super) fn has(&mut self, program: usize, var: Var, identity: Identity) -> bool {
+    pub(super) fn has(&self, program: usize, var: Var, identity: Identity) -> bool {
         self.entry(program, var, identity).is_some()
     }
 

@@ -29,6 +29,7 @@
 //! analysis/    analyses of programs, as Python has their results
 //! passes.rs    passes, and the params, literals and jaxprs that they ask for
 //! store/       programs with their objects as bytes, and back
+//! export.rs    programs as tables, for other formats
 //! graph.rs     a finished program with its Python objects; filling a jax jaxpr from it
 //! ```
 
@@ -40,6 +41,7 @@ mod dce;
 mod diff;
 mod epoch;
 mod expand;
+mod export;
 mod frame;
 mod graph;
 mod hook;
@@ -82,6 +84,8 @@ mod _core {
     use super::expand::switch::{
         catch_function, catch_instances, caught_functions, trust_callable,
     };
+    #[pymodule_export]
+    use super::export::tables;
     #[pymodule_export]
     use super::graph::{Graph, fingerprint_of, graph_of};
     #[pymodule_export]

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::ir::{Eqn, ForeignId, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var};
 use crate::print::{
     EqnText, Identity, Limits, Options, Param, ParamText, Settings, Texts, Wanted,
-    print as print_program, print_eqns,
+    print as print_program, print_eqns, variable_names as names_in_text,
 };
 
 use super::graph::{Graph, unfilled};
@@ -486,6 +486,57 @@ pub fn eqn_texts<'py>(
         })?;
         if texts.is_some() {
             return Ok(texts);
+        }
+    }
+    Ok(None)
+}
+
+/// The names of a program's variables, those of its constants first, then of its inputs and of the
+/// outputs of its equations; None for those that the text does not mention.
+pub type VariableNames = Vec<Option<String>>;
+
+/// The names that variables have in the text of a program.
+pub struct NamesInText {
+    root: VariableNames,
+    /// Of the programs within, by the address of the open jaxpr.
+    within: FxHashMap<usize, VariableNames>,
+}
+
+impl NamesInText {
+    /// Those of a program; the outermost one has no jaxpr.
+    pub fn of(&mut self, jaxpr: Option<usize>) -> Option<VariableNames> {
+        match jaxpr {
+            None => Some(std::mem::take(&mut self.root)),
+            Some(jaxpr) => self.within.remove(&jaxpr),
+        }
+    }
+}
+
+/// The names that variables have in the text of a program; None where programs are nested too deeply
+/// for one.
+///
+/// # Errors
+/// What printing an object of the program raises.
+pub fn variable_names<'py>(
+    jax: &'py Jax,
+    graph: &Bound<'py, Graph>,
+) -> PyResult<Option<NamesInText>> {
+    for custom_rules in [true, false] {
+        let names = printed(jax, graph.clone(), custom_rules, |root| {
+            let names = names_in_text(root)?;
+            let all = |of: &PyTexts<'py>| {
+                let program = of.program();
+                let constvars = program.constvars().iter().map(|&(var, _)| var);
+                let outvars = program.eqns().flat_map(|eqn| program.eqn_outvars(eqn));
+                let vars = constvars.chain(program.invars().iter().copied()).chain(outvars);
+                vars.map(|var| names.of(of, var)).collect()
+            };
+            let programs = root.0.session.programs.borrow();
+            let within = programs.iter().map(|(&jaxpr, of)| (jaxpr, all(of))).collect();
+            Ok(NamesInText { root: all(root), within })
+        })?;
+        if names.is_some() {
+            return Ok(names);
         }
     }
     Ok(None)

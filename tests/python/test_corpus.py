@@ -10,6 +10,7 @@ import jaxide
 import oracle
 import passes
 import storing
+import rebuilding
 from jaxide._compat.printing import printing
 
 FAMILIES = {
@@ -109,6 +110,7 @@ def test_from_jaxpr(case: corpus.Case) -> None:
         again = oracle.Traced(program, stock.function)
         oracle.assert_same(case, oracle.Traced(stock.jaxpr, stock.function), again, cold=False)
         storing.assert_survives(program)
+        rebuilding.check_case(case, program)
 
 
 @pytest.mark.parametrize("case", [c for c in corpus.CASES if c.unevaluated is None], ids=str)

@@ -56,6 +56,7 @@ from jaxide._compat.jits import intercept_jits as intercept_jits
 from jaxide._compat.jits import jit_tracing as jit_tracing
 from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of
+from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line
 from jaxide._compat.namespace import load_namespace
 from jaxide._compat.objects import objects as objects

@@ -188,6 +188,10 @@ class _JitTracing:
         frame = next(iter(self._user_frames(traceback)), None) if traceback else None
         return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
 
+    def frames(self, traceback: Any) -> list[Any]:
+        """The user's frames of a traceback, the innermost first."""
+        return list(self._user_frames(traceback)) if traceback else []
+
     def call_site(self) -> str:
         """The line of the user's code that is running."""
         return self.line(self._current().traceback) or "<unknown>"
@@ -207,6 +211,12 @@ def call_site() -> str:
 def user_line(traceback: Any) -> str | None:
     """The innermost line of the user's code in a traceback."""
     return jit_tracing().line(traceback)
+
+
+def user_frames(traceback: Any) -> list[tuple[str, str, int]]:
+    """The user's frames of a traceback, the innermost first: function, file and line."""
+    frames = jit_tracing().frames(traceback)
+    return [(frame.function_name, frame.file_name, frame.start_line) for frame in frames]
 
 
 def function_place(fun: Callable[..., Any]) -> str:

@@ -107,6 +107,12 @@ pub struct Nested {
     pub times: u128,
     /// What it costs to run it once, the programs within included.
     pub each: Cost,
+    /// What each equation of it costs each time, the programs that it runs included; none where
+    /// nothing is known of it.
+    pub eqns: Vec<Option<Cost>>,
+    /// The equations of it that cost something by themselves, in order: all but those that cost what
+    /// the programs cost that they run.
+    pub leaves: Vec<Eqn>,
 }
 
 /// What several equations cost.
@@ -160,8 +166,10 @@ pub fn cost(program: &Arc<Program>, trips: Trips, estimates: &impl Estimates) ->
 struct Parts {
     program: Arc<Program>,
     each: Cost,
-    /// Equations that run no program, and what they cost; none where that is unknown.
-    leaves: Vec<(Eqn, Option<Cost>)>,
+    /// What each equation costs, the programs that it runs included.
+    eqns: Vec<Option<Cost>>,
+    /// Equations that run no program.
+    leaves: Vec<Eqn>,
     /// How often a program is run by an equation.
     calls: Vec<(usize, u128)>,
     loops: Vec<Eqn>,
@@ -231,6 +239,7 @@ impl<E: Estimates> Programs<'_, E> {
         let mut parts = Parts {
             program: program.clone(),
             each: Cost::default(),
+            eqns: Vec::with_capacity(program.num_eqns()),
             leaves: Vec::new(),
             calls: Vec::new(),
             loops: Vec::new(),
@@ -238,49 +247,54 @@ impl<E: Estimates> Programs<'_, E> {
         };
         let each = |place: usize| self.order[place].each;
         for eqn in program.eqns() {
-            if let Some(estimate) = self.estimates.estimate(program, eqn) {
-                parts.each += estimate;
-                parts.leaves.push((eqn, Some(estimate)));
-                continue;
-            }
-            match kind(program, eqn) {
+            let estimate = self.estimates.estimate(program, eqn).map(Kind::Leaf);
+            let cost = match estimate.unwrap_or_else(|| kind(program, eqn)) {
                 Kind::Leaf(cost) => {
-                    parts.each += cost;
-                    parts.leaves.push((eqn, Some(cost)));
+                    parts.leaves.push(eqn);
+                    Some(cost)
                 }
-                Kind::Unknown => parts.leaves.push((eqn, None)),
-                Kind::Calls(calls) => {
-                    for (value, times) in calls {
-                        for place in self.places(program, value) {
-                            parts.each += each(place) * times;
-                            parts.calls.push((place, times));
-                        }
-                    }
+                Kind::Unknown => {
+                    parts.leaves.push(eqn);
+                    None
                 }
+                Kind::Calls(calls) => Some(self.calls(program, &mut parts, calls)),
                 Kind::Loop { condition, body } => {
                     parts.loops.push(eqn);
                     let trips = u128::from(self.trips.0);
                     let runs = condition.map(|condition| (condition, trips + 1));
-                    for (value, times) in runs.into_iter().chain([(body, trips)]) {
-                        for place in self.places(program, value) {
-                            parts.each += each(place) * times;
-                            parts.calls.push((place, times));
-                        }
-                    }
+                    let runs = runs.into_iter().chain([(body, trips)]);
+                    Some(self.calls(program, &mut parts, runs))
                 }
                 Kind::Branches(branches) => {
                     let places: Vec<_> =
                         branches.iter().flat_map(|value| self.places(program, value)).collect();
                     let largest = places.iter().copied().max_by_key(|&place| each(place).weight());
-                    if let Some(place) = largest {
-                        parts.each += each(place);
-                        parts.calls.push((place, 1));
-                    }
+                    parts.calls.extend(largest.map(|place| (place, 1)));
                     parts.branches.push((eqn, places.into_iter().map(each).collect()));
+                    Some(largest.map(each).unwrap_or_default())
                 }
-            }
+            };
+            parts.each += cost.unwrap_or_default();
+            parts.eqns.push(cost);
         }
         parts
+    }
+
+    /// Notes the programs that an equation runs, and how often. What they cost.
+    fn calls<'p>(
+        &self,
+        program: &Program,
+        parts: &mut Parts,
+        calls: impl IntoIterator<Item = (&'p ParamValue, u128)>,
+    ) -> Cost {
+        let mut cost = Cost::default();
+        for (value, times) in calls {
+            for place in self.places(program, value) {
+                cost += self.order[place].each * times;
+                parts.calls.push((place, times));
+            }
+        }
+        cost
     }
 
     fn report(self) -> Report {
@@ -301,10 +315,10 @@ impl<E: Estimates> Programs<'_, E> {
                 report.total = parts.each;
             }
             let program = &parts.program;
-            for (eqn, cost) in &parts.leaves {
-                let data = program.eqn(*eqn);
+            for &eqn in &parts.leaves {
+                let data = program.eqn(eqn);
                 let name = &program.primitive(data.primitive).name;
-                let Some(cost) = *cost else {
+                let Some(cost) = parts.eqns[eqn.as_u32() as usize] else {
                     let count = report.unknown.entry(name.clone()).or_default();
                     *count = count.saturating_add(times);
                     continue;
@@ -331,7 +345,8 @@ impl<E: Estimates> Programs<'_, E> {
                 eqn,
                 costs,
             }));
-            report.programs.push(Nested { program: parts.program, times, each: parts.each });
+            let Parts { program, each, eqns, leaves, .. } = parts;
+            report.programs.push(Nested { program, times, each, eqns, leaves });
         }
         report
     }

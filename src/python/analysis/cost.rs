@@ -11,9 +11,9 @@ use super::super::jax::jax;
 use super::Graphs;
 
 /// Flops, transcendentals, bytes read and bytes written.
-type Numbers = (u128, u128, u128, u128);
+pub type Numbers = (u128, u128, u128, u128);
 
-fn numbers(cost: Cost) -> Numbers {
+pub fn numbers(cost: Cost) -> Numbers {
     (cost.flops, cost.transcendentals, cost.bytes_read, cost.bytes_written)
 }
 
