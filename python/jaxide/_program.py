@@ -10,10 +10,10 @@ from typing import Any
 import jax
 from jax.api_util import shaped_abstractify
 
-from jaxide import _compat, _core, _passes, _storage
+from jaxide import _compat, _core, _files, _passes, _storage
 from jaxide._cost import CostReport, Share
 from jaxide._diff import MAX_CONTEXT, Diff
-from jaxide._export import dot, files, html, json, model, model_explorer, pprof, python
+from jaxide._export import dot, html, json, model, model_explorer, pprof, python
 
 Path = str | os.PathLike[str]
 
@@ -262,7 +262,7 @@ class Program:
         """
         trees = (self._in_tree, self._out_tree)
         content = _storage.to_bytes(_compat.storage(), self._checked_jaxpr(), trees, drop)
-        _storage.write_file(path, content)
+        _files.write(path, content)
 
     def _checked_jaxpr(self) -> Any:
         self._read_graph()
@@ -282,7 +282,7 @@ class Program:
         Raises:
           OSError: it cannot be written; what was there before still is.
         """
-        return files.deliver(json.text(self._read_model(while_trips)), path)
+        return _files.deliver(json.text(self._read_model(while_trips)), path)
 
     def to_python(
         self, path: Path | None = None, *, drop_rules: bool = False, max_literal: float = 64
@@ -305,7 +305,7 @@ class Program:
           OSError: it cannot be written; what was there before still is.
         """
         text = python.text(self._read_model(), drop_rules=drop_rules, max_literal=max_literal)
-        return files.deliver(text, path)
+        return _files.deliver(text, path)
 
     def to_dot(self, path: Path | None = None, *, max_depth: int | None = None) -> str | None:
         """The program as a graph for Graphviz: a node for each equation, a cluster for each
@@ -319,7 +319,7 @@ class Program:
           ValueError: ``max_depth`` is negative.
           OSError: it cannot be written; what was there before still is.
         """
-        return files.deliver(dot.text(self._read_model(), max_depth), path)
+        return _files.deliver(dot.text(self._read_model(), max_depth), path)
 
     def to_html(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
         """The program as a page for a browser, in one file that needs nothing else.
@@ -331,7 +331,7 @@ class Program:
         Raises:
           OSError: it cannot be written; what was there before still is.
         """
-        return files.deliver(html.text(self._read_model(while_trips), None), path)
+        return _files.deliver(html.text(self._read_model(while_trips), None), path)
 
     def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:
         """What the program costs as a profile for ``pprof``, by the user's calls.
@@ -344,7 +344,7 @@ class Program:
           ImportError: the package ``protobuf`` is not installed.
           OSError: it cannot be written; what was there before still is.
         """
-        return files.deliver(pprof.profile(self._read_model(while_trips)), path)
+        return _files.deliver(pprof.profile(self._read_model(while_trips)), path)
 
     def to_model_explorer(self, path: Path | None = None) -> str | None:
         """The program as JSON for Google's Model Explorer, which opens it as a file.
@@ -355,7 +355,7 @@ class Program:
         Raises:
           OSError: it cannot be written; what was there before still is.
         """
-        return files.deliver(model_explorer.text(self._read_model()), path)
+        return _files.deliver(model_explorer.text(self._read_model()), path)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.

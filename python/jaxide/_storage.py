@@ -8,11 +8,9 @@ in ``_compat/storage.py``, by names that the tables have.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -303,28 +301,6 @@ def of_bytes(private: Private, content: bytes) -> tuple[Any, Any, Any]:
         case (str(), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
             return jaxpr, in_tree, out_tree
     raise StorageError("the file holds something other than a program")
-
-
-def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file whole or not at all: beside it first, then in its place."""
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a directory")
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # As a file that `open` makes would be.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

@@ -9,8 +9,8 @@ import corpus
 import jaxide
 import oracle
 import passes
-import storing
 import rebuilding
+import storing
 from jaxide._compat.printing import printing
 
 FAMILIES = {

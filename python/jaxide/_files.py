@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +19,8 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
       OSError: it cannot be written; what was there before still is.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
