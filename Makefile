@@ -68,6 +68,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/printing.py
 	$(bin)/python benches/costs.py
 	$(bin)/python benches/passes.py
+	$(bin)/python benches/memory.py
 	$(bin)/python benches/loops.py
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/overhead.py

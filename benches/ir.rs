@@ -4,7 +4,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use jaxide::analysis::{NoEstimates, Trips, cost};
+use jaxide::analysis::{
+    Assumptions, Counting, Filter, Nest, NoEstimates, Trips, Weight, cost, critical_path, dead,
+    depends_on, duplicates, effects, find, histogram, large_constants, liveness, precision,
+    unused_inputs, used_by,
+};
 use jaxide::diff::diff;
 use jaxide::ir::{
     ArrayType, Atom, Builder, DType, DeadCode, DebugInfo, Dim, EffectsId, ForeignId, ParamValue,
@@ -180,6 +184,14 @@ fn document(equations: u32) -> Document<'static> {
     }
 }
 
+/// An analysis of a program with the programs within.
+fn of_nests<T>(c: &mut Criterion, name: &str, analyse: impl Fn(&Nest) -> T) {
+    over_sizes(c, name, |b, equations| {
+        let program = Arc::new(build(DeadCode::Keep, equations));
+        b.iter_with_large_drop(|| analyse(&Nest::of(black_box(&program))));
+    });
+}
+
 fn benchmark(c: &mut Criterion) {
     over_sizes(c, "build, keeping dead code", |b, equations| {
         b.iter_with_large_drop(|| build(DeadCode::Keep, equations));
@@ -242,6 +254,26 @@ fn benchmark(c: &mut Criterion) {
         let file = write(&document(equations)).unwrap();
         b.iter_with_large_drop(|| read(black_box(&file)).unwrap());
     });
+    of_nests(c, "liveness", |nest| liveness(nest, &Assumptions::default()));
+    of_nests(c, "liveness, fused", |nest| {
+        liveness(nest, &Assumptions { donated: Vec::new(), fused: true })
+    });
+    of_nests(c, "depends_on", |nest| depends_on(nest, 0));
+    of_nests(c, "used_by", |nest| used_by(nest, 0));
+    of_nests(c, "unused_inputs", unused_inputs);
+    of_nests(c, "dead", dead);
+    of_nests(c, "critical_path", |nest| {
+        critical_path(nest, Weight::Operations, Trips(1), &NoEstimates)
+    });
+    of_nests(c, "duplicates", |nest| duplicates(nest, |_, id| Ok::<_, ()>(id.as_u32().into())));
+    of_nests(c, "find", |nest| {
+        let filter = Filter { dtype: Some(DType::Float32), ..Filter::default() };
+        find(nest, &filter, |_, _| Ok::<_, ()>(true))
+    });
+    of_nests(c, "histogram", |nest| histogram(nest, Counting::Once));
+    of_nests(c, "large_constants", |nest| large_constants(nest, 0));
+    of_nests(c, "precision", precision);
+    of_nests(c, "effects", effects);
     over_sizes(c, "traverse", |b, equations| {
         let program = build(DeadCode::Keep, equations);
         b.iter(|| traverse(black_box(&program)));

@@ -17,6 +17,7 @@ from jaxide._cost import CostReport as CostReport
 from jaxide._cost import Share as Share
 from jaxide._diff import Diff as Diff
 from jaxide._diff import Difference as Difference
+from jaxide._equations import Equation as Equation
 from jaxide._explanation import Change as Change
 from jaxide._explanation import Explanation as Explanation
 from jaxide._explanation import Retrace as Retrace
@@ -28,11 +29,19 @@ from jaxide._jit import jit as jit
 from jaxide._jits import Counts as Counts
 from jaxide._ledger import explain as explain
 from jaxide._ledger import retraces as retraces
+from jaxide._liveness import LivenessReport as LivenessReport
+from jaxide._liveness import LiveValue as LiveValue
 from jaxide._passes import PASSES as PASSES
 from jaxide._processes import ProgramMismatchError as ProgramMismatchError
 from jaxide._processes import assert_same_program as assert_same_program
 from jaxide._program import Program as Program
 from jaxide._program import load as load
+from jaxide._queries import Constant as Constant
+from jaxide._queries import Conversion as Conversion
+from jaxide._queries import CriticalPath as CriticalPath
+from jaxide._queries import Dependencies as Dependencies
+from jaxide._queries import PrecisionReport as PrecisionReport
+from jaxide._queries import Uses as Uses
 from jaxide._storage import StorageError as StorageError
 
 __version__ = _version("jaxide")

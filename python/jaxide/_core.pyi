@@ -1,6 +1,6 @@
 """The native core of jaxide. Private: use the ``jaxide`` package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any, final
 
@@ -15,22 +15,34 @@ __all__ = [
     "clear_fragments",
     "clear_memo",
     "cost",
+    "critical_path",
+    "dead",
+    "depends_on",
     "diff",
+    "duplicates",
+    "effects",
+    "find",
     "fingerprint_of",
     "fragment_info",
     "graph_of",
+    "histogram",
     "initialize",
+    "large_constants",
+    "liveness",
     "load",
     "memo_len",
     "new_accumulators",
     "optimize",
     "plain_types",
+    "precision",
     "print_jaxpr",
     "result_structs",
     "save",
     "set_fragment_bounds",
     "tables",
     "trust_callable",
+    "unused_inputs",
+    "used_by",
 ]
 
 @final
@@ -186,6 +198,49 @@ def diff(
     """Where another program differs from one, compared as in `Graph.equals`: `limit` differences,
     with `context` equations around them, printed with the `names` that they have in the text of
     their whole program, or in words."""
+
+def find(
+    root: Graph,
+    primitive: str | None,
+    dtype: str | None,
+    shape: Sequence[int | str] | None,
+    name_scope: str | None,
+    is_wanted: Callable[[Any], bool] | None,
+) -> list[dict[str, Any]]:
+    """The equations that are as asked, of whose traceback `is_wanted` is true."""
+
+def depends_on(root: Graph, output: int) -> dict[str, Any]:
+    """What an output depends on. Raises IndexError where there is no such output."""
+
+def used_by(root: Graph, input: int) -> tuple[list[int], list[dict[str, Any]]]:
+    """What an input is used for. Raises IndexError where there is no such input."""
+
+def unused_inputs(root: Graph) -> list[int]:
+    """The positions of inputs that no output and no effect depends on."""
+
+def dead(root: Graph) -> list[dict[str, Any]]:
+    """The equations that no output and no effect depends on."""
+
+def critical_path(root: Graph, by: str, trips: int) -> tuple[int, int, list[dict[str, Any]]]:
+    """The longest chain of equations: its length, that of all one after another, the equations."""
+
+def duplicates(root: Graph) -> list[list[dict[str, Any]]]:
+    """The groups of equations that compute the same thing."""
+
+def large_constants(root: Graph, least: int) -> list[dict[str, Any]]:
+    """The constants that take at least so many bytes, the largest first."""
+
+def liveness(root: Graph, donated: list[bool], fused: bool) -> dict[str, Any]:
+    """What is alive when; of the inputs those are given back that are donated."""
+
+def precision(root: Graph) -> list[dict[str, Any]]:
+    """What is done to the precision of numbers."""
+
+def effects(root: Graph) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The kinds of effects, and the equations that have each."""
+
+def histogram(root: Graph, nested: str) -> list[tuple[str, int]]:
+    """How many equations of each primitive there are, the most frequent first."""
 
 def print_jaxpr(
     jaxpr: Any,

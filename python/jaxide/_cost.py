@@ -6,13 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from jaxide import _compat
-
-# How many rows of a table are shown.
-MAX_ROWS = 20
+from jaxide._equations import Lines
+from jaxide._tables import MAX_ROWS, as_text, short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +76,7 @@ class CostReport:
     @classmethod
     def _of(cls, found: Mapping[str, Any], while_trips: int) -> CostReport:
         lines: dict[str, Share] = {}
-        places: dict[int, str] = {}
-
-        def place(traceback: Any) -> str:
-            known = places.get(id(traceback))
-            if known is None:
-                known = (traceback is not None and _compat.user_line(traceback)) or "unknown"
-                places[id(traceback)] = known
-            return known
-
+        place = Lines()
         for traceback, times, numbers in found["by_source"]:
             name = place(traceback)
             own = Share(name, times, Cost(*numbers))
@@ -112,11 +101,7 @@ class CostReport:
             ),
         )
 
-    def __str__(self) -> str:
-        console = Console(width=100, color_system=None)
-        with console.capture() as captured:
-            console.print(self)
-        return captured.get()
+    __str__ = as_text
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         total = Share("total", 1, self.total)
@@ -142,18 +127,8 @@ def _table(of: str, times: str, shares: Sequence[Share], total: Share) -> Table:
     for share in [*shares[:MAX_ROWS], total]:
         cost = share.cost
         numbers = cost.flops, cost.transcendentals, cost.bytes_read, cost.bytes_written
-        cells = (f"{share.times:,}", *map(_short, numbers), f"{cost.intensity:.2f}")
+        cells = (f"{share.times:,}", *map(short, numbers), f"{cost.intensity:.2f}")
         table.add_row(share.name, *cells)
     if len(shares) > MAX_ROWS:
         table.caption = f"{len(shares) - MAX_ROWS} more"
     return table
-
-
-def _short(number: int) -> str:
-    """A number in at most three digits and a unit."""
-    value = float(number)
-    for unit in ("", "k", "M", "G", "T", "P", "E"):
-        if value < 1000 or unit == "E":
-            break
-        value /= 1000
-    return f"{value:.0f}" if unit == "" else f"{value:.3g} {unit}"

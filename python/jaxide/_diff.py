@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from jaxide import _compat, _core
+from jaxide import _core
+from jaxide._equations import Lines
 
 # Characters of an equation and of a value that views show.
 MAX_EQUATION = 300
@@ -182,16 +183,8 @@ class Diff:
           names: whether equations are printed with their names, or put in words.
         """
         found = _core.diff(old, new, of=of, context=context, limit=limit, names=names)
-        lines: dict[int, str] = {}
-
-        def line(traceback: Any) -> str:
-            known = lines.get(id(traceback))
-            if known is None:
-                known = (traceback is not None and _compat.user_line(traceback)) or "unknown"
-                lines[id(traceback)] = known
-            return known
-
-        return cls(tuple(_program(each, line) for each in found["programs"]), found["count"])
+        lines = Lines()
+        return cls(tuple(_program(each, lines) for each in found["programs"]), found["count"])
 
     def __bool__(self) -> bool:
         return bool(self.programs)
@@ -320,7 +313,7 @@ tr.detail td {{ background: #fffdf0; color: #1f2328; text-align: left; padding-l
 """
 
 
-def _program(found: Mapping[str, Any], line: Any) -> ProgramDiff:
+def _program(found: Mapping[str, Any], line: Lines) -> ProgramDiff:
     old_path, new_path = (tuple(step[side] for step in found["path"]) for side in (0, 1))
 
     def equation(each: Mapping[str, Any] | None, path: tuple[int, ...]) -> DiffEquation | None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jax.api_util import shaped_abstractify
 
-from jaxide import _compat, _core, _files, _passes, _storage
+from jaxide import _compat, _core, _files, _passes, _queries, _storage
 from jaxide._cost import CostReport, Share
 from jaxide._diff import MAX_CONTEXT, Diff
+from jaxide._equations import Equation
 from jaxide._export import dot, html, json, model, model_explorer, pprof, python
+from jaxide._liveness import LivenessReport, donations
+from jaxide._queries import Constant, CriticalPath, Dependencies, PrecisionReport, Uses
 
 Path = str | os.PathLike[str]
+
+# How equations of nested programs are counted.
+Nested = Literal["once", "each call", "none"]
 
 
 class Program:
@@ -164,8 +170,7 @@ class Program:
         Raises:
           ValueError: ``while_trips`` is negative.
         """
-        if while_trips < 0:
-            raise ValueError(f"while_trips must not be negative, got {while_trips}")
+        _check_trips(while_trips)
         return CostReport._of(_core.cost(self._read_graph(), while_trips), while_trips)
 
     def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
@@ -331,7 +336,8 @@ class Program:
         Raises:
           OSError: it cannot be written; what was there before still is.
         """
-        return _files.deliver(html.text(self._read_model(while_trips), None), path)
+        page = html.text(self._read_model(while_trips), self.liveness().during)
+        return _files.deliver(page, path)
 
     def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:
         """What the program costs as a profile for ``pprof``, by the user's calls.
@@ -356,6 +362,129 @@ class Program:
           OSError: it cannot be written; what was there before still is.
         """
         return _files.deliver(model_explorer.text(self._read_model()), path)
+
+    def liveness(self, donate: Iterable[int] = (), *, fused: bool = False) -> LivenessReport:
+        """Which values are alive when: the bytes around each equation, the most at any time and
+        what they are, the last use of each variable, if the equations run in their order.
+
+        A value takes its bytes from the equation that defines it to the last one that needs it;
+        inputs and constants take theirs all the time. Updates, loops and operations on elements
+        write over what nobody else needs; reshapes take no bytes. See ``docs/liveness.md``.
+
+        Args:
+          donate: positions of inputs, counted one by one, whose bytes may be written over after
+            their last use.
+          fused: whether what is computed element by element is computed where it is needed, as
+            compilers do, so that it takes no bytes and what it is made of is needed for longer.
+
+        Raises:
+          ValueError: there is no such input.
+        """
+        return LivenessReport._of(self._read_graph(), donations(donate, len(self.in_avals)), fused)
+
+    def histogram(self, *, nested: Nested = "once") -> dict[str, int]:
+        """How many equations of each primitive there are, the most frequent first.
+
+        Args:
+          nested: how equations of nested programs count: ``"once"``, however many equations run
+            their program; as often as equations run it, a loop once (``"each call"``); or not at
+            all (``"none"``).
+
+        Raises:
+          ValueError: there is no such way to count.
+        """
+        return dict(_core.histogram(self._read_graph(), nested))
+
+    def find(
+        self,
+        primitive: str | None = None,
+        *,
+        dtype: Any = None,
+        shape: Sequence[int | str] | None = None,
+        line: str | None = None,
+        name_scope: str | None = None,
+    ) -> list[Equation]:
+        """The equations, nested ones included, that are all that is given; each once, in order.
+
+        Args:
+          primitive: the name of the primitive.
+          dtype: that of a result: a dtype or its name (``"float32"``, ``"key<fry>"``).
+          shape: that of the same result; symbolic sizes as texts.
+          line: a line of the user's code (``"train.py:7"``), or a file (``"train.py"``).
+          name_scope: scopes of ``jax.named_scope`` around it, as in ``"layer/attention"``.
+        """
+        return _queries.find(self._read_graph(), primitive, dtype, shape, line, name_scope)
+
+    def depends_on(self, output: int) -> Dependencies:
+        """What an output, counted from 0, is made of: inputs, constants and equations, those of
+        nested programs included.
+
+        An output of a nested program depends on what that program makes it of, not on all of its
+        operands; a loop is followed until nothing is added. What is read from a Ref depends on
+        all that was written to it before.
+
+        Raises:
+          IndexError: there is no such output.
+        """
+        return _queries.depends_on(self._read_graph(), output)
+
+    def used_by(self, position: int) -> Uses:
+        """What an input, counted from 0, is used for: outputs and equations; the other way round
+        of :meth:`depends_on`.
+
+        Raises:
+          IndexError: there is no such input.
+        """
+        return _queries.used_by(self._read_graph(), position)
+
+    def unused_inputs(self) -> list[int]:
+        """The positions of inputs that no output depends on, and nothing with an effect."""
+        return _core.unused_inputs(self._read_graph())
+
+    def dead(self) -> list[Equation]:
+        """The equations, nested ones included, that no output depends on, and nothing with an
+        effect. What is within a dead equation is not listed again."""
+        return _queries.dead(self._read_graph())
+
+    def critical_path(
+        self,
+        by: Literal["equations", "operations", "bytes"] = "equations",
+        *,
+        while_trips: int = 1,
+    ) -> CriticalPath:
+        """The longest chain of equations each of which needs something of the one before.
+
+        Args:
+          by: what makes a chain long: its number of equations, their flops and transcendental
+            functions, or the bytes that they read and write, as :meth:`cost` counts them.
+          while_trips: how often ``while`` loops run, of which the program does not say it.
+
+        Raises:
+          ValueError: there is no such measure, or ``while_trips`` is negative.
+        """
+        _check_trips(while_trips)
+        return _queries.critical_path(self._read_graph(), by, while_trips)
+
+    def duplicates(self) -> list[tuple[Equation, ...]]:
+        """Groups of equations of the same program that compute the same thing: the same primitive
+        with the same params on the same values. Equations with effects are in none, nor are those
+        that draw from XLA's own random generator."""
+        return _queries.duplicates(self._read_graph())
+
+    def large_constants(self, min_bytes: int = 1 << 20) -> list[Constant]:
+        """Arrays of at least so many bytes that the program has captured, or one within, the
+        largest first."""
+        return _queries.large_constants(self._read_graph(), max(0, min_bytes))
+
+    def precision(self) -> PrecisionReport:
+        """Where the program changes the precision of numbers: conversions, ``reduce_precision``,
+        and contractions whose results are of another type than their operands."""
+        return _queries.precision(self._read_graph())
+
+    def effects(self) -> dict[str, tuple[Equation, ...]]:
+        """The equations that have each effect (``"IO"``, ``"OrderedIO"``, ``"Debug"``, ``"Read"``,
+        ``"Write"``, ``"Accum"`` ...), those that run a program that has it included."""
+        return _queries.effects(self._read_graph())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.
@@ -414,6 +543,11 @@ def unknown_jax() -> NotImplementedError:
         f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
         "can be hashed and compared"
     )
+
+
+def _check_trips(while_trips: int) -> None:
+    if while_trips < 0:
+        raise ValueError(f"while_trips must not be negative, got {while_trips}")
 
 
 def _check_input(position: int, value: Any, aval: Any) -> None:

@@ -73,6 +73,13 @@ mod _core {
     #[pymodule_export]
     use super::analysis::cost::cost_of;
     #[pymodule_export]
+    use super::analysis::liveness::liveness_of;
+    #[pymodule_export]
+    use super::analysis::queries::{
+        critical_path_of, dead_of, dependencies_of, duplicates_of, effects_of, find_equations,
+        histogram_of, large_constants_of, precision_of, unused_inputs_of, uses_of,
+    };
+    #[pymodule_export]
     use super::diff::diff_of;
     #[pymodule_export]
     use super::expand::derivations::DerivationCache;

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 import corpus
+import dependence
 import jaxide
 import oracle
 import passes
@@ -107,6 +108,9 @@ def test_from_jaxpr(case: corpus.Case) -> None:
         program = jaxide.from_jaxpr(stock.jaxpr)
         assert str(program) == str(stock.jaxpr)
         assert len(program) == len(stock.jaxpr.eqns)
+        dependence.assert_slices(stock.jaxpr, program)
+        liveness = program.liveness(fused=True)
+        assert liveness.peak == sum(value.bytes for value in liveness.alive)
         again = oracle.Traced(program, stock.function)
         oracle.assert_same(case, oracle.Traced(stock.jaxpr, stock.function), again, cold=False)
         storing.assert_survives(program)

@@ -497,7 +497,6 @@ def test_live_bytes_are_a_column(program: jaxide.Program) -> None:
     assert engine.eval("model.hasLive") is True
     assert engine.eval("model.most.live") == 3000
     assert engine.eval("[model.programs[0].live, model.programs[1].live].join()") == "100,3000,"
-    assert script(page_of(program._read_model(), None)).eval("model.hasLive") is False
 
 
 def test_outlines_keep_peaks() -> None:

@@ -12,6 +12,7 @@ mod nesting;
 mod params;
 mod passes;
 mod print;
+mod queries;
 mod random;
 mod specs;
 mod store;

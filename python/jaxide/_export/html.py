@@ -19,12 +19,11 @@ from jaxide._cost import Cost
 from jaxide._export.model import Params, ProgramModel
 
 
-def text(programs: Sequence[ProgramModel], live: Sequence[int] | None) -> str:
+def text(programs: Sequence[ProgramModel], live: Sequence[int]) -> str:
     """The page of a program and those within it.
 
     Args:
-      live: the bytes that are alive at each equation of the outermost program; None where that is
-        not known.
+      live: the bytes that are alive at each equation of the outermost program.
     """
     resource = lambda name: files(__package__).joinpath(name).read_text(encoding="utf-8")
     style, script = resource("page.css"), resource("page.js")
@@ -65,7 +64,7 @@ class _Table:
         return known
 
 
-def _data(programs: Sequence[ProgramModel], live: Sequence[int] | None) -> dict[str, Any]:
+def _data(programs: Sequence[ProgramModel], live: Sequence[int]) -> dict[str, Any]:
     """What the script reads: columns, with places in tables."""
     types, params, primitives = _Table(), _Table(), _Table()
     lines, stacks, effects = _Table(), _Table(), _Table()

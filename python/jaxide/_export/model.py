@@ -14,6 +14,7 @@ from typing import Any
 
 from jaxide import _compat, _core
 from jaxide._cost import Cost
+from jaxide._equations import Lines
 from jaxide._printing import object_text
 
 
@@ -140,7 +141,7 @@ def read(graph: _core.Graph, while_trips: int = 1) -> list[ProgramModel]:
 
 class _Reader:
     def __init__(self, tables: Sequence[Mapping[str, Any]]):
-        self._lines: dict[int, str] = {}
+        self._line = Lines()
         self._shown: dict[tuple[int, int], Any] = {}
         # How the programs are called by those that run them.
         self._names: dict[int, str] = {}
@@ -205,13 +206,6 @@ class _Reader:
             arg_names=table["arg_names"],
             result_paths=table["result_paths"],
         )
-
-    def _line(self, traceback: Any) -> str:
-        known = self._lines.get(id(traceback))
-        if known is None:
-            known = (traceback is not None and _compat.user_line(traceback)) or "unknown"
-            self._lines[id(traceback)] = known
-        return known
 
     @staticmethod
     def _literal(literal: Any) -> Literal:

@@ -1,15 +1,17 @@
 //! What executing a program costs: arithmetic, and bytes that pass between it and memory.
 
-mod rules;
+pub(super) mod rules;
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxBuildHasher;
 
-use crate::ir::{Eqn, ParamValue, Program, SourceId, SubprogramId};
+use crate::ir::{Eqn, ParamValue, Program, SourceId};
+
+use super::nest::Nest;
 
 use rules::{Kind, kind};
 
@@ -156,9 +158,8 @@ pub struct Report {
 
 /// What executing a program costs; loops of which nobody knows it run `trips` times.
 pub fn cost(program: &Arc<Program>, trips: Trips, estimates: &impl Estimates) -> Report {
-    let mut programs =
-        Programs { trips, estimates, known: FxHashMap::default(), order: Vec::new() };
-    programs.read(program);
+    let mut programs = Programs { trips, estimates, nest: Nest::of(program), order: Vec::new() };
+    programs.read();
     programs.report()
 }
 
@@ -179,43 +180,16 @@ struct Parts {
 struct Programs<'e, E> {
     trips: Trips,
     estimates: &'e E,
-    /// Where a program is in the order, by its address.
-    known: FxHashMap<usize, usize>,
-    /// Programs, those that others run before these.
+    nest: Nest,
+    /// What the programs of the nest do, in their order.
     order: Vec<Parts>,
 }
 
-/// Programs whose reading waits for that of others.
-enum Step {
-    Open(Arc<Program>),
-    Close(Arc<Program>),
-}
-
 impl<E: Estimates> Programs<'_, E> {
-    fn read(&mut self, root: &Arc<Program>) {
-        let mut pending = vec![Step::Open(root.clone())];
-        while let Some(step) = pending.pop() {
-            match step {
-                Step::Open(program) => {
-                    if self.known.contains_key(&address(&program)) {
-                        continue;
-                    }
-                    let within: Vec<_> = program
-                        .subprograms()
-                        .filter_map(|(_, subprogram)| subprogram.program.clone())
-                        .filter(|within| !self.known.contains_key(&address(within)))
-                        .collect();
-                    pending.push(Step::Close(program));
-                    pending.extend(within.into_iter().map(Step::Open));
-                }
-                Step::Close(program) => {
-                    if !self.known.contains_key(&address(&program)) {
-                        let parts = self.parts(&program);
-                        self.known.insert(address(&program), self.order.len());
-                        self.order.push(parts);
-                    }
-                }
-            }
+    fn read(&mut self) {
+        for place in 0..self.nest.len() {
+            let parts = self.parts(self.nest.program(place));
+            self.order.push(parts);
         }
     }
 
@@ -224,15 +198,10 @@ impl<E: Estimates> Programs<'_, E> {
         let mut found = Vec::new();
         value.walk(&mut |value| {
             if let ParamValue::Program(id) = value {
-                found.extend(self.place(program, *id));
+                found.extend(self.nest.place(program, *id));
             }
         });
         found
-    }
-
-    fn place(&self, program: &Program, id: SubprogramId) -> Option<usize> {
-        let within = program.subprogram(id).program.as_ref()?;
-        self.known.get(&address(within)).copied()
     }
 
     fn parts(&self, program: &Arc<Program>) -> Parts {
@@ -350,8 +319,4 @@ impl<E: Estimates> Programs<'_, E> {
         }
         report
     }
-}
-
-fn address(program: &Arc<Program>) -> usize {
-    Arc::as_ptr(program) as usize
 }

@@ -8,12 +8,14 @@
 //! as in Golub and Van Loan, *Matrix Computations*, 4th edition, the fast Fourier transform as
 //! `5 n log2 n` (Van Loan, *Computational Frameworks for the FFT*).
 
-use crate::ir::{ArrayType, DType, Dim, Eqn, ParamValue, Params, Program, Type};
+use crate::ir::{ArrayType, DType, Eqn, ParamValue, Params, Program, Type};
 
+use super::super::values::{array, bytes, elements, int, ints, items, product, sizes};
+use super::super::wiring::{callee, solver};
 use super::Cost;
 
 /// What an equation is to its cost.
-pub(super) enum Kind<'p> {
+pub(in crate::analysis) enum Kind<'p> {
     /// It costs this.
     Leaf(Cost),
     /// It runs programs so often each.
@@ -123,6 +125,11 @@ fn per_element(primitive: &str, params: &Params) -> Option<PerElement> {
     })
 }
 
+/// Whether an element of the result is made of the same element of each operand.
+pub(in crate::analysis) fn is_per_element(primitive: &str) -> bool {
+    primitive == "integer_pow" || per_element(primitive, &Params::default()).is_some()
+}
+
 /// Multiplications (and a division) for a power, by squaring.
 fn powers(exponent: i64) -> u128 {
     let magnitude = exponent.unsigned_abs();
@@ -204,7 +211,7 @@ fn is_free(primitive: &str) -> bool {
     )
 }
 
-pub(super) fn kind(program: &Program, eqn: Eqn) -> Kind<'_> {
+pub(in crate::analysis) fn kind(program: &Program, eqn: Eqn) -> Kind<'_> {
     let data = program.eqn(eqn);
     let primitive = &*program.primitive(data.primitive).name;
     let params = program.params(data.params);
@@ -219,7 +226,6 @@ pub(super) fn kind(program: &Program, eqn: Eqn) -> Kind<'_> {
 
 /// Which programs an equation runs.
 fn nested<'p>(primitive: &str, params: &'p Params) -> Option<Kind<'p>> {
-    let once = |name: &str| params.get(name).map(|body| Kind::Calls(vec![(body, 1)]));
     match primitive {
         "scan" => {
             let body = params.get("jaxpr")?;
@@ -234,30 +240,15 @@ fn nested<'p>(primitive: &str, params: &'p Params) -> Option<Kind<'p>> {
             body: params.get("body_jaxpr")?,
         }),
         "cond" => Some(Kind::Branches(items(params.get("branches")?)?.iter().collect())),
-        "jit" | "remat2" | "checkpoint" | "run_state" | "shard_map" | "jaxpr_call" | "core_map"
-        | "run_scoped" => once("jaxpr"),
-        "call"
-        | "closed_call"
-        | "core_call"
-        | "custom_jvp_call"
-        | "custom_vjp_call"
-        | "custom_jvp_call_jaxpr"
-        | "linear_call"
-        | "composite"
-        | "custom_vmap_call" => {
-            ["call_jaxpr", "call", "callee", "jaxpr"].into_iter().find_map(once)
+        "run_state" | "core_map" | "run_scoped" => {
+            Some(Kind::Calls(vec![(params.get("jaxpr")?, 1)]))
         }
-        "remat_opt" => once("fwd_jaxpr"),
-        "custom_linear_solve" => {
-            let ParamValue::Named { fields, .. } = params.get("jaxprs")? else { return None };
-            let (_, solve) = fields.iter().find(|(name, _)| &**name == "solve")?;
-            Some(Kind::Calls(vec![(solve, 1)]))
-        }
+        "custom_linear_solve" => Some(Kind::Calls(vec![(solver(params)?, 1)])),
         "xla_pmap" => {
             let devices = u128::from(int(params, "global_axis_size")?.unsigned_abs());
             Some(Kind::Calls(vec![(params.get("call_jaxpr")?, devices)]))
         }
-        _ => None,
+        _ => Some(Kind::Calls(vec![(callee(primitive, params)?, 1)])),
     }
 }
 
@@ -592,61 +583,4 @@ fn log2(count: u128) -> u128 {
 
 fn is_complex(dtype: &DType) -> bool {
     matches!(dtype, DType::Complex64 | DType::Complex128)
-}
-
-fn array(ty: &Type) -> Option<&ArrayType> {
-    match ty {
-        Type::Array(array) => Some(array),
-        Type::Ref { inner, .. } => array(inner),
-        Type::Token | Type::Opaque { .. } => None,
-    }
-}
-
-/// The sizes of the dimensions; symbolic ones count as one.
-fn sizes(ty: &ArrayType) -> Vec<u128> {
-    let known = |dim: &Dim| match dim {
-        // With more no matrix could be factorized, and its cube could not be counted.
-        Dim::Static(size) => u128::from(*size).min(1 << 40),
-        Dim::Symbolic(_) => 1,
-    };
-    ty.shape.iter().map(known).collect()
-}
-
-/// How many elements an array has.
-fn elements(ty: &ArrayType) -> u128 {
-    // Sums of such numbers can be counted.
-    product(&sizes(ty)).min(1 << 96)
-}
-
-/// What is too much to count is the most there is.
-fn product(factors: &[u128]) -> u128 {
-    factors.iter().fold(1, |product, &factor| product.saturating_mul(factor))
-}
-
-/// How many bytes a value takes.
-pub(super) fn bytes(ty: &Type) -> u128 {
-    array(ty).map_or(0, |ty| product(&[elements(ty), ty.dtype.bits()]).div_ceil(8))
-}
-
-fn int(params: &Params, name: &str) -> Option<i64> {
-    match params.get(name)? {
-        ParamValue::Int(value) => Some(*value),
-        _ => None,
-    }
-}
-
-fn items(value: &ParamValue) -> Option<&[ParamValue]> {
-    match value {
-        ParamValue::Tuple(items) | ParamValue::List(items) => Some(items),
-        _ => None,
-    }
-}
-
-/// Numbers that are not negative.
-fn ints(value: &ParamValue) -> Option<Vec<u128>> {
-    let known = |value: &ParamValue| match value {
-        ParamValue::Int(value) => u128::try_from(*value).ok(),
-        _ => None,
-    };
-    items(value)?.iter().map(known).collect()
 }

@@ -1,13 +1,16 @@
 //! Analyses of programs ([`crate::analysis`]), as Python has their results.
 
 pub mod cost;
+pub mod equations;
+pub mod liveness;
+pub mod queries;
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::ir::{Program, SourceId};
+use crate::ir::{ForeignId, Program, SourceId};
 
 use super::graph::Graph;
 use super::jax::Jax;
@@ -53,8 +56,16 @@ impl<'py> Graphs<'py> {
 
     /// The traceback of a source of a program.
     pub fn traceback(&self, program: &Program, source: SourceId) -> Option<Bound<'py, PyAny>> {
+        self.source_part(program, program.source(source).traceback?)
+    }
+
+    /// The name stack of a source of a program; none where it is empty.
+    pub fn name_stack(&self, program: &Program, source: SourceId) -> Option<Bound<'py, PyAny>> {
+        self.source_part(program, program.source(source).name_stack?)
+    }
+
+    fn source_part(&self, program: &Program, part: ForeignId) -> Option<Bound<'py, PyAny>> {
         let graph = self.get(program)?;
-        let traceback = program.source(source).traceback?;
-        graph.borrow().side().known_source(graph.py(), traceback)
+        graph.borrow().side().known_source(graph.py(), part)
     }
 }

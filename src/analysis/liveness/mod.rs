@@ -1,0 +1,814 @@
+//! Which values are alive when, and the bytes that they take.
+//!
+//! The equations of a program run one after another. A value takes its bytes from the equation that
+//! defines it until the last one that needs it; inputs and constants take theirs all the time, unless
+//! an input is donated. What is defined may take over the bytes of an operand that nobody needs any
+//! more: `docs/liveness.md` says where.
+//!
+//! A program that an equation runs is read once for each set of inputs whose bytes it may take over
+//! (those that nobody needs after it), up to a number of sets; beyond that it takes over none, which
+//! is never too little. What is within an equation is counted as the most that is alive there at any
+//! time, of inputs only those that may be taken over: all others the equation's own program counts.
+
+mod lasts;
+mod rules;
+
+use std::rc::Rc;
+
+use cranelift_entity::EntityRef;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::ir::{Atom, AtomKind, Def, Eqn, TypeId, Var};
+
+use super::nest::{Nest, Site};
+use super::values::bytes;
+use super::wiring::{Body, Wiring, wiring};
+
+pub use lasts::Last;
+use lasts::{Lasts, fused_programs};
+use rules::Kind;
+
+/// How many different ways of being run are told apart for each program.
+const MAX_WAYS: usize = 64;
+
+/// What liveness assumes.
+#[derive(Clone, Debug, Default)]
+pub struct Assumptions {
+    /// Inputs of the outermost program whose bytes may be taken over; the others are kept.
+    pub donated: Vec<bool>,
+    /// That what is computed element by element is computed where it is needed, as compilers do.
+    pub fused: bool,
+}
+
+/// Bytes that are alive around an equation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alive {
+    /// Before it runs.
+    pub before: u128,
+    /// The most while it runs.
+    pub during: u128,
+    /// When it has run and what nobody needs any more is gone.
+    pub after: u128,
+}
+
+/// What defines a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An input of the outermost program, by position.
+    Input(usize),
+    /// A constant of a program, by position.
+    Constant(usize, usize),
+    /// A result of an equation.
+    Result(Site, usize),
+    /// What an equation has for itself while it runs programs: an input of one, by position.
+    Within(Site, usize),
+    /// The copy that an output of a program is, by position.
+    Output(usize, usize),
+}
+
+/// A value that is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// What defines it.
+    pub origin: Origin,
+    /// The place of the program that has its type, and the type.
+    pub ty: (usize, TypeId),
+    /// Its bytes.
+    pub bytes: u128,
+}
+
+/// What is alive when in a program.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    /// Bytes around each equation of the outermost program.
+    pub curve: Vec<Alive>,
+    /// Bytes at the end, when outputs have bytes of their own; the same one twice has them once.
+    pub end: u128,
+    /// The most bytes at any time.
+    pub peak: u128,
+    /// The innermost equation at which that is; none where it is the beginning or the end.
+    pub peak_at: Option<Site>,
+    /// What is alive then, the largest first.
+    pub alive: Vec<Value>,
+    /// When each input is needed for the last time.
+    pub inputs: Vec<Last>,
+    /// When each result of each equation of the outermost program is.
+    pub results: Vec<Vec<Last>>,
+    /// Bytes of inputs.
+    pub input_bytes: u128,
+    /// Bytes of the constants of all programs.
+    pub constant_bytes: u128,
+    /// Bytes of outputs, those that are the same counted once.
+    pub output_bytes: u128,
+}
+
+/// A program, and the inputs whose bytes it may take over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    place: usize,
+    given: Box<[bool]>,
+}
+
+/// Where an output of a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// In the bytes of an input.
+    Input(usize),
+    /// In bytes that the program made, told apart by a number.
+    Own(usize),
+    Constant,
+}
+
+/// When a program has the most bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Start,
+    At(Eqn),
+    End,
+}
+
+/// What one needs to know of a program that an equation runs.
+#[derive(Clone, Debug)]
+struct Summary {
+    /// The most bytes at any time: of what it makes, and of inputs that it may take over.
+    peak: u128,
+    peak_at: Moment,
+    outputs: Vec<Owner>,
+}
+
+/// A piece of memory.
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    bytes: u128,
+    /// How many variables that are alive are in it.
+    vars: u32,
+    /// The program does not give it back.
+    is_held: bool,
+    /// The variable that was in it first, and whether it is an input.
+    first: Var,
+}
+
+type BufferId = u32;
+const NOWHERE: BufferId = u32::MAX;
+
+/// What becomes of a result of an equation.
+#[derive(Clone, Copy, Debug)]
+enum Placement {
+    /// It is in the bytes of a variable.
+    In(Var),
+    /// It has bytes of its own, with others of the same number.
+    New(usize),
+    /// It takes none.
+    None,
+}
+
+/// What an equation does.
+struct Effect {
+    during: u128,
+    placements: SmallVec<[Placement; 2]>,
+    /// The program within in which the most is alive.
+    inner: Option<Way>,
+}
+
+/// A program while it is read.
+struct Frame {
+    way: Way,
+    lasts: Rc<Lasts>,
+    buffers: Vec<Buffer>,
+    /// Where each variable is.
+    of: Vec<BufferId>,
+    /// Bytes that are alive.
+    alive: u128,
+    peak: u128,
+    peak_at: Moment,
+    next: u32,
+}
+
+struct Reader<'n> {
+    nest: &'n Nest,
+    fused: Option<Vec<Option<bool>>>,
+    lasts: FxHashMap<usize, Rc<Lasts>>,
+    wirings: FxHashMap<Site, Option<Wiring>>,
+    summaries: FxHashMap<Way, Summary>,
+    /// How many ways each program is run in.
+    ways: Vec<usize>,
+}
+
+impl Frame {
+    fn new_buffer(&mut self, var: Var, bytes: u128, is_held: bool) -> BufferId {
+        let id = BufferId::try_from(self.buffers.len()).unwrap_or(NOWHERE);
+        self.buffers.push(Buffer { bytes, vars: 0, is_held, first: var });
+        if !is_held {
+            self.alive += bytes;
+        }
+        id
+    }
+
+    fn put(&mut self, var: Var, buffer: BufferId) {
+        self.of[var.index()] = buffer;
+        if let Some(buffer) = self.buffers.get_mut(buffer as usize) {
+            buffer.vars += 1;
+        }
+    }
+
+    fn buffer(&self, var: Var) -> Option<&Buffer> {
+        self.buffers.get(self.of[var.index()] as usize)
+    }
+
+    /// A variable is not needed any more.
+    fn drop(&mut self, var: Var) {
+        let Some(buffer) = self.buffers.get_mut(self.of[var.index()] as usize) else { return };
+        buffer.vars -= 1;
+        if buffer.vars == 0 && !buffer.is_held {
+            self.alive -= buffer.bytes;
+        }
+    }
+
+    /// Whether nobody but an equation needs what is where a variable is, and it may be taken over.
+    fn is_free_after(&self, var: Var, eqn: Eqn) -> bool {
+        self.lasts.last(var) == Last::At(eqn)
+            && self.buffer(var).is_some_and(|buffer| buffer.vars == 1 && !buffer.is_held)
+    }
+}
+
+impl Reader<'_> {
+    fn lasts(&mut self, place: usize) -> Rc<Lasts> {
+        let (nest, fused) = (self.nest, self.fused.as_deref());
+        let known = self.lasts.entry(place);
+        known.or_insert_with(|| Rc::new(Lasts::of(nest, place, fused))).clone()
+    }
+
+    fn open(&mut self, way: Way) -> Frame {
+        let lasts = self.lasts(way.place);
+        let nest = self.nest;
+        let program = nest.program(way.place);
+        for call in nest.calls(way.place) {
+            let site = Site { place: way.place, eqn: call.eqn };
+            let known = self.wirings.entry(site);
+            known.or_insert_with(|| wiring(nest, site.place, site.eqn));
+        }
+        let mut frame = Frame {
+            of: vec![NOWHERE; program.num_vars()],
+            buffers: Vec::new(),
+            alive: 0,
+            peak: 0,
+            peak_at: Moment::Start,
+            next: 0,
+            lasts,
+            way,
+        };
+        for (input, &var) in program.invars().iter().enumerate() {
+            let is_held = !frame.way.given.get(input).is_some_and(|&is_given| is_given);
+            let id = frame.new_buffer(var, frame.lasts.bytes(var), is_held);
+            frame.put(var, id);
+        }
+        for &(var, _) in program.constvars() {
+            let id = frame.new_buffer(var, frame.lasts.bytes(var), true);
+            frame.put(var, id);
+        }
+        frame.peak = frame.alive;
+        for &var in program.invars() {
+            if frame.lasts.last(var) == Last::Never {
+                frame.drop(var);
+            }
+        }
+        frame
+    }
+
+    /// What is known of a program that is run in some way.
+    fn summary(&self, way: Way) -> Result<(&Summary, Way), Way> {
+        if let Some(known) = self.summaries.get(&way) {
+            return Ok((known, way));
+        }
+        if self.ways[way.place] < MAX_WAYS {
+            return Err(way);
+        }
+        let plain = Way { given: vec![false; way.given.len()].into(), ..way };
+        match self.summaries.get(&plain) {
+            Some(known) => Ok((known, plain)),
+            None => Err(plain),
+        }
+    }
+
+    /// Runs the equations of a frame up to one; what that one does.
+    fn advance(
+        &self,
+        frame: &mut Frame,
+        until: Option<Eqn>,
+        mut note: impl FnMut(Alive),
+    ) -> Result<Option<Effect>, Way> {
+        let program = self.nest.program(frame.way.place);
+        let lasts = frame.lasts.clone();
+        while (frame.next as usize) < program.num_eqns() {
+            let eqn = Eqn::from_u32(frame.next);
+            let before = frame.alive;
+            let effect = self.effect(frame, eqn)?;
+            if effect.during > frame.peak {
+                (frame.peak, frame.peak_at) = (effect.during, Moment::At(eqn));
+            }
+            if until == Some(eqn) {
+                return Ok(Some(effect));
+            }
+            let mut groups: SmallVec<[(usize, BufferId); 2]> = SmallVec::new();
+            for (var, placement) in program.eqn_outvars(eqn).zip(&effect.placements) {
+                let buffer = match *placement {
+                    Placement::In(other) => frame.of[other.index()],
+                    Placement::None => NOWHERE,
+                    Placement::New(group) => {
+                        let known = groups.iter().find(|(known, _)| *known == group);
+                        if let Some(&(_, known)) = known {
+                            known
+                        } else {
+                            let id = frame.new_buffer(var, lasts.bytes(var), false);
+                            groups.push((group, id));
+                            id
+                        }
+                    }
+                };
+                frame.put(var, buffer);
+            }
+            for &var in lasts.expiring(eqn) {
+                frame.drop(var);
+            }
+            for var in program.eqn_outvars(eqn) {
+                if lasts.last(var) == Last::Never {
+                    frame.drop(var);
+                }
+            }
+            frame.next += 1;
+            note(Alive { before, during: effect.during, after: frame.alive });
+        }
+        Ok(None)
+    }
+
+    fn effect(&self, frame: &Frame, eqn: Eqn) -> Result<Effect, Way> {
+        let place = frame.way.place;
+        if self.nest.calls(place).is_empty() {
+            return Ok(self.of_leaf(frame, eqn));
+        }
+        match self.wirings.get(&Site { place, eqn }) {
+            Some(Some(wiring)) if wiring.is_loop => self.of_loop(frame, eqn, wiring),
+            Some(Some(wiring)) if !wiring.bodies.iter().all(|body| body.finals.is_empty()) => {
+                self.of_state(frame, eqn, &wiring.bodies[0])
+            }
+            Some(Some(wiring)) => self.of_call(frame, eqn, wiring),
+            _ => Ok(self.of_leaf(frame, eqn)),
+        }
+    }
+
+    fn of_leaf(&self, frame: &Frame, eqn: Eqn) -> Effect {
+        let program = self.nest.program(frame.way.place);
+        let lasts = &frame.lasts;
+        let kind = lasts.kind(program.eqn(eqn).primitive);
+        let operands = program.eqn_invars(eqn);
+        let operand = |at: usize| operands.get(at).and_then(|atom| atom.as_var());
+        let mut placements = SmallVec::new();
+        let mut during = frame.alive;
+        let mut taken: Option<Var> = None;
+        let aliases = if kind == Kind::Kernel { rules::aliases(program, eqn) } else { Vec::new() };
+        for (at, var) in program.eqn_outvars(eqn).enumerate() {
+            let fits = |other: &Var| {
+                lasts.bytes(*other) == lasts.bytes(var)
+                    && frame.is_free_after(*other, eqn)
+                    && taken != Some(*other)
+            };
+            let is_read = lasts.last(var) != Last::Never;
+            let place = match kind {
+                _ if lasts.is_fused(var) => Placement::None,
+                Kind::RefWrite if !is_read => Placement::None,
+                Kind::View => match operand(at).filter(|&var| frame.buffer(var).is_some()) {
+                    // The Ref that a value is read from, or the value itself.
+                    Some(other) => Placement::In(other),
+                    None => Placement::New(at),
+                },
+                Kind::Update => operand(0)
+                    .filter(fits)
+                    .filter(|_| at == 0)
+                    .map_or(Placement::New(at), Placement::In),
+                Kind::PerElement => {
+                    let found = lasts.expiring(eqn).iter().copied().find(fits);
+                    found.map_or(Placement::New(at), Placement::In)
+                }
+                Kind::Kernel => {
+                    let pair = aliases.iter().find(|(_, result)| *result == at);
+                    let found = pair.and_then(|&(from, _)| operand(from)).filter(fits);
+                    found.map_or(Placement::New(at), Placement::In)
+                }
+                Kind::Spread | Kind::Reduction | Kind::RefWrite | Kind::Partition | Kind::Other => {
+                    Placement::New(at)
+                }
+            };
+            match place {
+                Placement::In(other) if kind != Kind::View => taken = Some(other),
+                Placement::New(_) => during += lasts.bytes(var),
+                Placement::In(_) | Placement::None => {}
+            }
+            placements.push(place);
+        }
+        Effect { during, placements, inner: None }
+    }
+
+    /// The operands of an equation whose bytes what it runs may take over.
+    fn given(&self, frame: &Frame, eqn: Eqn) -> Vec<bool> {
+        let program = self.nest.program(frame.way.place);
+        let operands = program.eqn_invars(eqn);
+        if frame.lasts.kind(program.eqn(eqn).primitive) == Kind::Partition {
+            // What runs has another size there.
+            return vec![false; operands.len()];
+        }
+        let mut times: FxHashMap<Var, u32> = FxHashMap::default();
+        for var in operands.iter().filter_map(|atom| atom.as_var()) {
+            *times.entry(var).or_default() += 1;
+        }
+        let is_given = |var: Var| times.get(&var) == Some(&1) && frame.is_free_after(var, eqn);
+        operands.iter().map(|atom| atom.as_var().is_some_and(is_given)).collect()
+    }
+
+    /// A call, or a choice among branches.
+    fn of_call(&self, frame: &Frame, eqn: Eqn, wiring: &Wiring) -> Result<Effect, Way> {
+        let program = self.nest.program(frame.way.place);
+        let lasts = &frame.lasts;
+        let operands = program.eqn_invars(eqn);
+        let given = self.given(frame, eqn);
+        let bytes_of = |at: usize| operands[at].as_var().map_or(0, |var| lasts.bytes(var));
+        let mut found: Vec<(&Body, &Summary, u128, Way)> = Vec::new();
+        for body in &wiring.bodies {
+            let own: Box<[bool]> =
+                body.inputs.iter().map(|at| at.is_some_and(|at| given[at])).collect();
+            let (summary, way) = self.summary(Way { place: body.place, given: own })?;
+            let counted: u128 = (body.inputs.iter().zip(&way.given))
+                .filter(|(_, is_given)| **is_given)
+                .filter_map(|(at, _)| at.map(bytes_of))
+                .sum();
+            found.push((body, summary, counted, way));
+        }
+        // What all branches agree on; where they do not, the result has bytes of its own, into
+        // which a branch copies what it does not make itself.
+        let results: Vec<Var> = program.eqn_outvars(eqn).collect();
+        let owner = |branch: &(&Body, &Summary, u128, Way), at: usize| match branch.1.outputs[at] {
+            Owner::Input(input) => branch.0.inputs[input].map_or(Owner::Constant, Owner::Input),
+            other => other,
+        };
+        let mut placements = SmallVec::new();
+        for (at, &var) in results.iter().enumerate() {
+            let first = found.first().map(|branch| owner(branch, at));
+            let agree = found.iter().all(|branch| Some(owner(branch, at)) == first);
+            placements.push(match first {
+                _ if lasts.is_fused(var) => Placement::None,
+                Some(Owner::Input(operand)) if agree => match operands[operand].kind() {
+                    AtomKind::Var(var) => Placement::In(var),
+                    AtomKind::Literal(_) => Placement::New(at),
+                },
+                // Numbers of what a program makes are told from positions of results.
+                Some(Owner::Own(number)) if agree && found.len() == 1 => {
+                    Placement::New(results.len() + number)
+                }
+                Some(Owner::Constant) if agree && found.len() == 1 => Placement::None,
+                _ => Placement::New(at),
+            });
+        }
+        let (mut during, mut inner) = (frame.alive, None);
+        for branch in &found {
+            let copied: u128 = (0..results.len())
+                .filter(|&at| matches!(placements[at], Placement::New(_)))
+                .filter(|&at| !matches!(branch.1.outputs[at], Owner::Own(_)))
+                .map(|at| lasts.bytes(results[at]))
+                .sum();
+            let most = frame.alive - branch.2 + branch.1.peak + copied;
+            if most > during || inner.is_none() {
+                during = during.max(most);
+                inner = Some(branch.3.clone());
+            }
+        }
+        Ok(Effect { during, placements, inner })
+    }
+
+    /// A loop: what is carried has bytes that each round takes over, slices of operands are copied
+    /// for each round, and slices of results are put where all of them will be.
+    fn of_loop(&self, frame: &Frame, eqn: Eqn, wiring: &Wiring) -> Result<Effect, Way> {
+        let program = self.nest.program(frame.way.place);
+        let lasts = &frame.lasts;
+        let given = self.given(frame, eqn);
+        let operands = program.eqn_invars(eqn);
+        let results: Vec<Var> = program.eqn_outvars(eqn).collect();
+        let body = &wiring.bodies[0];
+        let mut own = vec![false; body.inputs.len()];
+        let mut placements: SmallVec<_> = (0..results.len()).map(Placement::New).collect();
+        let (mut counted, mut carried) = (0, 0);
+        for &(output, input) in &body.carried {
+            own[input] = true;
+            carried += lasts.bytes(results[output]);
+            if let Some(operand) = body.inputs[input].filter(|&at| given[at])
+                && let Some(var) = operands[operand].as_var()
+            {
+                counted += lasts.bytes(var);
+                placements[output] = Placement::In(var);
+            }
+        }
+        for input in body.slices.clone() {
+            own[input] = true;
+        }
+        let stacked: u128 = body.stacked.clone().map(|output| lasts.bytes(results[output])).sum();
+        let base = frame.alive - counted + stacked;
+        let (summary, way) = self.summary(Way { place: body.place, given: own.into() })?;
+        // A body that is not read in its own way counts neither carries nor slices.
+        let uncounted = if way.given.iter().any(|&is_given| is_given) {
+            0
+        } else {
+            let within = self.nest.program(body.place);
+            let size = |input: usize| bytes(within.ty(within.var_type(within.invars()[input])));
+            carried + body.slices.clone().map(size).sum::<u128>()
+        };
+        let mut during = base + summary.peak + uncounted;
+        let mut inner = Some(way);
+        if let Some(condition) = wiring.condition {
+            let body = &wiring.bodies[condition];
+            let given = vec![false; body.inputs.len()].into();
+            let (summary, way) = self.summary(Way { place: body.place, given })?;
+            let most = base + carried + summary.peak;
+            if most > during {
+                (during, inner) = (most, Some(way));
+            }
+        }
+        Ok(Effect { during, placements, inner })
+    }
+
+    /// Values that are Refs while a program runs.
+    fn of_state(&self, frame: &Frame, eqn: Eqn, body: &Body) -> Result<Effect, Way> {
+        let program = self.nest.program(frame.way.place);
+        let given = self.given(frame, eqn);
+        let operands = program.eqn_invars(eqn);
+        let results: Vec<Var> = program.eqn_outvars(eqn).collect();
+        let mut placements: SmallVec<_> = (0..results.len()).map(Placement::New).collect();
+        let mut during = frame.alive;
+        for &(input, result) in &body.finals {
+            let operand = body.inputs[input].filter(|&at| given[at]);
+            match operand.and_then(|at| operands[at].as_var()) {
+                Some(var) => placements[result] = Placement::In(var),
+                None => during += frame.lasts.bytes(results[result]),
+            }
+        }
+        let given = vec![false; body.inputs.len()].into();
+        let (summary, way) = self.summary(Way { place: body.place, given })?;
+        Ok(Effect { during: during + summary.peak, placements, inner: Some(way) })
+    }
+
+    /// The outputs of a program that are copies, when all equations have run: literals, and for the
+    /// outermost program, whose outputs are their caller's alone, what is kept or another output.
+    fn copies(&self, frame: &Frame, is_root: bool) -> Vec<usize> {
+        let program = self.nest.program(frame.way.place);
+        let mut seen: FxHashMap<BufferId, Var> = FxHashMap::default();
+        let mut copies = Vec::new();
+        for (at, atom) in program.outvars().iter().enumerate() {
+            let is_copy = atom.as_var().is_none_or(|var| {
+                let id = frame.of[var.index()];
+                let Some(buffer) = frame.buffers.get(id as usize).filter(|_| is_root) else {
+                    return false;
+                };
+                match seen.insert(id, var) {
+                    None => buffer.is_held,
+                    Some(before) => before != var,
+                }
+            });
+            if is_copy {
+                copies.push(at);
+            }
+        }
+        copies
+    }
+
+    /// What there is to know of a program whose equations have all run.
+    fn close(&self, frame: &mut Frame, is_root: bool) -> Summary {
+        let program = self.nest.program(frame.way.place);
+        for at in self.copies(frame, is_root) {
+            frame.alive += bytes(program.ty(program.atom_type(program.outvars()[at])));
+        }
+        if frame.alive > frame.peak {
+            (frame.peak, frame.peak_at) = (frame.alive, Moment::End);
+        }
+        let inputs: FxHashMap<Var, usize> =
+            program.invars().iter().enumerate().map(|(at, &var)| (var, at)).collect();
+        let owner = |(at, atom): (usize, &Atom)| {
+            // Literals are told apart by their positions.
+            let Some(var) = atom.as_var() else { return Owner::Own(frame.buffers.len() + at) };
+            let id = frame.of[var.index()];
+            let Some(buffer) = frame.buffers.get(id as usize) else { return Owner::Constant };
+            match inputs.get(&buffer.first) {
+                Some(&input) => Owner::Input(input),
+                None if buffer.is_held => Owner::Constant,
+                None => Owner::Own(id as usize),
+            }
+        };
+        let outputs = program.outvars().iter().enumerate().map(owner).collect();
+        Summary { peak: frame.peak, peak_at: frame.peak_at, outputs }
+    }
+
+    /// Reads the equations of a program, and before an equation what it runs.
+    fn read(&mut self, root: Way, mut note: impl FnMut(Alive)) -> (Frame, Summary) {
+        let mut frame = self.open(root);
+        let mut waiting: Vec<Frame> = Vec::new();
+        loop {
+            let is_root = waiting.is_empty();
+            let advanced = self.advance(&mut frame, None, |alive| {
+                if is_root {
+                    note(alive);
+                }
+            });
+            if let Err(way) = advanced {
+                let within = self.open(way);
+                waiting.push(std::mem::replace(&mut frame, within));
+                continue;
+            }
+            let summary = self.close(&mut frame, is_root);
+            let Some(caller) = waiting.pop() else { return (frame, summary) };
+            self.ways[frame.way.place] += 1;
+            self.summaries.insert(std::mem::replace(&mut frame, caller).way, summary);
+        }
+    }
+
+    /// Adds what is alive in a program at some moment to what was found; the program within in which
+    /// the most is, and what its inputs are. Inputs have the origins given.
+    fn alive_at(
+        &mut self,
+        way: &Way,
+        moment: Moment,
+        inputs: &[Origin],
+        found: &mut Vec<Value>,
+    ) -> Option<(Way, Vec<Origin>)> {
+        let place = way.place;
+        let program = self.nest.program(place).clone();
+        let mut frame = self.open(way.clone());
+        let eqn = match moment {
+            Moment::At(eqn) => Some(eqn),
+            Moment::End => None,
+            Moment::Start => {
+                // Those that nobody needs are still there.
+                let given = inputs.iter().zip(program.invars()).zip(&way.given);
+                for ((&origin, &var), _) in given.filter(|(_, is_given)| **is_given) {
+                    let (ty, bytes) = (program.var_type(var), frame.lasts.bytes(var));
+                    found.push(Value { origin, ty: (place, ty), bytes });
+                }
+                return None;
+            }
+        };
+        let effect = self.advance(&mut frame, eqn, |_| ()).ok().flatten();
+        let origins: FxHashMap<Var, Origin> =
+            program.invars().iter().copied().zip(inputs.iter().copied()).collect();
+        let origin = |var: Var| match (origins.get(&var), program.var(var).def) {
+            (Some(&origin), _) => Some(origin),
+            (None, Def::Eqn(eqn)) => {
+                let at = program.eqn_outvars(eqn).position(|out| out == var)?;
+                Some(Origin::Result(Site { place, eqn }, at))
+            }
+            (None, _) => None,
+        };
+        let mut add = |var: Var, bytes: u128| {
+            let ty = (place, program.var_type(var));
+            found.extend(origin(var).map(|origin| Value { origin, ty, bytes }));
+        };
+        // What a program within may take over is counted there.
+        let mut within: Vec<BufferId> = Vec::new();
+        let mut inner = None;
+        if let (Some(eqn), Some(effect)) = (eqn, &effect) {
+            let wiring = self.wirings.get(&Site { place, eqn }).and_then(Option::as_ref);
+            let body = wiring.zip(effect.inner.as_ref()).and_then(|(wiring, inner)| {
+                let body = wiring.bodies.iter().position(|body| body.place == inner.place)?;
+                Some((wiring, inner, body))
+            });
+            if let Some((wiring, way, at)) = body {
+                let given = self.given(&frame, eqn);
+                let mut origins = Vec::new();
+                for (input, operand) in wiring.bodies[at].inputs.iter().enumerate() {
+                    let is_taken = way.given[input] && operand.is_some_and(|at| given[at]);
+                    let is_slice = wiring.bodies[at].slices.contains(&input);
+                    let var = operand.and_then(|at| program.eqn_invars(eqn)[at].as_var());
+                    let buffer = var.and_then(|var| Some((var, frame.buffer(var)?)));
+                    let own = Origin::Within(Site { place, eqn }, input);
+                    origins.push(match buffer.filter(|_| is_taken && !is_slice) {
+                        Some((var, buffer)) => {
+                            within.push(frame.of[var.index()]);
+                            origin(buffer.first).filter(|_| !wiring.is_loop).unwrap_or(own)
+                        }
+                        None => own,
+                    });
+                }
+                inner = Some((way.clone(), origins));
+            }
+            for (at, (var, placement)) in
+                program.eqn_outvars(eqn).zip(&effect.placements).enumerate()
+            {
+                // What a call makes is counted within, and what a loop's body carries.
+                let is_there = match (wiring, body) {
+                    (None, _) => true,
+                    (Some(wiring), Some((_, _, body))) if wiring.is_loop => {
+                        wiring.bodies[0].stacked.contains(&at) || wiring.condition == Some(body)
+                    }
+                    (Some(wiring), _) if !wiring.bodies[0].finals.is_empty() => true,
+                    (Some(_), Some((_, way, _))) => {
+                        let outputs = self.summaries.get(way).map(|known| &known.outputs);
+                        outputs.is_some_and(|known| !matches!(known[at], Owner::Own(_)))
+                    }
+                    (Some(_), None) => false,
+                };
+                if is_there && matches!(placement, Placement::New(_)) {
+                    add(var, frame.lasts.bytes(var));
+                }
+            }
+        }
+        for (id, buffer) in (0..).zip(&frame.buffers) {
+            if buffer.vars > 0 && !buffer.is_held && !within.contains(&id) {
+                add(buffer.first, buffer.bytes);
+            }
+        }
+        if eqn.is_none() {
+            for at in self.copies(&frame, place == self.nest.root()) {
+                let ty = program.atom_type(program.outvars()[at]);
+                let (origin, bytes) = (Origin::Output(place, at), bytes(program.ty(ty)));
+                found.push(Value { origin, ty: (place, ty), bytes });
+            }
+        }
+        inner
+    }
+}
+
+/// What is alive when in a program whose inputs are kept, but for those that are donated.
+pub fn liveness(nest: &Nest, assumptions: &Assumptions) -> Liveness {
+    let root = nest.root();
+    let program = nest.program(root);
+    let mut given = assumptions.donated.clone();
+    given.resize(program.invars().len(), false);
+    let mut reader = Reader {
+        nest,
+        fused: assumptions.fused.then(|| fused_programs(nest)),
+        lasts: FxHashMap::default(),
+        wirings: FxHashMap::default(),
+        summaries: FxHashMap::default(),
+        ways: vec![0; nest.len()],
+    };
+    let constants = |place: usize| {
+        let program = nest.program(place);
+        program.constvars().iter().map(move |&(var, _)| bytes(program.ty(program.var_type(var))))
+    };
+    let constant_bytes: u128 = (0..nest.len()).flat_map(constants).sum();
+    let size = |var: &Var| bytes(program.ty(program.var_type(*var)));
+    let kept: u128 =
+        program.invars().iter().zip(&given).filter(|(_, g)| !**g).map(|(v, _)| size(v)).sum();
+    let always = kept + constant_bytes;
+    let mut curve = Vec::with_capacity(program.num_eqns());
+    let way = Way { place: root, given: given.into() };
+    let (frame, summary) = reader.read(way.clone(), |alive| {
+        curve.push(Alive {
+            before: alive.before + always,
+            during: alive.during + always,
+            after: alive.after + always,
+        });
+    });
+    let lasts = frame.lasts.clone();
+    let (mut alive, mut peak_at) = (Vec::new(), None);
+    let origins: Vec<_> = (0..program.invars().len()).map(Origin::Input).collect();
+    let mut at = Some((way.clone(), origins, summary.peak_at));
+    while let Some((way, origins, moment)) = at.take() {
+        let inner = reader.alive_at(&way, moment, &origins, &mut alive);
+        if let Moment::At(eqn) = moment {
+            peak_at = Some(Site { place: way.place, eqn });
+        }
+        at = inner.and_then(|(inner, origins)| {
+            let moment = reader.summaries.get(&inner)?.peak_at;
+            Some((inner, origins, moment))
+        });
+    }
+    for (position, &var) in program.invars().iter().enumerate() {
+        if !way.given[position] {
+            let bytes = lasts.bytes(var);
+            let ty = (root, program.var_type(var));
+            alive.push(Value { origin: Origin::Input(position), ty, bytes });
+        }
+    }
+    for (place, program) in nest.programs() {
+        for (position, &(var, _)) in program.constvars().iter().enumerate() {
+            let ty = program.var_type(var);
+            let (origin, bytes) = (Origin::Constant(place, position), bytes(program.ty(ty)));
+            alive.push(Value { origin, ty: (place, ty), bytes });
+        }
+    }
+    alive.retain(|value| value.bytes > 0);
+    alive.sort_by_key(|value| std::cmp::Reverse(value.bytes));
+    let mut outputs = program.outvars().to_vec();
+    outputs.sort_unstable();
+    outputs.dedup();
+    let output_bytes = outputs.iter().map(|&atom| bytes(program.ty(program.atom_type(atom)))).sum();
+    let results = |eqn| program.eqn_outvars(eqn).map(|var| lasts.last(var)).collect();
+    Liveness {
+        curve,
+        end: frame.alive + always,
+        peak: summary.peak + always,
+        peak_at,
+        alive,
+        inputs: program.invars().iter().map(|&var| lasts.last(var)).collect(),
+        results: program.eqns().map(results).collect(),
+        input_bytes: program.invars().iter().map(size).sum(),
+        constant_bytes,
+        output_bytes,
+    }
+}
