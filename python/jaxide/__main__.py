@@ -1,22 +1,8 @@
-"""The command line: ``python -m jaxide demo``."""
+"""``python -m jaxide``."""
 
-import argparse
 import sys
-from collections.abc import Sequence
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command that `argv` names and returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m jaxide", description="A faster tracer for JAX")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("demo", help="trace a GPT training step with jax and jaxide and compare")
-    parser.parse_args(argv)
-
-    # Imported late: a question for --help need not import jax.
-    from jaxide import _demo
-
-    return _demo.run()
-
+from jaxide._cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

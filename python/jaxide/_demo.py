@@ -1,9 +1,7 @@
 """The demonstration: a GPT training step, traced by jax and by jaxide, compared and executed."""
 
-import gc
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxide
+from jaxide._timing import pairwise_ratio, warm_retraces
 
 PyTree = Any
 
@@ -104,45 +103,6 @@ def gpt_train() -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
         return optax.apply_updates(params, updates), state, value
 
     return step, (params, optimizer.init(params), ids)
-
-
-def warm_retraces(
-    tracers: Sequence[Callable[..., Any]],
-    fun: Callable[..., Any],
-    args: Sequence[Any],
-    *,
-    rounds: int,
-    read: Callable[[Any], object] = lambda jaxpr: None,
-) -> list[list[float]]:
-    """Seconds that each tracer takes in each round to trace `fun` as a new function object.
-
-    The tracers take turns within a round, and the order turns round by round, so that neither the
-    machine's mood nor what the other one left behind favours either. What exists before the first
-    round is kept out of the garbage collections between the traces, which would otherwise empty the
-    machine's caches each time. `read` is applied to each jaxpr within the time taken.
-    """
-    seconds: list[list[float]] = [[] for _ in tracers]
-    for tracer in tracers:  # fills the caches
-        read(tracer(lambda *a: fun(*a))(*args))
-    gc.collect()
-    gc.freeze()
-    try:
-        for turn in range(rounds):
-            for i in sorted(range(len(tracers)), reverse=turn % 2 == 1):
-                gc.collect()
-                start = time.perf_counter()
-                jaxpr = tracers[i](lambda *a: fun(*a))(*args)
-                read(jaxpr)
-                seconds[i].append(time.perf_counter() - start)
-                del jaxpr
-    finally:
-        gc.unfreeze()
-    return seconds
-
-
-def pairwise_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """The median of the ratios of what was measured side by side."""
-    return statistics.median(n / d for n, d in zip(numerators, denominators, strict=True))
 
 
 def excerpt(text: str, arguments: int = 2, equations: int = 8) -> str:

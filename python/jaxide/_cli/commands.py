@@ -1,0 +1,333 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import jax
+from rich.console import Console
+from rich.progress import Progress
+
+import jaxide
+from jaxide import _demo
+from jaxide._cli.arguments import parse
+from jaxide._cli.targets import WRAPPERS, Call, function_of, is_stored, program_of, trace
+from jaxide._timing import pairwise_ratio, warm_retraces
+
+
+@contextlib.contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Says on a terminal what takes long."""
+    with Console(stderr=True).status(what):
+        yield
+
+
+def _applied(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Notes a transformation, in the order in which they are written."""
+    if value:
+        ctx.meta.setdefault("jaxide.wrappers", []).append(param.name)
+
+
+def _of_program(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how a function is traced."""
+    options = [
+        click.option(
+            "--arg",
+            "args",
+            multiple=True,
+            metavar="SPEC",
+            help="An argument, in order: a type ('f32[8,128]'), a tree of types "
+            "('tree:{\"w\": f32[8,8]}'), an object ('from:MODULE:OBJECT') or a Python value.",
+        ),
+        click.option(
+            "--kwarg", "kwargs", multiple=True, metavar="NAME=SPEC", help="The same by its name."
+        ),
+        click.option(
+            "--static",
+            type=click.IntRange(min=0),
+            multiple=True,
+            metavar="N",
+            help="The position of an argument that is static, a Python value.",
+        ),
+        *(
+            click.option(
+                f"--{name}",
+                is_flag=True,
+                expose_value=False,
+                callback=_applied,
+                help=f"Under jax.{name}; of several the first one is the innermost.",
+            )
+            for name in WRAPPERS
+        ),
+        click.option("--x64", is_flag=True, help="With 64-bit types (jax_enable_x64)."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _call(ctx: click.Context, options: dict[str, Any]) -> Call:
+    """How the function is traced, out of the options of `_of_program`."""
+    if options.pop("x64"):
+        jax.config.update("jax_enable_x64", True)
+    args = options.pop("args")
+    kwargs = {}
+    for text in options.pop("kwargs"):
+        name, equals, spec = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(f"--kwarg {text!r}: expected NAME=SPEC")
+        kwargs[name] = parse(spec)
+    static = options.pop("static")
+    for position in static:
+        if position >= len(args):
+            raise click.BadParameter(f"--static {position}: there are {len(args)} arguments")
+    return Call([parse(a) for a in args], kwargs, static, ctx.meta.get("jaxide.wrappers", ()))
+
+
+def _program(ctx: click.Context, target: str, options: dict[str, Any]) -> jaxide.Program:
+    call = _call(ctx, options)
+    with doing(f"Tracing {target}"):
+        return program_of(target, call)
+
+
+TARGET = click.argument("target", metavar="MODULE:FUNCTION|FILE")
+WRITABLE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+@click.version_option(package_name="jaxide")
+def cli() -> None:
+    """A faster tracer for JAX, and what there is to know of a program without running it.
+
+    A target is a function (MODULE:FUNCTION, or file.py:FUNCTION), traced with the types of its
+    arguments, or a program that was stored (Program.save).
+    """
+
+
+@cli.command()
+def demo() -> int:
+    """Traces a GPT training step with jax and with jaxide, and compares."""
+    return _demo.run()
+
+
+@cli.command()
+@TARGET
+@_of_program
+@click.option("--optimize", is_flag=True, help="After all passes (Program.optimize).")
+@click.option("--max-depth", type=click.IntRange(min=0), help="How deep nested programs are shown.")
+@click.option("--max-eqns", type=click.IntRange(min=0), help="How many equations of each program.")
+@click.option(
+    "--collapse", multiple=True, metavar="NAME", help="A primitive or nested program not shown."
+)
+@click.option("--source-info", is_flag=True, help="With the line of each equation.")
+@click.option("--name-stack", is_flag=True, help="With the name scopes of each equation.")
+@click.option("--effects", is_flag=True, help="With effects.")
+@click.option("--width", type=click.IntRange(min=20), help="Characters in a line.")
+@click.option("--color/--no-color", default=None, help="Colours; by default on a terminal.")
+@click.pass_context
+def show(ctx: click.Context, target: str, **options: Any) -> None:
+    """Prints the program, as jax does."""
+    program = _program(ctx, target, options)
+    if options.pop("optimize"):
+        with doing("Optimizing"):
+            program = program.optimize()
+    color, width = options.pop("color"), options.pop("width")
+    settings = {"print_effects": options.pop("effects"), **options}
+    if width is not None:
+        settings["width"] = width
+    settings["use_color"] = sys.stdout.isatty() if color is None else color
+    settings["collapse"] = list(settings["collapse"])
+    try:
+        text = program.pretty(**settings)
+    except NotImplementedError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(text, color=True)
+
+
+@cli.command()
+@TARGET
+@_of_program
+@click.option(
+    "--while-trips",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How often while loops run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As data.")
+@click.pass_context
+def cost(ctx: click.Context, target: str, while_trips: int, as_json: bool, **options: Any) -> None:
+    """Says what executing the program costs: flops and bytes, by primitive and by line."""
+    program = _program(ctx, target, options)
+    report = program.cost(while_trips=while_trips)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report), indent=2))
+    else:
+        Console(soft_wrap=False).print(report)
+
+
+@cli.command("hash")
+@TARGET
+@_of_program
+@click.option("--content", is_flag=True, help="Constants by their values.")
+@click.option("--expect", metavar="HEX", help="Fails with status 1 where the hash is another.")
+@click.pass_context
+def hash_(
+    ctx: click.Context, target: str, content: bool, expect: str | None, **options: Any
+) -> int:
+    """Prints the hash of what the program says, the same on every machine."""
+    if expect is not None:
+        try:
+            int(expect, 16)
+        except ValueError:
+            raise click.BadParameter(f"--expect {expect!r} is no hexadecimal number") from None
+    program = _program(ctx, target, options)
+    found = program.content_hash if content else program.structural_hash
+    click.echo(f"{found:032x}")
+    if expect is None or int(expect, 16) == found:
+        return 0
+    click.echo(f"expected {int(expect, 16):032x}", err=True)
+    return 1
+
+
+@cli.command()
+@TARGET
+@click.argument("other", metavar="MODULE:FUNCTION|FILE")
+@_of_program
+@click.option(
+    "--other-arg",
+    "other_args",
+    multiple=True,
+    metavar="SPEC",
+    help="An argument of the second function, where they are not those of the first.",
+)
+@click.option("--html", type=WRITABLE, metavar="FILE", help="Writes a page.")
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    target: str,
+    other: str,
+    other_args: tuple[str, ...],
+    html: Path | None,
+    **options: Any,
+) -> int:
+    """Says where two programs differ; with status 1 if they do.
+
+    The same arguments and transformations hold for both functions; a stored program has none.
+    """
+    call = _call(ctx, options)
+    second = dataclasses.replace(call, args=[parse(a) for a in other_args]) if other_args else call
+    with doing("Tracing"):
+        programs = [
+            program_of(name, Call() if is_stored(name) else how)
+            for name, how in ((target, call), (other, second))
+        ]
+    with doing("Comparing"):
+        found = programs[0].diff(programs[1])
+    if html is not None:
+        _write(html, found.html())
+    Console().print(found)
+    return 1 if found else 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror or error}") from None
+
+
+# By the suffix of the file: how a program is written into it.
+FORMATS: dict[str, Callable[[Any, Path], object]] = {
+    ".html": lambda program, path: program.to_html(path),
+    ".dot": lambda program, path: program.to_dot(path),
+    ".py": lambda program, path: program.to_python(path),
+    ".json": lambda program, path: program.to_json(path),
+    ".pb.gz": lambda program, path: program.to_pprof(path),
+    ".jaxide": lambda program, path: program.save(path),
+}
+
+
+@cli.command()
+@TARGET
+@_of_program
+@click.option("-o", "--output", type=WRITABLE, required=True, metavar="FILE", help="Where to.")
+@click.pass_context
+def report(ctx: click.Context, target: str, output: Path, **options: Any) -> None:
+    """Writes the program to a file, as what the file's name ends in.
+
+    \b
+    .html    a page with costs, memory and source lines
+    .dot     a graph for Graphviz
+    .py      Python code that makes the program again
+    .json    data
+    .pb.gz   a profile for pprof
+    .jaxide  the program itself, which every command takes
+    """
+    write = next((w for suffix, w in FORMATS.items() if output.name.endswith(suffix)), None)
+    if write is None:
+        raise click.BadParameter(f"{output}: a name must end in one of {', '.join(FORMATS)}")
+    program = _program(ctx, target, options)
+    with doing(f"Writing {output}"):
+        try:
+            write(program, output)
+        except OSError as error:
+            raise click.UsageError(f"{output}: {error.strerror or error}") from None
+        except (ValueError, NotImplementedError) as error:
+            raise click.UsageError(f"{output}: {error}") from None
+
+
+@cli.command()
+@TARGET
+@_of_program
+@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="As data.")
+@click.pass_context
+def bench(ctx: click.Context, target: str, rounds: int, as_json: bool, **options: Any) -> int:
+    """Measures how long jax and jaxide take to trace the function again.
+
+    They take turns; the ratio is the median of those of neighbours. With status 1 where the two
+    programs are printed differently.
+    """
+    call = _call(ctx, options)
+    function = function_of(target, call)
+    makers = jax.make_jaxpr, jaxide.make_jaxpr
+    with doing(f"Tracing {target}"):
+        made = [trace(target, function, call, maker) for maker in makers]
+    same = str(made[0]) == str(made[1])
+    tracers = [functools.partial(maker, static_argnums=tuple(call.static)) for maker in makers]
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Measuring", total=2 * (rounds + 1))
+        stock, ours = warm_retraces(
+            tracers,
+            function,
+            call.args,
+            kwargs=call.kwargs,
+            rounds=rounds,
+            read=lambda _: progress.advance(task),
+        )
+    result = {
+        "equations": len(jaxide.from_jaxpr(made[1])),
+        "jax_ms": statistics.median(stock) * 1e3,
+        "jaxide_ms": statistics.median(ours) * 1e3,
+        "ratio": pairwise_ratio(stock, ours),
+        "identical": same,
+    }
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(
+            f"{result['equations']:,} equations: jax {result['jax_ms']:.2f} ms, "
+            f"jaxide {result['jaxide_ms']:.2f} ms, {result['ratio']:.1f} times as fast; "
+            f"texts {'identical' if same else 'DIFFERENT'}"
+        )
+    return 0 if same else 1

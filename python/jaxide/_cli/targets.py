@@ -1,0 +1,160 @@
+"""What the command line is given: a function with its arguments, or a program that was stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import jax
+
+import jaxide
+from jaxide import _compat
+
+WRAPPERS: Mapping[str, Callable[[Any], Any]] = {
+    "grad": jax.grad,
+    "vmap": jax.vmap,
+    "jit": jax.jit,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """How a function is to be traced."""
+
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    static: Sequence[int] = ()
+    """Which of the arguments are Python values."""
+    wrappers: Sequence[str] = ()
+    """The transformations it is under, the innermost one first."""
+
+    @property
+    def says_anything(self) -> bool:
+        return bool(self.args or self.kwargs or self.static or self.wrappers)
+
+
+def find(name: str) -> Any:
+    """The object that ``MODULE:OBJECT`` or ``path/to/file.py:OBJECT`` names.
+
+    Raises:
+      click.UsageError: there is none.
+    """
+    place, _, path = name.rpartition(":")
+    if not place or not path:
+        raise click.UsageError(f"{name!r} is neither MODULE:FUNCTION nor a stored program")
+    found: Any = _module(place)
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            near = difflib.get_close_matches(part, dir(found), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{place} has no {path!r}{hint}") from None
+    return found
+
+
+def _module(name: str) -> Any:
+    """A module by its name or by its file.
+
+    Raises:
+      click.UsageError: there is none, or importing it fails.
+    """
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = Path(name)
+        if not path.is_file():
+            raise click.UsageError(f"there is no file {name}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None, "it ends in .py"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(path.stem, module)
+        spec.loader.exec_module(module)
+        return module
+    except click.UsageError:
+        raise
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"importing {name}: {error}") from None
+    except Exception as error:  # the user's
+        raise click.UsageError(f"importing {name}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, with its type, and the innermost line of the user's code."""
+    libraries = tuple(str(Path(module.__file__ or "").parent) for module in (jax, jaxide))
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f" ({frame.filename}:{frame.lineno})"
+        for frame in frames
+        if not frame.filename.startswith((*libraries, "<"))
+    ]
+    said = str(error).partition("\n\n")[0]
+    return f"{type(error).__name__}: {said}{lines[-1] if lines else ''}"
+
+
+def function_of(target: str, call: Call) -> Callable[..., Any]:
+    """The function of a target, under the transformations that are asked for.
+
+    Raises:
+      click.UsageError: it names no function.
+    """
+    found = find(target)
+    if not callable(found):
+        raise click.UsageError(f"{target} is no function but of type {type(found).__name__}")
+    for wrapper in call.wrappers:
+        found = WRAPPERS[wrapper](found)
+    return found
+
+
+def trace(target: str, function: Callable[..., Any], call: Call, tracer: Callable[..., Any]) -> Any:
+    """What a tracer makes of a function.
+
+    Raises:
+      click.UsageError: it cannot be traced so.
+    """
+    try:
+        return tracer(function, static_argnums=tuple(call.static))(*call.args, **call.kwargs)
+    except Exception as error:  # the user's, or of arguments that do not fit
+        hint = "" if call.args or call.kwargs else " (types of arguments: --arg 'f32[8,128]')"
+        raise click.UsageError(f"tracing {target}: {_said(error)}{hint}") from error
+
+
+def program_of(target: str, call: Call) -> jaxide.Program:
+    """The program of a target: of a function, of an object that is one, or of a file.
+
+    Raises:
+      click.UsageError: there is none.
+    """
+    if is_stored(target):
+        if call.says_anything:
+            raise click.UsageError(f"{target} is a stored program, which takes no arguments")
+        return _stored(Path(target))
+    found = find(target)
+    if isinstance(found, jaxide.Program) or _compat.is_jaxpr(found):
+        if call.says_anything:
+            raise click.UsageError(f"{target} is a program, which takes no arguments")
+        return found if isinstance(found, jaxide.Program) else jaxide.from_jaxpr(found)
+    return trace(target, function_of(target, call), call, jaxide.trace)
+
+
+def is_stored(target: str) -> bool:
+    """Whether a target is a file with a program."""
+    path = Path(target)
+    return path.suffix == ".jaxide" or (path.is_file() and path.suffix != ".py")
+
+
+def _stored(path: Path) -> jaxide.Program:
+    try:
+        return jaxide.load(path)
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise click.UsageError(f"{path}: {error}") from None
