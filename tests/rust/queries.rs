@@ -75,7 +75,10 @@ fn shared_and_deep_programs_are_read_once() {
         let path = critical_path(&nest, Weight::Equations, Trips(1), &NoEstimates);
         let calls = u32::try_from(depth).unwrap();
         assert_eq!(path.length, 2_u128.checked_pow(calls).unwrap_or(u128::MAX));
-        assert_eq!(path.eqns.len(), 2 * depth + 1);
+        if path.length < u128::MAX {
+            // Where the length cannot be counted, neither can it be told which chain is longer.
+            assert_eq!(path.eqns.len(), 2 * depth + 1);
+        }
         let counts = histogram(&nest, Counting::EachCall);
         let sines = counts.iter().find(|(name, _)| **name == *"sin").map(|(_, count)| *count);
         assert_eq!(sines, Some(path.length));
