@@ -22,7 +22,7 @@ from jax import Array, lax
 from py_mini_racer import MiniRacer
 
 import jaxide
-from jaxide._export import files as export_files
+from jaxide import _files
 from jaxide._export import pprof
 from jaxide._export.html import text as page_of
 from rebuilding import assert_rebuilt, rebuilt
@@ -92,9 +92,9 @@ def test_failing_leaves_what_was_there(
     def fail(*_: Any) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(export_files.os, "fsync", fail)
+    monkeypatch.setattr(_files.os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        export_files.write(path, "new")
+        _files.write(path, "new")
     assert (os.listdir(tmp_path), path.read_text()) == (["file"], "old")
 
 

@@ -326,7 +326,8 @@ impl<'py> Saver<'_, 'py> {
         let Copied { mut builder, vars, outvars, .. } = copied;
         let effects = {
             let mut list = Vec::new();
-            for effect in graph.borrow().effects(py).try_iter()? {
+            let effects = graph.borrow().effects(py);
+            for effect in effects.try_iter()? {
                 let effect = effect?;
                 let name: Box<str> = effect.get_type().name()?.to_str()?.into();
                 let input = effect.getattr_opt(intern!(py, "input"))?;
@@ -371,8 +372,10 @@ impl<'py> Saver<'_, 'py> {
     /// Effects in an order that does not depend on the process.
     fn effects(
         &mut self,
-        list: Vec<(Box<str>, Option<Var>, Bound<'py, PyAny>)>,
+        mut list: Vec<(Box<str>, Option<Var>, Bound<'py, PyAny>)>,
     ) -> PyResult<Vec<Effect>> {
+        // A set of Python's has another order in each process, and records have rows in their order.
+        list.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         let mut found = Vec::with_capacity(list.len());
         for (name, input, effect) in list {
             let record = self.record(&effect, "")?;
@@ -613,8 +616,8 @@ impl Rows for ProgramRows<'_, '_, '_> {
         }
         let aval = self.graph.borrow().side().aval(self.saver.py(), id);
         let object = self.saver.object(&aval, "")?;
-        let name = ty.to_string();
-        let name = if let Type::Opaque { name, .. } = ty { name.clone() } else { name.into() };
+        // The same object is the same type, whatever the IR knows of it.
+        let name = aval.get_type().name().map_err(Refusal)?.to_str().map_err(Refusal)?.into();
         Ok(builder.ty(Type::Opaque { name, object }))
     }
 
