@@ -42,7 +42,7 @@ def measure(workload: str, rounds: int) -> list[str]:
 
 def main() -> int:
     """Prints the table and puts it into the document."""
-    rows, options = report.of_workloads(__doc__, "measurements of the time", measure)
+    rows, options = report.of_workloads(__doc__, measure, "measurements of the time")
     if not options.only:
         report.record("passes", HEADER, rows)
     return 0

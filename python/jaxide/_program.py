@@ -209,8 +209,11 @@ class Program:
         inline: Sequence[str] | None = None,
         max_inlined: int = 8,
     ) -> Program:
-        """A program that computes the same, bit for bit, in fewer equations; this one where there
-        is nothing to do.
+        """A program that computes the same in fewer equations; this one where there is nothing to
+        do.
+
+        Results are the same bits, but where a jit was inlined and the program is executed equation
+        by equation: XLA then compiles them one by one.
 
         Effects stay, each where it is among the others. Inputs, their names and trees, and the
         names of results are the same; equations that are left have their lines. ``docs/passes.md``

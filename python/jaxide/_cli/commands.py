@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import jaxide
-from jaxide import _demo
+from jaxide import _demo, _files
 from jaxide._cli.arguments import parse
 from jaxide._cli.targets import WRAPPERS, Call, function_of, is_stored, program_of, trace
 from jaxide._timing import pairwise_ratio, warm_retraces
@@ -29,6 +29,25 @@ def doing(what: str) -> Iterator[None]:
     """Says on a terminal what takes long."""
     with Console(stderr=True).status(what):
         yield
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Says in a line why a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror or error}") from None
+    except (ImportError, ValueError, NotImplementedError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def say(report: object) -> None:
+    """Prints a report: in colour and as wide as a terminal, or as its text."""
+    if sys.stdout.isatty():
+        Console().print(report)
+    else:
+        click.echo(str(report).rstrip("\n"))
 
 
 def _applied(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -172,7 +191,7 @@ def cost(ctx: click.Context, target: str, while_trips: int, as_json: bool, **opt
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report), indent=2))
     else:
-        Console(soft_wrap=False).print(report)
+        say(report)
 
 
 @cli.command("hash")
@@ -234,16 +253,10 @@ def diff(
     with doing("Comparing"):
         found = programs[0].diff(programs[1])
     if html is not None:
-        _write(html, found.html())
-    Console().print(found)
+        with writing(html):
+            _files.write(html, found.html())
+    say(found)
     return 1 if found else 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise click.UsageError(f"{path}: {error.strerror or error}") from None
 
 
 # By the suffix of the file: how a program is written into it.
@@ -277,13 +290,8 @@ def report(ctx: click.Context, target: str, output: Path, **options: Any) -> Non
     if write is None:
         raise click.BadParameter(f"{output}: a name must end in one of {', '.join(FORMATS)}")
     program = _program(ctx, target, options)
-    with doing(f"Writing {output}"):
-        try:
-            write(program, output)
-        except OSError as error:
-            raise click.UsageError(f"{output}: {error.strerror or error}") from None
-        except (ValueError, NotImplementedError) as error:
-            raise click.UsageError(f"{output}: {error}") from None
+    with doing(f"Writing {output}"), writing(output):
+        write(program, output)
 
 
 @cli.command()
