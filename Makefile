@@ -66,6 +66,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/shares.py
 	$(bin)/python benches/structure.py
 	$(bin)/python benches/printing.py
+	$(bin)/python benches/analyses.py
 	$(bin)/python benches/costs.py
 	$(bin)/python benches/passes.py
 	$(bin)/python benches/memory.py
