@@ -24,6 +24,11 @@ impl Ordered {
         }
     }
 
+    /// The kinds in it, each by itself.
+    pub(super) fn kinds(self) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().map(move |kind| kind.and(self)).filter(|kind| !kind.is_none())
+    }
+
     pub(super) fn is_none(self) -> bool {
         self == Self::NONE
     }

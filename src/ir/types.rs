@@ -117,6 +117,44 @@ dtypes! {
     String "StringDType128" "StringDType128",
 }
 
+impl DType {
+    /// Whether it is that of integers.
+    pub fn is_integer(&self) -> bool {
+        matches!(
+            self,
+            Self::Int1
+                | Self::Int2
+                | Self::Int4
+                | Self::Int8
+                | Self::Int16
+                | Self::Int32
+                | Self::Int64
+                | Self::UInt1
+                | Self::UInt2
+                | Self::UInt4
+                | Self::UInt8
+                | Self::UInt16
+                | Self::UInt32
+                | Self::UInt64
+        )
+    }
+
+    /// Whether it is that of integers or truth values.
+    pub fn is_integral(&self) -> bool {
+        *self == Self::Bool || self.is_integer()
+    }
+
+    /// Whether arithmetic on it is that of IEEE 754.
+    pub fn is_float(&self) -> bool {
+        matches!(self, Self::BFloat16 | Self::Float16 | Self::Float32 | Self::Float64)
+    }
+
+    /// Whether it is that of complex numbers.
+    pub fn is_complex(&self) -> bool {
+        matches!(self, Self::Complex64 | Self::Complex128)
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.short_name())

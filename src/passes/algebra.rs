@@ -5,8 +5,6 @@ use smallvec::SmallVec;
 
 use crate::ir::{Atom, AtomKind, DType, Eqn, ParamValue, Program, TypeId};
 
-use super::cse::{is_integer, is_integral};
-use super::fold::is_float;
 use super::rewrite::Edits;
 use super::{Embedding, Scalar, Unit, array, is_pure};
 
@@ -92,7 +90,7 @@ fn simpler<E: Embedding>(
             | "shift_right_arithmetic",
             &[one, other],
         ) => return binary(unit, program, eqn, name, edits, [one, other]),
-        ("max" | "min", &[one, other]) if one == other && is_integral(dtype) => same(one),
+        ("max" | "min", &[one, other]) if one == other && dtype.is_integral() => same(one),
         ("integer_pow", &[operand]) => {
             let params = program.params(program.eqn(eqn).params);
             if params.get("y") == Some(&ParamValue::Int(1)) { same(operand) } else { None }
@@ -103,8 +101,10 @@ fn simpler<E: Embedding>(
                 _ => None,
             })
         }
-        ("abs" | "floor" | "ceil" | "sign", &[operand]) if is_float(dtype) || is_integer(dtype) => {
-            let is_idempotent = name != "sign" || is_integer(dtype);
+        ("abs" | "floor" | "ceil" | "sign", &[operand])
+            if dtype.is_float() || dtype.is_integer() =>
+        {
+            let is_idempotent = name != "sign" || dtype.is_integer();
             let known = before(unit, program, edits, operand, name);
             known.filter(|_| is_idempotent).and_then(|_| same(operand))
         }
@@ -186,7 +186,7 @@ fn binary<E: Embedding>(
             return Ok(Some(Simpler::Same(literal)));
         }
     }
-    if matches!(name, "and" | "or") && one == other && is_integral(dtype) {
+    if matches!(name, "and" | "or") && one == other && dtype.is_integral() {
         return Ok(is_out(one).then_some(Simpler::Same(one)));
     }
     if name == "div" {
@@ -248,20 +248,20 @@ fn before<E: Embedding>(
 /// Whether an operation with this number as its second operand returns the first.
 fn is_neutral(name: &str, dtype: &DType, number: Scalar, reassociate: bool) -> bool {
     match name {
-        _ if is_float(dtype) => match name {
+        _ if dtype.is_float() => match name {
             // The sum of -0.0 and 0.0 is 0.0, and that of x and -0.0 is x.
             "add" => number.is_float(-0.0) || reassociate && number.is_float(0.0),
             "sub" => number.is_float(0.0) || reassociate && number.is_float(-0.0),
             "mul" | "div" => number.is_float(1.0),
             _ => false,
         },
-        "add" | "sub" if is_integer(dtype) => number.is_int(0),
-        "mul" | "div" if is_integer(dtype) => number.is_int(1),
+        "add" | "sub" if dtype.is_integer() => number.is_int(0),
+        "mul" | "div" if dtype.is_integer() => number.is_int(1),
         "shift_left" | "shift_right_logical" | "shift_right_arithmetic" => {
-            is_integer(dtype) && number.is_int(0)
+            dtype.is_integer() && number.is_int(0)
         }
         "or" | "xor" => number.is_int(0) || number == Scalar::Bool(false),
-        "and" => number == Scalar::Bool(true) || is_integer(dtype) && is_ones(dtype, number),
+        "and" => number == Scalar::Bool(true) || dtype.is_integer() && is_ones(dtype, number),
         "mul" => number == Scalar::Bool(true),
         _ => false,
     }
@@ -270,9 +270,9 @@ fn is_neutral(name: &str, dtype: &DType, number: Scalar, reassociate: bool) -> b
 /// Whether an operation with this number as an operand returns it.
 fn is_absorbing(name: &str, dtype: &DType, number: Scalar) -> bool {
     match name {
-        "mul" => is_integer(dtype) && number.is_int(0),
+        "mul" => dtype.is_integer() && number.is_int(0),
         "and" => number.is_int(0) || number == Scalar::Bool(false),
-        "or" => number == Scalar::Bool(true) || is_integer(dtype) && is_ones(dtype, number),
+        "or" => number == Scalar::Bool(true) || dtype.is_integer() && is_ones(dtype, number),
         _ => false,
     }
 }
@@ -310,8 +310,8 @@ fn widens(program: &Program, edits: &Edits<'_>, from: Atom, to: Atom) -> bool {
     let dtype = |atom| array(program, type_of(program, edits, atom)?).map(|array| &array.dtype);
     let (Some(from), Some(to)) = (dtype(from), dtype(to)) else { return false };
     match from {
-        DType::Bool => is_integer(to) || is_float(to),
-        _ => is_integer(from) && is_integer(to) && from.bits() <= to.bits(),
+        DType::Bool => to.is_integer() || to.is_float(),
+        _ => from.is_integer() && to.is_integer() && from.bits() <= to.bits(),
     }
 }
 
@@ -364,8 +364,8 @@ fn chain<E: Embedding>(
     other: Atom,
 ) -> Result<Option<Simpler<E::Value>>, E::Error> {
     let is_associative = match name {
-        "add" | "mul" => is_integer(dtype) || unit.options.reassociate && is_float(dtype),
-        "and" | "or" | "xor" => is_integral(dtype),
+        "add" | "mul" => dtype.is_integer() || unit.options.reassociate && dtype.is_float(),
+        "and" | "or" | "xor" => dtype.is_integral(),
         _ => false,
     };
     if !is_associative {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Atom, AtomKind, ContextId, DType, Eqn, LiteralId, ParamsId, PrimitiveId, Program, TypeId,
+    Atom, AtomKind, ContextId, Eqn, LiteralId, ParamsId, PrimitiveId, Program, TypeId,
 };
 
 use super::rewrite::Edits;
@@ -103,35 +103,9 @@ fn commutes(program: &Program, eqn: Eqn, name: &str) -> bool {
     ty == program.atom_type(other)
         && match name {
             "eq" | "ne" => true,
-            "add" | "mul" | "and" | "or" | "xor" | "max" | "min" => is_integral(&array.dtype),
+            "add" | "mul" | "and" | "or" | "xor" | "max" | "min" => array.dtype.is_integral(),
             _ => false,
         }
-}
-
-/// Whether a dtype is that of integers or truth values.
-pub(super) fn is_integral(dtype: &DType) -> bool {
-    *dtype == DType::Bool || is_integer(dtype)
-}
-
-/// Whether a dtype is that of integers.
-pub(super) fn is_integer(dtype: &DType) -> bool {
-    matches!(
-        dtype,
-        DType::Int1
-            | DType::Int2
-            | DType::Int4
-            | DType::Int8
-            | DType::Int16
-            | DType::Int32
-            | DType::Int64
-            | DType::UInt1
-            | DType::UInt2
-            | DType::UInt4
-            | DType::UInt8
-            | DType::UInt16
-            | DType::UInt32
-            | DType::UInt64
-    )
 }
 
 /// The first of literals that are the same number.

@@ -86,17 +86,16 @@ fn is_trimmable<E: Embedding>(
         return true;
     }
     let within = program.params(data.params).subprograms();
-    let mut bodies = within.iter().filter_map(|&id| program.subprogram(id).program.as_deref());
+    let bodies: Vec<&Program> =
+        within.iter().filter_map(|&id| program.subprogram(id).program.as_deref()).collect();
+    let used: Vec<_> = bodies.iter().map(|body| super::copies::used_vars(body)).collect();
+    let Some(first) = bodies.first() else { return false };
     // Where there are branches, an operand may be for one of them.
-    let Some(first) = bodies.next() else { return false };
-    let rest: Vec<_> = bodies.collect();
-    let used: Vec<_> = std::iter::once(first).chain(rest).map(super::copies::used_vars).collect();
-    let inputs = first.invars().len();
-    (0..inputs).any(|place| {
-        within.iter().zip(&used).all(|(&id, used)| {
-            let body = program.subprogram(id).program.as_deref();
-            body.and_then(|body| body.invars().get(place)).is_some_and(|&var| !used.contains(var))
-        })
+    (0..first.invars().len()).any(|place| {
+        bodies
+            .iter()
+            .zip(&used)
+            .all(|(body, used)| body.invars().get(place).is_some_and(|&var| !used.contains(var)))
     })
 }
 

@@ -9,7 +9,6 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::ir::{ArrayType, Atom, AtomKind, DType, Dim, Eqn, Program, Var};
 
-use super::cse::{is_integer, is_integral};
 use super::rewrite::Edits;
 use super::{Embedding, Unit, array};
 
@@ -226,19 +225,22 @@ fn foldable<E: Embedding>(
         | "shift_right_arithmetic"
         | "real"
         | "imag"
-        | "complex" => !first.is_some_and(is_complex) || !matches!(name, "mul" | "abs" | "sign"),
+        | "complex" => {
+            !first.is_some_and(DType::is_complex) || !matches!(name, "mul" | "abs" | "sign")
+        }
         // A division by zero is what the device makes of it.
-        "div" => first.is_some_and(is_float),
+        "div" => first.is_some_and(DType::is_float),
         // Which of two zeros it is, and which of two NaNs.
-        "max" | "min" | "clamp" => first.is_some_and(is_integral),
+        "max" | "min" | "clamp" => first.is_some_and(DType::is_integral),
         "reduce_sum" | "reduce_prod" | "reduce_max" | "reduce_min" => {
-            first.is_some_and(is_integral)
+            first.is_some_and(DType::is_integral)
         }
         "reduce_and" | "reduce_or" | "reduce_xor" => true,
-        "integer_pow" => first.is_some_and(is_integer),
+        "integer_pow" => first.is_some_and(DType::is_integer),
         // A float out of range of the integers is what the device makes of it.
         "convert_element_type" => {
-            first.is_some_and(is_integral) || is_float(&out.dtype) && first.is_some_and(is_float)
+            first.is_some_and(DType::is_integral)
+                || out.dtype.is_float() && first.is_some_and(DType::is_float)
         }
         "exp" | "exp2" | "expm1" | "log" | "log1p" | "sin" | "cos" | "tan" | "tanh" | "sinh"
         | "cosh" | "logistic" | "sqrt" | "rsqrt" | "cbrt" | "pow" | "erf" | "atan2" => reassociate,
@@ -261,7 +263,7 @@ fn plain(program: &Program, ty: crate::ir::TypeId) -> Option<&ArrayType> {
     } = found;
     let is_default =
         [sharding, manual_axis_type, memory_space, layout].into_iter().all(Option::is_none);
-    (is_default && (is_integral(dtype) || is_float(dtype) || is_complex(dtype))).then_some(found)
+    (is_default && (dtype.is_integral() || dtype.is_float() || dtype.is_complex())).then_some(found)
 }
 
 fn elements(ty: &ArrayType) -> Option<u64> {
@@ -269,13 +271,4 @@ fn elements(ty: &ArrayType) -> Option<u64> {
         Dim::Static(size) => product.checked_mul(*size),
         Dim::Symbolic(_) => None,
     })
-}
-
-/// Whether arithmetic on a dtype is that of IEEE 754.
-pub(super) fn is_float(dtype: &DType) -> bool {
-    matches!(dtype, DType::BFloat16 | DType::Float16 | DType::Float32 | DType::Float64)
-}
-
-fn is_complex(dtype: &DType) -> bool {
-    matches!(dtype, DType::Complex64 | DType::Complex128)
 }

@@ -20,7 +20,15 @@ from rich.progress import Progress
 import jaxide
 from jaxide import _demo, _files
 from jaxide._cli.arguments import parse
-from jaxide._cli.targets import WRAPPERS, Call, function_of, is_stored, program_of, trace
+from jaxide._cli.targets import (
+    WRAPPERS,
+    Call,
+    function_of,
+    in_one_line,
+    is_stored,
+    program_of,
+    trace,
+)
 from jaxide._timing import pairwise_ratio, warm_retraces
 
 
@@ -29,17 +37,6 @@ def doing(what: str) -> Iterator[None]:
     """Says on a terminal what takes long."""
     with Console(stderr=True).status(what):
         yield
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Says in a line why a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise click.UsageError(f"{path}: {error.strerror or error}") from None
-    except (ImportError, ValueError, NotImplementedError) as error:
-        raise click.UsageError(f"{path}: {error}") from None
 
 
 def say(report: object) -> None:
@@ -253,7 +250,7 @@ def diff(
     with doing("Comparing"):
         found = programs[0].diff(programs[1])
     if html is not None:
-        with writing(html):
+        with in_one_line(html):
             _files.write(html, found.html())
     say(found)
     return 1 if found else 0
@@ -290,7 +287,7 @@ def report(ctx: click.Context, target: str, output: Path, **options: Any) -> Non
     if write is None:
         raise click.BadParameter(f"{output}: a name must end in one of {', '.join(FORMATS)}")
     program = _program(ctx, target, options)
-    with doing(f"Writing {output}"), writing(output):
+    with doing(f"Writing {output}"), in_one_line(output):
         write(program, output)
 
 

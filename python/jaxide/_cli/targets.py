@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +153,20 @@ def is_stored(target: str) -> bool:
 
 
 def _stored(path: Path) -> jaxide.Program:
-    try:
+    with in_one_line(path):
         return jaxide.load(path)
+
+
+@contextlib.contextmanager
+def in_one_line(path: Path) -> Iterator[None]:
+    """Says in a line what cannot be done with a file.
+
+    Raises:
+      click.UsageError: it cannot be read or written, or is not what it should be.
+    """
+    try:
+        yield
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ImportError, ValueError, NotImplementedError) as error:
         raise click.UsageError(f"{path}: {error}") from None

@@ -8,7 +8,7 @@
 //! as in Golub and Van Loan, *Matrix Computations*, 4th edition, the fast Fourier transform as
 //! `5 n log2 n` (Van Loan, *Computational Frameworks for the FFT*).
 
-use crate::ir::{ArrayType, DType, Eqn, ParamValue, Params, Program, Type};
+use crate::ir::{ArrayType, Eqn, ParamValue, Params, Program, Type};
 
 use super::super::values::{array, bytes, elements, int, ints, items, product, sizes};
 use super::super::wiring::{callee, solver};
@@ -296,7 +296,7 @@ fn leaf(program: &Program, eqn: Eqn, primitive: &str, params: &Params) -> Option
     if let Some((flops, transcendentals)) = per_element(primitive, params) {
         let count = elements(types.output(0)?);
         // A product of complex numbers is four multiplications and two additions.
-        let complex = is_complex(&types.output(0)?.dtype);
+        let complex = types.output(0)?.dtype.is_complex();
         let each = match primitive {
             "add" | "sub" | "add_any" | "neg" if complex => 2 * flops,
             "mul" | "square" | "div" | "integer_pow" if complex => 6 * flops,
@@ -477,7 +477,7 @@ fn dot_general(types: &Operands<'_>, params: &Params) -> Option<u128> {
     for axis in ints(of_lhs)? {
         inner = product(&[inner, *shape.get(usize::try_from(axis).ok()?)?]);
     }
-    let complex = if is_complex(&types.output(0)?.dtype) { 4 } else { 1 };
+    let complex = if types.output(0)?.dtype.is_complex() { 4 } else { 1 };
     Some(product(&[2, complex, elements(types.output(0)?), inner]))
 }
 
@@ -516,7 +516,7 @@ fn convolution(types: &Operands<'_>, params: &Params) -> Option<u128> {
     let features = *rhs.get(*rhs_spec.first()?)?;
     let inner = *rhs.get(*rhs_spec.get(1)?)?;
     let batch = *lhs.get(*lhs_spec.first()?)? / groups;
-    let complex = if is_complex(&types.output(0)?.dtype) { 4 } else { 1 };
+    let complex = if types.output(0)?.dtype.is_complex() { 4 } else { 1 };
     Some(product(&[2, complex, batch, features, inner, met]))
 }
 
@@ -573,14 +573,10 @@ impl Window {
 fn batched(ty: &ArrayType, flops: impl Fn(u128, u128) -> u128) -> Option<u128> {
     let shape = sizes(ty);
     let [batch @ .., rows, columns] = &*shape else { return None };
-    let complex = if is_complex(&ty.dtype) { 4 } else { 1 };
+    let complex = if ty.dtype.is_complex() { 4 } else { 1 };
     Some(product(&[complex, product(batch), flops(*rows, *columns)]))
 }
 
 fn log2(count: u128) -> u128 {
     if count < 2 { 0 } else { u128::from((count - 1).ilog2() + 1) }
-}
-
-fn is_complex(dtype: &DType) -> bool {
-    matches!(dtype, DType::Complex64 | DType::Complex128)
 }

@@ -3,12 +3,14 @@
 use cranelift_entity::EntitySet;
 use rustc_hash::FxHashMap;
 
-use crate::ir::{EffectsId, Eqn, Program, Type, Var};
+use crate::ir::{Eqn, Program, Type, Var};
 
-use super::super::effects::{Doings, Ordered, doings};
+use super::super::effects::{Ordered, doings};
 use super::super::nest::{Nest, Site};
-use super::super::wiring::{Body, Wiring, wiring};
-use super::{Answers, Dependencies, Marks, Positions, Question, Walk, merged, positions, solve};
+use super::super::wiring::{Body, Wiring};
+use super::{
+    Answers, Dependencies, Marks, Positions, Question, Visits, Walk, merged, positions, solve,
+};
 
 /// What is needed of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,9 +56,7 @@ impl Question for Demand {
         let nothing = || Self::nothing(self.place);
         let outputs = self.outputs.iter().map(|&at| Self { outputs: [at].into(), ..nothing() });
         let finals = self.finals.iter().map(|&at| Self { finals: [at].into(), ..nothing() });
-        let kinds = Ordered::ALL.into_iter().map(|kind| kind.and(self.ordered));
-        let ordered =
-            kinds.filter(|kind| !kind.is_none()).map(|ordered| Self { ordered, ..nothing() });
+        let ordered = self.ordered.kinds().map(|ordered| Self { ordered, ..nothing() });
         let effects = self.effects.then(|| Self { effects: true, ..nothing() });
         outputs.chain(finals).chain(ordered).chain(effects).collect()
     }
@@ -67,11 +67,7 @@ impl Question for Demand {
     }
 }
 
-struct Backward<'n> {
-    nest: &'n Nest,
-    marks: Marks,
-    wirings: FxHashMap<Site, Option<Wiring>>,
-}
+struct Backward<'n>(Visits<'n>);
 
 struct Frame {
     demand: Demand,
@@ -99,12 +95,9 @@ impl Backward<'_> {
         answers: &Answers<Demand>,
     ) -> Result<Option<EqnNeeds>, Demand> {
         let place = frame.demand.place;
-        let program = self.nest.program(place);
+        let program = self.0.nest.program(place);
         let data = program.eqn(eqn);
-        let doings = match data.effects {
-            EffectsId::NONE => Doings::default(),
-            _ => doings(program, eqn),
-        };
+        let doings = doings(program, eqn);
         let ordered = doings.ordered.and(frame.ordered);
         let effects = frame.demand.effects && doings.is_seen;
         let writes = doings.writes.iter().any(|&var| frame.needed.contains(var));
@@ -113,7 +106,7 @@ impl Backward<'_> {
             return Ok(None);
         }
         let operands = program.eqn_invars(eqn);
-        let Some(Some(wiring)) = self.wirings.get(&Site { place, eqn }) else {
+        let Some(wiring) = self.0.wiring(Site { place, eqn }) else {
             let operands = vec![true; operands.len()];
             return Ok(Some(EqnNeeds { operands, ordered: doings.ordered }));
         };
@@ -202,7 +195,7 @@ impl Backward<'_> {
                 let outputs: Vec<u32> =
                     carried.filter_map(|&(output, _)| u32::try_from(output).ok()).collect();
                 next[0].outputs = merged(&next[0].outputs, &outputs);
-                let program = self.nest.program(body.place);
+                let program = self.0.nest.program(body.place);
                 let is_ref = |input: &&u32| is_ref(program, **input as usize);
                 let refs: Vec<u32> = needs.inputs.iter().filter(is_ref).copied().collect();
                 next[at].finals = merged(&next[at].finals, &refs);
@@ -219,7 +212,7 @@ impl Backward<'_> {
 
     /// Whether something is needed that another round changes.
     fn is_changed(&self, body: &Body, demand: &Demand) -> bool {
-        let program = self.nest.program(body.place);
+        let program = self.0.nest.program(body.place);
         let mut of_carries: FxHashMap<usize, usize> = body.carried.iter().copied().collect();
         let mut stays = |output: usize| {
             let input = of_carries.remove(&output).map(|input| program.invars()[input]);
@@ -240,7 +233,7 @@ impl Walk for Backward<'_> {
     type Frame = Frame;
 
     fn open(&self, demand: &Demand) -> Frame {
-        let program = self.nest.program(demand.place);
+        let program = self.0.nest.program(demand.place);
         let mut needed = EntitySet::with_capacity(program.num_vars());
         let outputs =
             demand.outputs.iter().filter_map(|&at| program.outvars()[at as usize].as_var());
@@ -252,20 +245,14 @@ impl Walk for Backward<'_> {
     }
 
     fn advance(&mut self, frame: &mut Frame, answers: &Answers<Demand>) -> Result<Needs, Demand> {
-        let nest = self.nest;
+        let nest = self.0.nest;
         let place = frame.demand.place;
         let program = nest.program(place);
-        if !self.marks.is_read[place] {
-            self.marks.is_read[place] = true;
-            for call in nest.calls(place) {
-                let site = Site { place, eqn: call.eqn };
-                self.wirings.entry(site).or_insert_with(|| wiring(nest, place, call.eqn));
-            }
-        }
+        self.0.enter(place);
         while frame.left > 0 {
             let eqn = Eqn::from_u32(frame.left - 1);
             if let Some(needs) = self.needs(frame, eqn, answers)? {
-                self.marks.eqns[place].insert(eqn);
+                self.0.marks.eqns[place].insert(eqn);
                 frame.ordered = frame.ordered.or(needs.ordered);
                 for (atom, is_needed) in program.eqn_invars(eqn).iter().zip(needs.operands) {
                     if let (Some(var), true) = (atom.as_var(), is_needed) {
@@ -277,7 +264,7 @@ impl Walk for Backward<'_> {
         }
         for &(var, _) in program.constvars() {
             if frame.needed.contains(var) {
-                self.marks.constvars[place].insert(var);
+                self.0.marks.constvars[place].insert(var);
             }
         }
         let inputs = program.invars().iter().map(|&var| frame.needed.contains(var));
@@ -286,9 +273,9 @@ impl Walk for Backward<'_> {
 }
 
 fn slice(nest: &Nest, demand: Demand) -> (Needs, Marks) {
-    let mut walk = Backward { nest, marks: Marks::new(nest), wirings: FxHashMap::default() };
+    let mut walk = Backward(Visits::new(nest));
     let needs = solve(&mut walk, nest, demand);
-    (needs, walk.marks)
+    (needs, walk.0.marks)
 }
 
 /// What an output of the outermost program depends on; nothing where there is no such output.

@@ -1,14 +1,13 @@
 //! What inputs are used for.
 
 use cranelift_entity::EntitySet;
-use rustc_hash::FxHashMap;
 
-use crate::ir::{Atom, EffectsId, Eqn, Type, Var};
+use crate::ir::{Atom, Eqn, Type, Var};
 
-use super::super::effects::{Doings, Ordered, doings};
+use super::super::effects::{Ordered, doings};
 use super::super::nest::{Nest, Site};
-use super::super::wiring::{Body, Wiring, wiring};
-use super::{Answers, Marks, Positions, Question, Uses, Walk, merged, positions, solve};
+use super::super::wiring::{Body, Wiring};
+use super::{Answers, Positions, Question, Uses, Visits, Walk, merged, positions, solve};
 
 /// What of a program's surroundings is concerned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,9 +37,7 @@ impl Question for Concern {
     fn parts(&self) -> Vec<Self> {
         let nothing = || Self { inputs: Positions::default(), ordered: Ordered::NONE, ..*self };
         let inputs = self.inputs.iter().map(|&at| Self { inputs: [at].into(), ..nothing() });
-        let kinds = Ordered::ALL.into_iter().map(|kind| kind.and(self.ordered));
-        let ordered =
-            kinds.filter(|kind| !kind.is_none()).map(|ordered| Self { ordered, ..nothing() });
+        let ordered = self.ordered.kinds().map(|ordered| Self { ordered, ..nothing() });
         inputs.chain(ordered).collect()
     }
 
@@ -51,11 +48,7 @@ impl Question for Concern {
     }
 }
 
-struct Forward<'n> {
-    nest: &'n Nest,
-    marks: Marks,
-    wirings: FxHashMap<Site, Option<Wiring>>,
-}
+struct Forward<'n>(Visits<'n>);
 
 struct Frame {
     place: usize,
@@ -80,12 +73,9 @@ impl Forward<'_> {
         eqn: Eqn,
         answers: &Answers<Concern>,
     ) -> Result<Option<EqnReach>, Concern> {
-        let program = self.nest.program(frame.place);
+        let program = self.0.nest.program(frame.place);
         let data = program.eqn(eqn);
-        let doings = match data.effects {
-            EffectsId::NONE => Doings::default(),
-            _ => doings(program, eqn),
-        };
+        let doings = doings(program, eqn);
         let ordered = doings.ordered.and(frame.ordered);
         let operands = program.eqn_invars(eqn);
         let is_concerned =
@@ -94,7 +84,7 @@ impl Forward<'_> {
             return Ok(None);
         }
         let results = data.outvars().len();
-        let Some(Some(wiring)) = self.wirings.get(&Site { place: frame.place, eqn }) else {
+        let Some(wiring) = self.0.wiring(Site { place: frame.place, eqn }) else {
             let results = vec![true; results];
             return Ok(Some(EqnReach { results, refs: doings.writes, ordered: doings.ordered }));
         };
@@ -134,7 +124,7 @@ impl Forward<'_> {
         if again {
             // How often the body runs counts for all that it changes.
             let body = &wiring.bodies[0];
-            let within = self.nest.program(body.place);
+            let within = self.0.nest.program(body.place);
             for &(output, input) in &body.carried {
                 let stays = within.outvars()[output].as_var() == Some(within.invars()[input]);
                 found.results[output] |= !stays;
@@ -170,7 +160,7 @@ impl Forward<'_> {
             }
             let mut next = concerns.clone();
             for ((body, reach), concern) in wiring.bodies.iter().zip(&reaches).zip(&mut next) {
-                let within = self.nest.program(wiring.bodies[0].place);
+                let within = self.0.nest.program(wiring.bodies[0].place);
                 let changes = |output: usize| {
                     let stays = wiring.bodies[0].carried.iter().any(|&(of, input)| {
                         of == output
@@ -202,7 +192,7 @@ impl Walk for Forward<'_> {
     type Frame = Frame;
 
     fn open(&self, concern: &Concern) -> Frame {
-        let program = self.nest.program(concern.place);
+        let program = self.0.nest.program(concern.place);
         let mut concerned = EntitySet::with_capacity(program.num_vars());
         for &at in &concern.inputs {
             concerned.insert(program.invars()[at as usize]);
@@ -211,20 +201,14 @@ impl Walk for Forward<'_> {
     }
 
     fn advance(&mut self, frame: &mut Frame, answers: &Answers<Concern>) -> Result<Reach, Concern> {
-        let nest = self.nest;
+        let nest = self.0.nest;
         let place = frame.place;
         let program = nest.program(place);
-        if !self.marks.is_read[place] {
-            self.marks.is_read[place] = true;
-            for call in nest.calls(place) {
-                let site = Site { place, eqn: call.eqn };
-                self.wirings.entry(site).or_insert_with(|| wiring(nest, place, call.eqn));
-            }
-        }
+        self.0.enter(place);
         while (frame.next as usize) < program.num_eqns() {
             let eqn = Eqn::from_u32(frame.next);
             if let Some(reach) = self.reach(frame, eqn, answers)? {
-                self.marks.eqns[place].insert(eqn);
+                self.0.marks.eqns[place].insert(eqn);
                 frame.ordered = frame.ordered.or(reach.ordered);
                 let results = program.eqn_outvars(eqn).zip(reach.results);
                 let reached = results.filter(|(_, is_reached)| *is_reached).map(|(var, _)| var);
@@ -248,7 +232,7 @@ pub fn used_by(nest: &Nest, input: u32) -> Uses {
     let root = nest.root();
     let exists = (input as usize) < nest.program(root).invars().len();
     let inputs = exists.then_some(input).into_iter().collect();
-    let mut walk = Forward { nest, marks: Marks::new(nest), wirings: FxHashMap::default() };
+    let mut walk = Forward(Visits::new(nest));
     let reach = solve(&mut walk, nest, Concern { place: root, inputs, ordered: Ordered::NONE });
-    Uses { outputs: reach.outputs.into(), eqns: walk.marks.sites(nest) }
+    Uses { outputs: reach.outputs.into(), eqns: walk.0.marks.sites(nest) }
 }

@@ -23,6 +23,7 @@ use rustc_hash::FxHashMap;
 use crate::ir::{ConstId, Eqn, Var};
 
 use super::nest::{Nest, Site};
+use super::wiring::{Wiring, wiring};
 
 pub use backward::{dead, depends_on, unused_inputs};
 pub use forward::used_by;
@@ -131,6 +132,34 @@ fn solve<W: Walk>(
         }
     }
     last
+}
+
+/// A nest, what a slice has of it so far, and how equations meet the programs that they run.
+struct Visits<'n> {
+    nest: &'n Nest,
+    marks: Marks,
+    wirings: FxHashMap<Site, Option<Wiring>>,
+}
+
+impl<'n> Visits<'n> {
+    fn new(nest: &'n Nest) -> Self {
+        Self { nest, marks: Marks::new(nest), wirings: FxHashMap::default() }
+    }
+
+    /// Looks at a program for the first time.
+    fn enter(&mut self, place: usize) {
+        if !std::mem::replace(&mut self.marks.is_read[place], true) {
+            for call in self.nest.calls(place) {
+                let site = Site { place, eqn: call.eqn };
+                self.wirings.entry(site).or_insert_with(|| wiring(self.nest, place, call.eqn));
+            }
+        }
+    }
+
+    /// How an equation meets the programs that it runs; None where it runs none, or nobody knows.
+    fn wiring(&self, site: Site) -> Option<&Wiring> {
+        self.wirings.get(&site)?.as_ref()
+    }
 }
 
 /// The equations and constants of the programs of a nest that a slice has.
