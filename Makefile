@@ -17,8 +17,8 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate soak fuzz bench clean
-.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate test-browser soak bench clean
+.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate test-browser soak fuzz bench
+.PHONY: clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18

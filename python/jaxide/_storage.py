@@ -51,8 +51,10 @@ class Private(NamedTuple):
     kinds: tuple[Kind, ...]
     # The name of the kind of an object whose class is one of many.
     kind_name: Callable[[Any], str | None]
-    # Enumerations and named tuples, by their qualified names.
+    # Enumerations, named tuples and trees, by their qualified names.
     classes: Mapping[str, type]
+    # An instance of one of them that has fields.
+    of_fields: Callable[[type, Mapping[str, Any]], Any]
     # Functions of jax that programs may have, by their names.
     functions: Callable[[], Mapping[str, Callable[..., Any]]]
     primitives: Callable[[], Mapping[str, Any]]
@@ -198,13 +200,11 @@ class Objects:
             raise StorageError(f"{class_name} has no member {name!r}") from None
 
     def named(self, class_name: str, fields: dict[str, Any]) -> Any:
-        """A named tuple."""
+        """A named tuple, or a tree."""
         class_ = self._class(class_name)
-        if not hasattr(class_, "_fields"):
-            raise StorageError(f"{class_name} has no fields")
         try:
-            return class_(**fields)
-        except TypeError as error:
+            return self._private.of_fields(class_, fields)
+        except (TypeError, AssertionError) as error:
             raise StorageError(f"{class_name} has other fields: {error}") from None
 
     def dtype(self, name: str) -> Any:

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::ir::{Eqn, ParamValue, Params, Program};
 
 use super::nest::Nest;
-use super::values::int;
+use super::values::{int, items};
 
 /// A program that an equation runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,7 @@ pub(super) fn callee<'p>(primitive: &str, params: &'p Params) -> Option<&'p Para
         | "linear_call"
         | "composite"
         | "compute_on"
+        | "eval_jaxpr"
         | "custom_vmap_call" => {
             ["call_jaxpr", "call", "callee", "jaxpr"].into_iter().find_map(|name| params.get(name))
         }
@@ -75,6 +76,39 @@ fn field<'p>(value: &'p ParamValue, name: &str) -> Option<&'p ParamValue> {
 
 fn count(params: &Params, name: &str) -> Option<usize> {
     usize::try_from(int(params, name)?).ok()
+}
+
+/// How many of a scan's operands are constants, and how many are carried: numbers, or the leaves of
+/// trees (jax 0.11 on).
+fn consts_and_carries(params: &Params) -> Option<(usize, usize)> {
+    let Some(ParamValue::Named { fields, .. }) = params.get("ft_in") else {
+        return Some((count(params, "num_consts")?, count(params, "num_carry")?));
+    };
+    let [(_, parts)] = &**fields else { return None };
+    let [consts, carries, _] = items(parts)? else { return None };
+    Some((leaves(consts)?, leaves(carries)?))
+}
+
+/// How many leaves a tree of jax's (`jax._src.flattree`) has.
+fn leaves(tree: &ParamValue) -> Option<usize> {
+    let ParamValue::Named { type_name, fields } = tree else { return None };
+    let all = |name: &str| items(field(tree, name)?)?.iter().map(leaves).sum();
+    match type_name.rsplit('.').next()? {
+        "FTTuple" => all("elts"),
+        "FTDict" => all("_vals"),
+        "FTPyTree" => Some(items(field(tree, "xs")?)?.len()),
+        "FTSingleton" => Some(1),
+        "FTStatic" => Some(0),
+        "FTFiltered" => {
+            // Each of what would be a leaf says whether it is one.
+            let mut count = 0;
+            fields[..].first()?.1.walk(&mut |value| {
+                count += usize::from(field(value, "is_right") == Some(&ParamValue::Bool(true)));
+            });
+            Some(count)
+        }
+        _ => None,
+    }
 }
 
 struct Reader<'n> {
@@ -108,8 +142,8 @@ impl Reader<'_> {
 
     fn scan(&self, params: &Params) -> Option<Wiring> {
         let mut body = self.body(params.get("jaxpr")?, 0..self.operands)?;
-        let (consts, carries) = (count(params, "num_consts")?, count(params, "num_carry")?);
-        if consts + carries > self.operands || carries > self.results {
+        let (consts, carries) = consts_and_carries(params)?;
+        if consts.checked_add(carries)? > self.operands || carries > self.results {
             return None;
         }
         body.carried = (0..carries).map(|carry| (carry, consts + carry)).collect();

@@ -80,7 +80,7 @@ fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
     let (ty, empty_mesh) = if interned {
         let mesh_is_empty =
             aval.getattr("sharding")?.getattr("mesh")?.getattr("empty")?.is_truthy()?;
-        (Some(Type::Array(array_type(aval, mesh_is_empty)?)), mesh_is_empty)
+        (Some(Type::Array(array_type(jax, aval, mesh_is_empty)?)), mesh_is_empty)
     } else {
         // Only ShapedArrays are checked against the mesh, but subclasses count as such.
         let shaped = aval.is_instance(jax.shaped_array_type.bind(py))?;
@@ -89,7 +89,7 @@ fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
     Ok(AvalInfo { ty, is_high: flag("is_high")?, has_qdd: flag("has_qdd")?, empty_mesh })
 }
 
-fn array_type(aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> {
+fn array_type(jax: &Jax, aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> {
     let dtype = aval.getattr("dtype")?.getattr("name")?.str()?.to_string();
     // numpy spells the dtype of float0 `void`.
     let dtype = if dtype.starts_with("void") { DType::Float0 } else { DType::from_name(&dtype) };
@@ -113,7 +113,7 @@ fn array_type(aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> 
     let memory_space = memory_space.getattr_opt("name")?.unwrap_or(memory_space).str()?.to_string();
     ty.memory_space = (memory_space != "Device").then(|| memory_space.into());
     ty.layout = match aval.getattr_opt("layout")? {
-        Some(layout) if !layout.is_none() => Some(text(layout)?),
+        Some(layout) if !layout.is_none() && !layout.is(&jax.auto_layout) => Some(text(layout)?),
         _ => None,
     };
     Ok(ty)

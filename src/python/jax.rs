@@ -60,6 +60,10 @@ jax_objects! {
     /// `core.AbstractValue`.
     abstract_value_type: PyType,
     shaped_array_type: PyType,
+    /// `layout.AutoLayout`: that of a ShapedArray by default, where it has one.
+    auto_layout: PyAny,
+    /// Classes of trees among params, and the names of their fields.
+    tree_fields: PyDict,
     source_info_type: PyType,
     input_effect_type: PyType,
     typed_array_type: PyType,

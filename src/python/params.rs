@@ -312,8 +312,14 @@ fn canonical(
             member: value.getattr(pyo3::intern!(py, "name"))?.str()?.to_str()?.into(),
         });
     }
-    if let Some(named) = named_tuple(jax, builder, side, value, &class, depth)? {
-        return Ok(named);
+    if let Some((names, items)) = fields_of(jax, value, &class)? {
+        let type_name = class.fully_qualified_name()?.to_str()?.into();
+        let mut fields = Vec::with_capacity(names.len());
+        for (name, item) in names.iter().zip(items) {
+            let name: Box<str> = name.str()?.to_str()?.into();
+            fields.push((name, canonical(jax, builder, side, &item, depth + 1)?));
+        }
+        return Ok(ParamValue::Named { type_name, fields: fields.into() });
     }
     if let Ok(list) = value.cast_exact::<PyList>() {
         let items: PyResult<Vec<_>> =
@@ -337,27 +343,24 @@ fn canonical(
     Ok(ParamValue::Opaque(side.handle(value)))
 }
 
-/// A named tuple of a module-level class, field by field.
-fn named_tuple(
+/// The names and values of what a named tuple of a module or a tree of jax's is made of.
+#[allow(clippy::type_complexity)] // names and values
+fn fields_of<'py>(
     jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    value: &Bound<'_, PyAny>,
-    class: &Bound<'_, PyType>,
-    depth: u32,
-) -> PyResult<Option<ParamValue>> {
-    let Ok(tuple) = value.cast::<PyTuple>() else { return Ok(None) };
+    value: &Bound<'py, PyAny>,
+    class: &Bound<'py, PyType>,
+) -> PyResult<Option<(Bound<'py, PyTuple>, Vec<Bound<'py, PyAny>>)>> {
     let py = value.py();
-    let Some(names) = class.getattr_opt(pyo3::intern!(py, "_fields"))? else { return Ok(None) };
-    let Ok(names) = names.cast_into::<PyTuple>() else { return Ok(None) };
-    let type_name = class.fully_qualified_name()?.to_string();
-    if names.len() != tuple.len() || type_name.contains("<locals>") {
-        return Ok(None);
+    if let Ok(tuple) = value.cast::<PyTuple>() {
+        let Some(names) = class.getattr_opt(pyo3::intern!(py, "_fields"))? else { return Ok(None) };
+        let Ok(names) = names.cast_into::<PyTuple>() else { return Ok(None) };
+        let is_local = class.fully_qualified_name()?.to_str()?.contains("<locals>");
+        let is_whole = names.len() == tuple.len() && !is_local;
+        return Ok(is_whole.then(|| (names, tuple.iter().collect())));
     }
-    let mut fields = Vec::with_capacity(names.len());
-    for (name, item) in names.iter().zip(tuple.iter()) {
-        let name: Box<str> = name.str()?.to_str()?.into();
-        fields.push((name, canonical(jax, builder, side, &item, depth + 1)?));
-    }
-    Ok(Some(ParamValue::Named { type_name: type_name.into(), fields: fields.into() }))
+    let Some(names) = jax.tree_fields.bind(py).get_item(class)? else { return Ok(None) };
+    let names = names.cast_into::<PyTuple>()?;
+    let read = |name: Bound<'py, PyAny>| value.getattr(name.cast::<PyString>()?);
+    let items = names.iter().map(read).collect::<PyResult<_>>()?;
+    Ok(Some((names, items)))
 }

@@ -332,7 +332,7 @@ def sort_effects(text: str) -> str:
     jax prints them in the order of their hashes, which for the effects on references are the
     addresses of variables: two stock traces agree only by chance.
     """
-    effect = r"[A-Z]\w*(?:<\w+>)?"
+    effect = r"[A-Z]\w*(?:<\w+>|\([^()]*\))?"
     return re.sub(
         rf"\{{ ({effect}(?:,\s+{effect})+) \}}",
         lambda match: "{ " + ", ".join(sorted(re.split(r",\s+", match[1]))) + " }",

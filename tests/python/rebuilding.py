@@ -21,6 +21,9 @@ REASONS = {
     "records and policies without a public name": (
         r"_LinearSolveTuple|RaggedDotDimensionNumbers|a Primitive has no|SaveOnly|SaveAny"
     ),
+    "operations without a public name": (
+        r"(Nonzero|SearchSorted|Einsum|Ldexp|Frexp|CustomRoot|_RootLinearMap) has no public name"
+    ),
     "primitives that no public module has": r"cannot be found by its name",
     "Refs": r"but a Ref|is that of no array",
     "values of float0": r"float0",

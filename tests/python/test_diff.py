@@ -233,10 +233,11 @@ def test_workloads() -> None:
     rate = assert_consistent(plain, gpt_step(rate=2e-3))
     assert {d.kind for d in rate.differences} == {"literal"}
     assert {(d.old, d.new) for d in rate.differences} == {("-0.001:f32[]", "-0.002:f32[]")}
-    # Another layer: nothing is removed, and what is changed has what is new as an operand.
+    # Another layer: nothing is removed, and what is changed has what is new as an operand. A jit of
+    # the optimizer's may be given all parameters.
     deeper = assert_consistent(plain, gpt_step(layers=2))
     assert all(program.removed == 0 for program in deeper.programs)
-    assert {d.kind for d in deeper.differences} <= {
+    assert {d.kind for d in deeper.differences if d.primitive != "jit"} <= {
         "added",
         "operand",
         "added input",

@@ -39,11 +39,13 @@ from jaxide._compat.jaxprs import closed_form as closed_form
 from jaxide._compat.jaxprs import closed_jaxpr as closed_jaxpr
 from jaxide._compat.jaxprs import constant_types as constant_types
 from jaxide._compat.jaxprs import evaluate as evaluate
+from jaxide._compat.jaxprs import is_inlined as is_inlined
 from jaxide._compat.jaxprs import is_jaxpr as is_jaxpr
 from jaxide._compat.jaxprs import lift as lift
 from jaxide._compat.jaxprs import lifting_primitives as lifting_primitives
 from jaxide._compat.jaxprs import new_var as new_var
 from jaxide._compat.jaxprs import open_part as open_part
+from jaxide._compat.jaxprs import scan_counts as scan_counts
 from jaxide._compat.jaxprs import with_operands as with_operands
 from jaxide._compat.jaxprs import with_parts as with_parts
 from jaxide._compat.jits import JitCall as JitCall
@@ -59,6 +61,7 @@ from jaxide._compat.jits import lower_of as lower_of
 from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line
 from jaxide._compat.namespace import load_namespace
+from jaxide._compat.objects import flat_trees as flat_trees
 from jaxide._compat.objects import objects as objects
 from jaxide._compat.printing import print_in_rust
 from jaxide._compat.printing import printing as printing

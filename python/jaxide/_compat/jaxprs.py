@@ -125,6 +125,20 @@ def with_operands(kind: str, params: dict[str, Any], count: int) -> dict[str, An
     return params | {"ft_in": pack(((nones(count), consts), carry, xs))}
 
 
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many of a scan's operands are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
+
+
+def is_inlined(inline: Any) -> bool:
+    """Whether the param of a jit says that it is to be inlined, which is an enumeration from jax
+    0.12 on."""
+    return inline if isinstance(inline, bool) else inline.name == "JAX_LATE"
+
+
 def is_jaxpr(value: Any) -> bool:
     """Whether ``value`` is a jaxpr, closed or open."""
     return isinstance(value, (_jaxpr_type(), closed_jaxpr_type()))

@@ -32,6 +32,7 @@ from jaxide._compat.hooks import (
 )
 from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
 from jaxide._compat.objects import (
+    flat_trees,
     immutable_types,
     made_anew,
     objects,
@@ -186,6 +187,8 @@ def load_namespace() -> types.SimpleNamespace:
         tracing_eqn_type=symbol(f"{pe}:TracingEqn"),
         abstract_value_type=symbol(f"{core}:AbstractValue"),
         shaped_array_type=_interned_aval(),
+        auto_layout=symbol("layout:AutoLayout"),
+        tree_fields=flat_trees(),
         source_info_type=slotted_class("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=symbol("effects:JaxprInputEffect"),
         typed_array_type=slotted_class("literals:TypedNdArray", "_aval _weak_type"),

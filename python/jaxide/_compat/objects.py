@@ -40,7 +40,7 @@ def records() -> tuple[dict[type, tuple[str, ...]], Callable[[type], tuple[str, 
     """Classes of objects among params whose instances are what their fields are, and what adds
     those that come with a module that is imported later: the frozen dataclasses of Pallas.
     """
-    known = flat_trees()
+    known = flat_trees().copy()
 
     def find(cls: type) -> tuple[str, ...] | None:
         params = vars(cls).get("__dataclass_params__")
@@ -74,6 +74,7 @@ def made_anew(primitive: Any) -> tuple[frozenset[str], bool] | None:
     return None
 
 
+@functools.cache
 def flat_trees() -> dict[type, tuple[str, ...]]:
     """Classes of trees among params, from jax 0.11 on: an instance is what these fields are."""
     fields = {

@@ -11,7 +11,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,11 +20,13 @@ import numpy as np
 from jaxide import _storage
 from jaxide._compat.jaxprs import close
 from jaxide._compat.jits import user_line
+from jaxide._compat.objects import flat_trees
 from jaxide._compat.symbols import optional_symbol, symbol
 from jaxide._storage import Kind, StorageError, Unstorable
 
 # Enumerations and named tuples of jax.
 CLASSES = (
+    "api:Inline",
     "core:MemorySpace",
     "interpreters.partial_eval:Offloadable",
     "lax.control_flow.solves:_LinearSolveTuple",
@@ -41,6 +43,7 @@ CLASSES = (
     "lax.slicing:GatherDimensionNumbers",
     "lax.slicing:GatherScatterMode",
     "lax.slicing:ScatterDimensionNumbers",
+    "layout:LayoutMode",
     "lib:_jax.ArrayCopySemantics",
     "mesh:AxisType",
     "pallas.core:MemorySpace",
@@ -85,6 +88,17 @@ REF_EFFECTS = (
     "state.types:AccumEffect",
 )
 
+# Operations of jax's that are what their types and params are (jax 0.12 on).
+OPERATIONS = (
+    "ad_checkpoint:CheckpointName",
+    "ad_checkpoint:CheckpointNameFwd",
+    "numpy.hijax:Einsum",
+    "numpy.hijax:Nonzero",
+    "numpy.hijax:SearchSorted",
+    "numpy.ufuncs:Frexp",
+    "numpy.ufuncs:Ldexp",
+)
+
 # Objects of which there is one.
 SINGLETONS = {
     "unspecified": ("named_sharding:UNSPECIFIED", "sharding_impls:UNSPECIFIED"),
@@ -117,6 +131,7 @@ RULES = frozenset(
 # Params that are functions which an execution calls.
 CALLBACKS = frozenset(
     {
+        "call_hi_primitive._prim",
         "debug_callback.callback",
         "io_callback.callback",
         "pure_callback.callback",
@@ -131,7 +146,8 @@ def storage() -> _storage.Private:
     return _storage.Private(
         kinds=_kinds(),
         kind_name=_kind_name,
-        classes={_name(found): found for found in _found(CLASSES)},
+        classes={_name(found): found for found in (*_found(CLASSES), *flat_trees())},
+        of_fields=_of_fields,
         functions=_functions,
         primitives=_primitives,
         dtypes=_dtypes(),
@@ -155,6 +171,18 @@ def _name(of: Any) -> str:
 
 def _found(paths: Sequence[str]) -> list[Any]:
     return [found for found in map(optional_symbol, paths) if found is not None]
+
+
+def _of_fields(class_: Any, fields: Mapping[str, Any]) -> Any:
+    if (names := flat_trees().get(class_)) is None:
+        if not hasattr(class_, "_fields"):
+            raise TypeError("it has none")
+        return class_(**fields)
+    if tuple(fields) != names:
+        raise TypeError(f"they are {', '.join(names)}")
+    if names == ("elts",):
+        return class_(*fields["elts"])
+    return class_(*fields.values())
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -317,6 +345,7 @@ def _kinds() -> tuple[Kind, ...]:
             kinds.append(_singleton(type(value).__name__, value))
     kinds += [_effect_on_variable(class_) for class_ in _found(REF_EFFECTS)]
     kinds += [_dataclass(class_) for class_ in _found(DATACLASSES)]
+    kinds += [_operation(class_) for class_ in _found(OPERATIONS)]
     return tuple(kinds)
 
 
@@ -366,6 +395,18 @@ def _dataclass(class_: Any) -> Kind:
     return Kind(
         _name(class_), (class_,), lambda v: {name: getattr(v, name) for name in names}, make
     )
+
+
+def _operation(class_: Any) -> Kind:
+    names = ("in_avals", "out_aval", "params", "effects")
+
+    def make(parts: Any) -> Any:
+        made = object.__new__(class_)
+        vars(made).update(zip(names, parts, strict=True))
+        symbol("hijax:HiPrim").__init__(made)
+        return made
+
+    return Kind(_name(class_), (class_,), lambda v: tuple(getattr(v, name) for name in names), make)
 
 
 def _own_slots(class_: Any) -> list[str]:

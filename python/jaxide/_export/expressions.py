@@ -9,10 +9,13 @@ import inspect
 import keyword
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+
+from jaxide import _compat
 
 # How the source code calls modules, in the order in which names are looked for.
 MODULES: dict[str, Any] = {
@@ -120,9 +123,24 @@ def expression(value: Any, depth: int = 0, *, is_public: bool = False) -> str:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields = zip(value._fields, value, strict=True)
         return f"{public_name(kind)}({', '.join(f'{k}={within(v)}' for k, v in fields)})"
+    if kind in _compat.flat_trees():
+        return _flat_tree(value, within)
     if callable(value):
         return public_name(value)
     raise Unwritable(f"{_named(value)} has no expression")
+
+
+def _flat_tree(value: Any, within: Callable[[Any], str]) -> str:
+    """A tree of jax's, as the helper of that name makes it."""
+    kind = type(value)
+    parts = [getattr(value, name) for name in _compat.flat_trees()[kind]]
+    if kind.__name__ == "FTPyTree":
+        leaves, tree = parts
+        sample = tree.unflatten([0] * tree.num_leaves)
+        return f"_flat_tree('flatten', {within(sample)}).update({within(leaves)})"
+    if kind.__name__ == "FTTuple":
+        (parts,) = parts
+    return f"_flat_tree({', '.join([repr(kind.__name__), *map(within, parts)])})"
 
 
 def is_extended(value: Any) -> bool:

@@ -440,7 +440,7 @@ def _jit(_eqn: Equation, params: Values, function: Function) -> str:
     options = _options(
         donate_argnums=expression(tuple(donated)) if donated else None,
         keep_unused="True" if params["keep_unused"] else None,
-        inline="True" if params["inline"] else None,
+        inline="True" if _compat.is_inlined(params["inline"]) else None,
         **shardings,
     )
     return f"_jit({function('jaxpr')}, {params['name']!r}{options})"
@@ -466,7 +466,8 @@ def _custom(eqn: Equation, params: Values, function: Function) -> str:
 
 
 def _scan(_eqn: Equation, params: Values, function: Function) -> Write:
-    consts, carry = params["num_consts"], params["num_consts"] + params["num_carry"]
+    consts, carried = _compat.scan_counts(params)
+    carry = consts + carried
     body = function("jaxpr")
     options = _options(
         length=expression(params["length"]),
@@ -619,6 +620,8 @@ def _same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(_same, a, b))
+    if (fields := _compat.flat_trees().get(type(a))) is not None:
+        return all(_same(getattr(a, name), getattr(b, name)) for name in fields)
     if _compat.is_jaxpr(a):
         return bool(_core.graph_of(a).equals(_core.graph_of(b), "content"))
     if isinstance(a, (np.ndarray, np.generic)):

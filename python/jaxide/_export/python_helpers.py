@@ -38,6 +38,13 @@ def _open_jaxpr(function, *types):
     return _jaxpr(function, *types).jaxpr
 
 
+def _flat_tree(kind, *parts):
+    """A tree among the params of a loop (jax 0.11 on)."""
+    import importlib
+
+    return getattr(importlib.import_module("jax._src.flattree"), kind)(*parts)
+
+
 def _array(shape, dtype, **options):
     """The type of an array."""
     return jax.ShapeDtypeStruct(

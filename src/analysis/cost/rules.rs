@@ -82,6 +82,8 @@ fn per_element(primitive: &str, params: &Params) -> Option<PerElement> {
         | "sub"
         | "xor" => (1, 0),
         "clamp" => (2, 0),
+        // (1 + x) * (1 - x)
+        "one_minus_square" => (3, 0),
         "acos"
         | "acosh"
         | "asin"
@@ -107,6 +109,7 @@ fn per_element(primitive: &str, params: &Params) -> Option<PerElement> {
         | "lgamma"
         | "log"
         | "log1p"
+        | "log2"
         | "polygamma"
         | "pow"
         | "random_gamma_grad"
@@ -300,6 +303,7 @@ fn leaf(program: &Program, eqn: Eqn, primitive: &str, params: &Params) -> Option
         let each = match primitive {
             "add" | "sub" | "add_any" | "neg" if complex => 2 * flops,
             "mul" | "square" | "div" | "integer_pow" if complex => 6 * flops,
+            "one_minus_square" if complex => 10,
             _ => flops,
         };
         return Some(types.cost((product(&[each, count]), product(&[transcendentals, count]))));
@@ -308,6 +312,16 @@ fn leaf(program: &Program, eqn: Eqn, primitive: &str, params: &Params) -> Option
         return Some(types.cost((0, 0)));
     }
     Some(match primitive {
+        // By Horner's rule: a loop begins with zero, the unrolled form with the last coefficient.
+        "polynomial" => {
+            let out = types.output(0)?;
+            let coefficients = types.invars.len().checked_sub(1)? as u128;
+            let unrolled =
+                int(params, "unroll").map_or(8, |unroll| u128::from(unroll.unsigned_abs()));
+            let steps = coefficients.saturating_sub(u128::from(coefficients <= unrolled));
+            let each = if out.dtype.is_complex() { 8 } else { 2 };
+            types.cost((product(&[steps, each, elements(out)]), 0))
+        }
         "slice" | "dynamic_slice" | "gather" => {
             // Only what is taken is read, and where it is.
             let places: u128 = types.invars.iter().skip(1).map(|ty| bytes(ty)).sum();
