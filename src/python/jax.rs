@@ -60,7 +60,7 @@ jax_objects! {
     /// `core.AbstractValue`.
     abstract_value_type: PyType,
     shaped_array_type: PyType,
-    /// `layout.AutoLayout`: that of a ShapedArray by default, where it has one.
+    /// `layout.AutoLayout`: that of a `ShapedArray` by default, where it has one.
     auto_layout: PyAny,
     /// Classes of trees among params, and the names of their fields.
     tree_fields: PyDict,
