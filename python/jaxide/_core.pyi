@@ -7,6 +7,7 @@ from typing import Any, final
 __all__ = [
     "Activation",
     "DerivationCache",
+    "Found",
     "Graph",
     "Script",
     "catch_function",
@@ -199,6 +200,15 @@ def diff(
     with `context` equations around them, printed with the `names` that they have in the text of
     their whole program, or in words."""
 
+@final
+class Found:
+    """Equations that were found."""
+
+    def __len__(self) -> int: ...
+    def records(self, start: int, stop: int) -> list[dict[str, Any]]:
+        """The records of equations from one position up to another. Raises IndexError where there
+        are not so many."""
+
 def find(
     root: Graph,
     primitive: str | None,
@@ -206,26 +216,27 @@ def find(
     shape: Sequence[int | str] | None,
     name_scope: str | None,
     is_wanted: Callable[[Any], bool] | None,
-) -> list[dict[str, Any]]:
+) -> Found:
     """The equations that are as asked, of whose traceback `is_wanted` is true."""
 
 def depends_on(root: Graph, output: int) -> dict[str, Any]:
     """What an output depends on. Raises IndexError where there is no such output."""
 
-def used_by(root: Graph, input: int) -> tuple[list[int], list[dict[str, Any]]]:
+def used_by(root: Graph, input: int) -> tuple[list[int], Found]:
     """What an input is used for. Raises IndexError where there is no such input."""
 
 def unused_inputs(root: Graph) -> list[int]:
     """The positions of inputs that no output and no effect depends on."""
 
-def dead(root: Graph) -> list[dict[str, Any]]:
+def dead(root: Graph) -> Found:
     """The equations that no output and no effect depends on."""
 
-def critical_path(root: Graph, by: str, trips: int) -> tuple[int, int, list[dict[str, Any]]]:
+def critical_path(root: Graph, by: str, trips: int) -> tuple[int, int, Found]:
     """The longest chain of equations: its length, that of all one after another, the equations."""
 
-def duplicates(root: Graph) -> list[list[dict[str, Any]]]:
-    """The groups of equations that compute the same thing."""
+def duplicates(root: Graph) -> tuple[list[int], Found]:
+    """The groups of equations that compute the same thing: how many each has, and all of them, one
+    group after another."""
 
 def large_constants(root: Graph, least: int) -> list[dict[str, Any]]:
     """The constants that take at least so many bytes, the largest first."""
@@ -236,7 +247,7 @@ def liveness(root: Graph, donated: list[bool], fused: bool) -> dict[str, Any]:
 def precision(root: Graph) -> list[dict[str, Any]]:
     """What is done to the precision of numbers."""
 
-def effects(root: Graph) -> list[tuple[str, list[dict[str, Any]]]]:
+def effects(root: Graph) -> list[tuple[str, Found]]:
     """The kinds of effects, and the equations that have each."""
 
 def histogram(root: Graph, nested: str) -> list[tuple[str, int]]:

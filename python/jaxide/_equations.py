@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import itertools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
-from jaxide import _compat
+from jaxide import _compat, _core
+
+Item = TypeVar("Item", covariant=True)
+
+# So many equations are read at a time.
+BLOCK = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,3 +62,76 @@ class Lines:
         """The equation of a record of the native core."""
         fields = dict(record)
         return Equation(line=self(fields.pop("traceback")), **fields)
+
+
+class Read(Sequence[Item]):
+    """Items that are read when they are looked at. Equal to any sequence of the same items; a copy
+    is a tuple."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(map(operator.eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self),)
+
+
+class Equations(Read[Equation]):
+    """Equations that were found."""
+
+    def __init__(self, found: _core.Found, lines: Lines):
+        self._found = found
+        self._lines = lines
+        self._blocks: dict[int, list[Equation]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def _block(self, number: int) -> list[Equation]:
+        if number not in self._blocks:
+            start = number * BLOCK
+            records = self._found.records(start, min(start + BLOCK, len(self)))
+            self._blocks[number] = [self._lines.equation(record) for record in records]
+        return self._blocks[number]
+
+    def __iter__(self) -> Iterator[Equation]:
+        for start in range(0, len(self), BLOCK):
+            yield from self._block(start // BLOCK)
+
+    @overload
+    def __getitem__(self, index: int) -> Equation: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Equation]: ...
+    def __getitem__(self, index: int | slice) -> Equation | Sequence[Equation]:
+        positions = range(len(self))[index]
+        if isinstance(positions, range):
+            return tuple(self._block(at // BLOCK)[at % BLOCK] for at in positions)
+        return self._block(positions // BLOCK)[positions % BLOCK]
+
+
+class Groups(Read[Sequence[Equation]]):
+    """Groups of equations that were found."""
+
+    def __init__(self, lengths: Sequence[int], equations: Equations):
+        self._ends = (0, *itertools.accumulate(lengths))
+        self._equations = equations
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[Equation]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[Equation]]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[Equation] | Sequence[Sequence[Equation]]:
+        positions = range(len(self))[index]
+        if isinstance(positions, range):
+            return tuple(self[at] for at in positions)
+        return self._equations[self._ends[positions] : self._ends[positions + 1]]

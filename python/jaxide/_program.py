@@ -406,7 +406,7 @@ class Program:
         shape: Sequence[int | str] | None = None,
         line: str | None = None,
         name_scope: str | None = None,
-    ) -> list[Equation]:
+    ) -> Sequence[Equation]:
         """The equations, nested ones included, that are all that is given; each once, in order.
 
         Args:
@@ -444,7 +444,7 @@ class Program:
         """The positions of inputs that no output depends on, and nothing with an effect."""
         return _core.unused_inputs(self._read_graph())
 
-    def dead(self) -> list[Equation]:
+    def dead(self) -> Sequence[Equation]:
         """The equations, nested ones included, that no output depends on, and nothing with an
         effect. What is within a dead equation is not listed again."""
         return _queries.dead(self._read_graph())
@@ -468,7 +468,7 @@ class Program:
         _check_trips(while_trips)
         return _queries.critical_path(self._read_graph(), by, while_trips)
 
-    def duplicates(self) -> list[tuple[Equation, ...]]:
+    def duplicates(self) -> Sequence[Sequence[Equation]]:
         """Groups of equations of the same program that compute the same thing: the same primitive
         with the same params on the same values. Equations with effects are in none, nor are those
         that draw from XLA's own random generator."""
@@ -484,7 +484,7 @@ class Program:
         and contractions whose results are of another type than their operands."""
         return _queries.precision(self._read_graph())
 
-    def effects(self) -> dict[str, tuple[Equation, ...]]:
+    def effects(self) -> dict[str, Sequence[Equation]]:
         """The equations that have each effect (``"IO"``, ``"OrderedIO"``, ``"Debug"``, ``"Read"``,
         ``"Write"``, ``"Accum"`` ...), those that run a program that has it included."""
         return _queries.effects(self._read_graph())

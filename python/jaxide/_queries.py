@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from jaxide import _core
-from jaxide._equations import Equation, Lines
+from jaxide._equations import Equation, Equations, Groups, Lines
 from jaxide._tables import MAX_ROWS, as_text, short
 
 
@@ -45,7 +45,7 @@ class Dependencies:
     inputs: tuple[int, ...]
     """Positions among the inputs."""
     constants: tuple[Constant, ...]
-    equations: tuple[Equation, ...]
+    equations: Sequence[Equation]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Uses:
 
     outputs: tuple[int, ...]
     """Positions among the outputs."""
-    equations: tuple[Equation, ...]
+    equations: Sequence[Equation]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class CriticalPath:
     """The sum over the chain, loops as often as they run."""
     total: int
     """The sum over all equations, branches that do not run left out."""
-    equations: tuple[Equation, ...]
+    equations: Sequence[Equation]
     """The chain; after an equation that runs a program comes the chain within, the first time."""
 
     @property
@@ -145,7 +145,7 @@ def find(
     shape: Sequence[int | str] | None,
     line: str | None,
     name_scope: str | None,
-) -> list[Equation]:
+) -> Sequence[Equation]:
     """See ``Program.find``."""
     lines = Lines()
     found = _core.find(
@@ -156,7 +156,7 @@ def find(
         name_scope,
         None if line is None else _on_line(line, lines),
     )
-    return in_order(map(lines.equation, found))
+    return Equations(found, lines)
 
 
 def depends_on(graph: _core.Graph, output: int) -> Dependencies:
@@ -166,31 +166,31 @@ def depends_on(graph: _core.Graph, output: int) -> Dependencies:
     return Dependencies(
         tuple(found["inputs"]),
         tuple(Constant._of(record, lines) for record in found["constants"]),
-        tuple(in_order(map(lines.equation, found["equations"]))),
+        Equations(found["equations"], lines),
     )
 
 
 def used_by(graph: _core.Graph, position: int) -> Uses:
     """See ``Program.used_by``."""
     outputs, equations = _core.used_by(graph, position)
-    return Uses(tuple(outputs), tuple(in_order(map(Lines().equation, equations))))
+    return Uses(tuple(outputs), Equations(equations, Lines()))
 
 
-def dead(graph: _core.Graph) -> list[Equation]:
+def dead(graph: _core.Graph) -> Sequence[Equation]:
     """See ``Program.dead``."""
-    return in_order(map(Lines().equation, _core.dead(graph)))
+    return Equations(_core.dead(graph), Lines())
 
 
 def critical_path(graph: _core.Graph, by: str, trips: int) -> CriticalPath:
     """See ``Program.critical_path``."""
     length, total, equations = _core.critical_path(graph, by, trips)
-    return CriticalPath(by, length, total, tuple(map(Lines().equation, equations)))
+    return CriticalPath(by, length, total, Equations(equations, Lines()))
 
 
-def duplicates(graph: _core.Graph) -> list[tuple[Equation, ...]]:
+def duplicates(graph: _core.Graph) -> Sequence[Sequence[Equation]]:
     """See ``Program.duplicates``."""
-    lines = Lines()
-    return [tuple(map(lines.equation, group)) for group in _core.duplicates(graph)]
+    lengths, equations = _core.duplicates(graph)
+    return Groups(lengths, Equations(equations, Lines()))
 
 
 def large_constants(graph: _core.Graph, min_bytes: int) -> list[Constant]:
@@ -210,18 +210,12 @@ def precision(graph: _core.Graph) -> PrecisionReport:
     )
 
 
-def effects(graph: _core.Graph) -> dict[str, tuple[Equation, ...]]:
+def effects(graph: _core.Graph) -> dict[str, Sequence[Equation]]:
     """See ``Program.effects``."""
     lines = Lines()
     return {
-        name.removesuffix("Effect"): tuple(in_order(map(lines.equation, found)))
-        for name, found in _core.effects(graph)
+        name.removesuffix("Effect"): Equations(found, lines) for name, found in _core.effects(graph)
     }
-
-
-def in_order(equations: Any) -> list[Equation]:
-    """Equations in the order of their places."""
-    return sorted(equations, key=lambda equation: (equation.path, equation.programs))
 
 
 def _dtype_name(dtype: Any) -> str:

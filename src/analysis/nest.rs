@@ -168,6 +168,33 @@ impl Nest {
         path
     }
 
+    /// Equations in the order of the positions through which one comes to them, each as deep as it
+    /// is.
+    pub fn in_order(&self, mut sites: Vec<Site>) -> Vec<Site> {
+        // Of a single program they are in order as they are.
+        if sites.is_sorted_by(|a, b| a.place == b.place && a.eqn <= b.eqn) {
+            return sites;
+        }
+        let mut ways: FxHashMap<usize, Vec<Call>> = FxHashMap::default();
+        for site in &sites {
+            let way = || self.path(site.place).into_iter().map(|(_, call)| call).collect();
+            ways.entry(site.place).or_insert_with(way);
+        }
+        sites.sort_by(|a, b| {
+            if a.place == b.place {
+                return a.eqn.cmp(&b.eqn);
+            }
+            let (way, other) = (&ways[&a.place], &ways[&b.place]);
+            let eqns = |way: &[Call], site: &Site| -> Vec<Eqn> {
+                way.iter().map(|call| call.eqn).chain([site.eqn]).collect()
+            };
+            let programs = |way: &[Call]| -> Vec<u32> { way.iter().map(|call| call.nth).collect() };
+            let by_place = eqns(way, a).cmp(&eqns(other, b));
+            by_place.then_with(|| programs(way).cmp(&programs(other)))
+        });
+        sites
+    }
+
     /// How often each program is run by equations, each of which counts once.
     pub fn times(&self) -> Vec<u128> {
         let mut times = vec![0_u128; self.len()];

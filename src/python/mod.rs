@@ -73,6 +73,8 @@ mod _core {
     #[pymodule_export]
     use super::analysis::cost::cost_of;
     #[pymodule_export]
+    use super::analysis::equations::Found;
+    #[pymodule_export]
     use super::analysis::liveness::liveness_of;
     #[pymodule_export]
     use super::analysis::queries::{

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -171,6 +173,40 @@ def test_equations_of_slices() -> None:
     assert [e.path for e in found.equations] == [(0,), (0, 0), (1,), (1, 0), (1, 1)]
     assert [e.path for e in program.used_by(1).equations] == [(0,), (0, 1)]
     assert program.used_by(1).outputs == (1,)
+
+
+def test_equations_are_read_when_they_are_looked_at() -> None:
+    program = jaxide.trace(lambda x: sum((jnp.sin(x + i) for i in range(300)), x))(X)
+    found = program.find("sin")
+    whole = list(found)
+    assert len(found) == len(whole) == 300
+    assert whole == [found[at] for at in range(300)] == list(reversed(found))[::-1]
+    assert found[-1] == whole[-1]
+    assert found[250:260] == tuple(whole[250:260])
+    assert found[::-100] == tuple(whole[::-100])
+    for position in (300, -301):
+        with pytest.raises(IndexError):
+            found[position]
+    assert found == whole
+    assert found == tuple(found) == program.find("sin")
+    assert whole[:-1] != found != "sin"
+    assert hash(found) == hash(tuple(whole))
+    assert repr(found) == repr(tuple(whole))
+    assert copy.deepcopy(found) == pickle.loads(pickle.dumps(found)) == whole
+    assert not program.find("cos")
+    assert program.find("cos") == []
+
+
+def test_groups_are_read_when_they_are_looked_at() -> None:
+    program = jaxide.trace(lambda x: [jnp.sin(x), jnp.cos(x), jnp.sin(x), jnp.cos(x)])(X)
+    groups = program.duplicates()
+    assert [[e.path for e in group] for group in groups] == [[(0,), (2,)], [(1,), (3,)]]
+    assert groups == list(groups)
+    assert groups[:1] == (groups[0],)
+    assert groups[-1][1].primitive == "cos"
+    with pytest.raises(IndexError):
+        groups[2]
+    assert copy.deepcopy(groups) == groups
 
 
 def test_constants_of_slices() -> None:

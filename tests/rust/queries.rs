@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use jaxide::analysis::{
-    Assumptions, Counting, Nest, NoEstimates, Trips, Weight, critical_path, dead, depends_on,
-    duplicates, histogram, liveness, unused_inputs, used_by,
+    Assumptions, Counting, Nest, NoEstimates, Site, Trips, Weight, critical_path, dead, depends_on,
+    duplicates, histogram, liveness, unused_inputs, used_by, wiring,
 };
 use jaxide::ir::{
-    Builder, DeadCode, DebugInfo, EffectsId, ParamValue, Params, Program, Source, Var,
+    Builder, DeadCode, DebugInfo, EffectsId, Eqn, ParamValue, Params, Program, Source, Var,
 };
 
 use crate::common::{f32_array, object, params};
@@ -123,4 +123,94 @@ fn params_that_are_not_as_they_should_be() {
     assert_eq!((found.inputs, found.eqns.len()), (vec![0], 5));
     assert_eq!(used_by(&nest, 0).outputs, [0]);
     assert_eq!(liveness(&nest, &Assumptions::default()).curve.len(), 5);
+}
+
+#[test]
+fn equations_are_in_the_order_of_their_places() {
+    let nest = nested(3);
+    let everything: Vec<Site> = nest
+        .programs()
+        .flat_map(|(place, program)| program.eqns().map(move |eqn| Site { place, eqn }))
+        .collect();
+    let way = |site: &Site| -> Vec<u32> {
+        let path = nest.path(site.place).into_iter().map(|(site, _)| site.eqn.as_u32());
+        path.chain([site.eqn.as_u32()]).collect()
+    };
+    let ordered = nest.in_order(everything.clone());
+    assert_eq!(ordered.len(), everything.len());
+    assert!(ordered.is_sorted_by_key(way), "{:?}", ordered.iter().map(way).collect::<Vec<_>>());
+    assert_eq!(nest.in_order(ordered.clone()), ordered);
+}
+
+/// A scan of `lambda c d: (sin c, d)`, the params of which are trees, the first operand a constant.
+fn scan_of_trees(trees: ParamValue) -> Nest {
+    let mut b = Builder::new(DeadCode::Keep);
+    let ty = b.ty(f32_array(&[4]));
+    let (source, context) = (b.source(Source::default()), b.context(object(0)));
+    let (x, y) = (b.invar(ty).unwrap(), b.invar(ty).unwrap());
+    let id = b.subprogram(object(1));
+    b.resolve_subprogram(id, Arc::new(innermost()));
+    let scan = b.primitive("scan", true, object(2));
+    let length = ("length", ParamValue::Int(3));
+    let own = b.params(params(vec![("ft_in", trees), ("jaxpr", ParamValue::Program(id)), length]));
+    let atoms = [x.into(), y.into()];
+    let eqn = b.eqn(scan, own, &atoms, &[ty, ty], EffectsId::NONE, source, context).unwrap();
+    let first = b.outvars_of(eqn).0;
+    let outs = [first.into(), Var::from_u32(first.as_u32() + 1).into()];
+    Nest::of(&Arc::new(b.finish(&outs, DebugInfo::default(), EffectsId::NONE).unwrap()))
+}
+
+fn tree(name: &str, field: &str, value: ParamValue) -> ParamValue {
+    ParamValue::Named {
+        type_name: format!("jax._src.flattree.{name}").into(),
+        fields: [(field.into(), value)].into(),
+    }
+}
+
+fn tuple(items: impl IntoIterator<Item = ParamValue>) -> ParamValue {
+    tree("FTTuple", "elts", ParamValue::Tuple(items.into_iter().collect()))
+}
+
+#[test]
+fn loops_say_by_trees_what_they_carry() {
+    let leaf = || tree("FTSingleton", "val", ParamValue::None);
+    let fixed = tree("FTStatic", "val", ParamValue::Int(7));
+    let leaves = |count: usize| {
+        let leaves = vec![ParamValue::None; count];
+        tree("FTPyTree", "xs", ParamValue::Tuple(leaves.into()))
+    };
+    let either = |is_right: bool| {
+        let value = ParamValue::Named {
+            type_name: "jax._src.util.Either".into(),
+            fields: [("is_right".into(), ParamValue::Bool(is_right))].into(),
+        };
+        tree("FTFiltered", "val", tree("FTSingleton", "val", value))
+    };
+    // Both are carried: what the first output is made of stays apart.
+    for carried in [
+        tuple([leaf(), leaf()]),
+        tuple([tuple([leaf(), fixed]), leaf()]),
+        leaves(2),
+        tuple([either(true), either(false), leaf()]),
+    ] {
+        let nest = scan_of_trees(tuple([tuple([]), carried, tuple([])]));
+        assert_eq!(depends_on(&nest, 0).inputs, [0]);
+        assert_eq!(depends_on(&nest, 1).inputs, [1]);
+        let wiring = wiring(&nest, nest.root(), Eqn::from_u32(0)).unwrap();
+        assert_eq!(wiring.bodies[0].carried, [(0, 0), (1, 1)]);
+    }
+    // The first is a constant, the second is carried.
+    let nest = scan_of_trees(tuple([leaf(), leaves(1), tuple([])]));
+    let wired = wiring(&nest, nest.root(), Eqn::from_u32(0)).unwrap();
+    assert_eq!(wired.bodies[0].carried, [(0, 1)]);
+    // Of these nobody knows: everything depends on everything.
+    for unknown in [
+        ParamValue::None,
+        tuple([leaf()]),
+        tuple([tuple([]), tree("Other", "val", ParamValue::None), tuple([])]),
+        tuple([tuple([]), leaves(3), tuple([])]),
+    ] {
+        let nest = scan_of_trees(unknown);
+        assert_eq!(depends_on(&nest, 0).inputs, [0, 1]);
+    }
 }

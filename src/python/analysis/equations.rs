@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use rustc_hash::FxHashMap;
@@ -27,6 +29,39 @@ pub struct EquationRecord<'py> {
     out_avals: Bound<'py, PyTuple>,
 }
 
+/// Equations that were found: their records are made when they are read.
+#[pyclass(frozen, module = "jaxide._core")]
+pub struct Found {
+    root: Py<Graph>,
+    nest: Arc<Nest>,
+    sites: Box<[Site]>,
+}
+
+#[pymethods]
+impl Found {
+    fn __len__(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// The records of equations from one position up to another.
+    ///
+    /// Raises:
+    ///     `IndexError`: There are not so many.
+    ///     A program within cannot be read.
+    fn records<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        stop: usize,
+    ) -> PyResult<Vec<EquationRecord<'py>>> {
+        let sites = self.sites.get(start..stop).ok_or_else(|| {
+            PyIndexError::new_err(format!("there are {} equations", self.sites.len()))
+        })?;
+        let equations = Equations::with(self.root.bind(py), self.nest.clone())?;
+        sites.iter().map(|&site| equations.record(site)).collect()
+    }
+}
+
 /// How one comes to a program: positions of equations, which of their programs, and their scopes.
 struct Way {
     path: Vec<u32>,
@@ -37,8 +72,9 @@ struct Way {
 /// A program of Python's with the programs within, and the records of its equations.
 pub struct Equations<'py> {
     py: Python<'py>,
+    root: Bound<'py, Graph>,
     graphs: Graphs<'py>,
-    nest: Nest,
+    nest: Arc<Nest>,
     ways: RefCell<FxHashMap<usize, Rc<Way>>>,
     scopes: RefCell<FxHashMap<(usize, SourceId), Rc<str>>>,
     types: RefCell<FxHashMap<(usize, TypeId), Py<PyString>>>,
@@ -52,10 +88,15 @@ impl<'py> Equations<'py> {
     pub fn of(root: &Bound<'py, Graph>) -> PyResult<Self> {
         let jax = jax(root.py())?;
         let program = Graph::resolved_program(root, jax)?;
+        Self::with(root, Arc::new(Nest::of(&program)))
+    }
+
+    fn with(root: &Bound<'py, Graph>, nest: Arc<Nest>) -> PyResult<Self> {
         Ok(Self {
             py: root.py(),
-            graphs: Graphs::of(jax, root)?,
-            nest: Nest::of(&program),
+            root: root.clone(),
+            graphs: Graphs::of(jax(root.py())?, root)?,
+            nest,
             ways: RefCell::default(),
             scopes: RefCell::default(),
             types: RefCell::default(),
@@ -110,15 +151,14 @@ impl<'py> Equations<'py> {
         })
     }
 
-    /// The records of equations.
-    ///
-    /// # Errors
-    /// A name stack has no text.
-    pub fn records(
-        &self,
-        sites: impl IntoIterator<Item = Site>,
-    ) -> PyResult<Vec<EquationRecord<'py>>> {
-        sites.into_iter().map(|site| self.record(site)).collect()
+    /// Equations for Python to read, in the order in which they are.
+    pub fn found(&self, sites: Vec<Site>) -> Found {
+        Found { root: self.root.clone().unbind(), nest: self.nest.clone(), sites: sites.into() }
+    }
+
+    /// Equations for Python to read, in the order of their places.
+    pub fn in_order(&self, sites: Vec<Site>) -> Found {
+        self.found(self.nest.in_order(sites))
     }
 
     /// The name scopes around equations of a source, those around the equations that run its program first.

@@ -18,7 +18,7 @@ use crate::structure::{Objects, Purpose};
 use super::super::graph::Graph;
 use super::super::jax::jax;
 use super::super::structure::PyObjects;
-use super::equations::{EquationRecord, Equations};
+use super::equations::{EquationRecord, Equations, Found};
 
 /// A size of a dimension, as Python has it: a number, or the text of an expression.
 #[derive(FromPyObject)]
@@ -56,7 +56,7 @@ pub fn find_equations<'py>(
     shape: Option<Vec<Size>>,
     name_scope: Option<&str>,
     is_wanted: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Vec<EquationRecord<'py>>> {
+) -> PyResult<Found> {
     let equations = Equations::of(root)?;
     let filter = Filter {
         primitive: primitive.map(Into::into),
@@ -85,8 +85,7 @@ pub fn find_equations<'py>(
         known.borrow_mut().insert((place, source), accepted);
         Ok(accepted)
     };
-    let sites: Vec<Site> = find(equations.nest(), &filter, accepts)?;
-    equations.records(sites)
+    Ok(equations.in_order(find(equations.nest(), &filter, accepts)?))
 }
 
 /// How many equations of each primitive there are, the most frequent first.
@@ -137,7 +136,7 @@ fn constant<'py>(equations: &Equations<'py>, capture: &Capture) -> PyResult<Cons
 pub struct DependenciesRecord<'py> {
     inputs: Vec<u32>,
     constants: Vec<ConstantRecord<'py>>,
-    equations: Vec<EquationRecord<'py>>,
+    equations: Found,
 }
 
 fn check_position(what: &str, position: usize, number: usize) -> PyResult<u32> {
@@ -175,7 +174,7 @@ pub fn dependencies_of<'py>(
         constants: captures
             .map(|capture| constant(&equations, capture))
             .collect::<PyResult<_>>()?,
-        equations: equations.records(found.eqns)?,
+        equations: equations.in_order(found.eqns),
     })
 }
 
@@ -186,15 +185,12 @@ pub fn dependencies_of<'py>(
 ///     A program within cannot be read.
 #[pyfunction]
 #[pyo3(name = "used_by")]
-pub fn uses_of<'py>(
-    root: &Bound<'py, Graph>,
-    input: usize,
-) -> PyResult<(Vec<u32>, Vec<EquationRecord<'py>>)> {
+pub fn uses_of(root: &Bound<'_, Graph>, input: usize) -> PyResult<(Vec<u32>, Found)> {
     let equations = Equations::of(root)?;
     let nest = equations.nest();
     let input = check_position("input", input, nest.program(nest.root()).invars().len())?;
     let found = used_by(nest, input);
-    Ok((found.outputs, equations.records(found.eqns)?))
+    Ok((found.outputs, equations.in_order(found.eqns)))
 }
 
 /// The positions of inputs that no output and no effect depends on.
@@ -213,9 +209,9 @@ pub fn unused_inputs_of(root: &Bound<'_, Graph>) -> PyResult<Vec<u32>> {
 ///     A program within cannot be read.
 #[pyfunction]
 #[pyo3(name = "dead")]
-pub fn dead_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<EquationRecord<'py>>> {
+pub fn dead_of(root: &Bound<'_, Graph>) -> PyResult<Found> {
     let equations = Equations::of(root)?;
-    equations.records(dead(equations.nest()))
+    Ok(equations.in_order(dead(equations.nest())))
 }
 
 /// The longest chain of equations: its length, that of all equations one after another, and the
@@ -226,11 +222,11 @@ pub fn dead_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<EquationRecord<'py
 ///     A program within cannot be read.
 #[pyfunction]
 #[pyo3(name = "critical_path")]
-pub fn critical_path_of<'py>(
-    root: &Bound<'py, Graph>,
+pub fn critical_path_of(
+    root: &Bound<'_, Graph>,
     by: &str,
     trips: u64,
-) -> PyResult<(u128, u128, Vec<EquationRecord<'py>>)> {
+) -> PyResult<(u128, u128, Found)> {
     let weight = match by {
         "equations" => Weight::Equations,
         "operations" => Weight::Operations,
@@ -242,7 +238,7 @@ pub fn critical_path_of<'py>(
     };
     let equations = Equations::of(root)?;
     let path = critical_path(equations.nest(), weight, Trips(trips), equations.graphs());
-    Ok((path.length, path.total, equations.records(path.eqns)?))
+    Ok((path.length, path.total, equations.found(path.eqns)))
 }
 
 /// The groups of equations that compute the same thing.
@@ -251,10 +247,10 @@ pub fn critical_path_of<'py>(
 ///     A program within cannot be read, or a literal cannot be described.
 #[pyfunction]
 #[pyo3(name = "duplicates")]
-pub fn duplicates_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<Vec<EquationRecord<'py>>>> {
+pub fn duplicates_of(root: &Bound<'_, Graph>) -> PyResult<(Vec<usize>, Found)> {
     let equations = Equations::of(root)?;
     let jax = jax(root.py())?;
-    let mut objects: FxHashMap<usize, PyObjects<'py>> = FxHashMap::default();
+    let mut objects: FxHashMap<usize, PyObjects<'_>> = FxHashMap::default();
     let groups = duplicates(equations.nest(), |place, literal| {
         let program = equations.nest().program(place);
         let Some(graph) = equations.graph(place) else {
@@ -269,7 +265,8 @@ pub fn duplicates_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<Vec<Equation
         };
         PyResult::Ok(objects.describe(program.literal(literal).object)?.0)
     })?;
-    groups.into_iter().map(|group| equations.records(group)).collect()
+    let lengths = groups.iter().map(Vec::len).collect();
+    Ok((lengths, equations.found(groups.concat())))
 }
 
 /// The constants that take at least so many bytes, the largest first.
@@ -327,10 +324,8 @@ pub fn precision_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<ConversionRec
 ///     A program within cannot be read.
 #[pyfunction]
 #[pyo3(name = "effects")]
-pub fn effects_of<'py>(
-    root: &Bound<'py, Graph>,
-) -> PyResult<Vec<(String, Vec<EquationRecord<'py>>)>> {
+pub fn effects_of(root: &Bound<'_, Graph>) -> PyResult<Vec<(String, Found)>> {
     let equations = Equations::of(root)?;
     let kinds = effects(equations.nest()).into_iter();
-    kinds.map(|(name, sites)| Ok((name.into(), equations.records(sites)?))).collect()
+    Ok(kinds.map(|(name, sites)| (name.into(), equations.in_order(sites))).collect())
 }
