@@ -258,11 +258,8 @@ fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>
         if entry.count > 2 && !is_news {
             continue;
         }
-        for eqn in of.program().eqns() {
+        for eqn in of.program().eqns().filter(|&eqn| has_programs(of.program(), eqn)) {
             let text = of.eqn_text(eqn)?;
-            if text.programs.is_empty() {
-                continue;
-            }
             let is_shown = is_shown && !limits.collapses(of.program(), eqn, &text);
             let within = text.programs.iter();
             pending.extend(within.map(|within| (within.clone(), text.name.clone(), is_shown)));
@@ -286,6 +283,11 @@ fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>
         shared.push(Shared { program, name: name.into(), is_shown });
     }
     Ok(shared)
+}
+
+/// Whether an equation has programs among its params.
+fn has_programs(program: &Program, eqn: Eqn) -> bool {
+    program.subprograms().len() > 0 && program.params(program.eqn(eqn).params).has_subprograms()
 }
 
 /// What stands for equations that are not shown.
@@ -486,6 +488,10 @@ impl Printer {
     fn eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
         let place = (of.scope(), eqn);
         if !self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&place)) {
+            if self.layout.is_muted() && !has_programs(of.program(), eqn) {
+                self.name_vars(of, eqn);
+                return Ok(());
+            }
             return self.whole_eqn(of, eqn);
         }
         let outer = self.layout.begin_excerpt();
@@ -493,6 +499,15 @@ impl Printer {
         let excerpt = self.layout.end_excerpt(outer);
         self.excerpts.insert(place, excerpt);
         written
+    }
+
+    /// Gives the variables of an equation names as if it were written, which has no programs.
+    fn name_vars<T: Texts>(&mut self, of: &T, eqn: Eqn) {
+        let program = of.program();
+        let invars = program.eqn_invars(eqn).iter().filter_map(|atom| atom.as_var());
+        for var in program.eqn_outvars(eqn).chain(invars) {
+            self.names.of(of.scope(), var, of.identity(var));
+        }
     }
 
     fn whole_eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {

@@ -215,6 +215,11 @@ impl Layout {
         std::mem::replace(&mut self.is_muted, is_muted)
     }
 
+    /// Whether nothing is written.
+    pub(super) fn is_muted(&self) -> bool {
+        self.is_muted
+    }
+
     /// Begins a text that stands by itself.
     pub(super) fn begin_excerpt(&mut self) -> Outer {
         let Self { out, column, indent, is_flat, is_muted, .. } = self;
