@@ -1,5 +1,6 @@
 //! Which parts of a program are which of another one.
 
+use std::cell::OnceCell;
 use std::hash::Hasher;
 
 use imara_diff::{Algorithm, Diff, Token};
@@ -45,32 +46,31 @@ impl Alignment {
         pairs.filter_map(|(index, &other)| Some((eqn(index), eqn(other?))))
     }
 
-    /// The equations of both programs, matched ones side by side.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    /// Shows the equations of both programs, matched ones side by side.
+    ///
+    /// # Errors
+    /// What `show` fails with.
+    pub(super) fn rows<E>(&self, mut show: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
         let [matched, others] = &self.eqns.matched;
-        let mut rows = Vec::with_capacity(matched.len().max(others.len()));
-        let mut next = 0;
-        let added = |rows: &mut Vec<Row>, range: std::ops::Range<usize>| {
-            rows.extend(range.map(|other| match others[other] {
-                Some(own) => Row::MovedFrom(eqn(own), eqn(other)),
-                None => Row::Added(eqn(other)),
-            }));
+        let added = |other: usize| match others[other] {
+            Some(own) => Row::MovedFrom(eqn(own), eqn(other)),
+            None => Row::Added(eqn(other)),
         };
+        let mut next = 0;
         for (index, &other) in matched.iter().enumerate() {
             match other {
-                None => rows.push(Row::Removed(eqn(index))),
+                None => show(Row::Removed(eqn(index)))?,
                 Some(other) if self.eqns.moved.contains(&index) => {
-                    rows.push(Row::MovedTo(eqn(index), eqn(other)));
+                    show(Row::MovedTo(eqn(index), eqn(other)))?;
                 }
                 Some(other) => {
-                    added(&mut rows, next..other);
-                    rows.push(Row::Same(eqn(index), eqn(other)));
+                    (next..other).map(added).try_for_each(&mut show)?;
+                    show(Row::Same(eqn(index), eqn(other)))?;
                     next = other + 1;
                 }
             }
         }
-        added(&mut rows, next..others.len());
-        rows
+        (next..others.len()).map(added).try_for_each(show)
     }
 
     fn transposed(self) -> Self {
@@ -514,7 +514,7 @@ impl<'a> Aligning<'a> {
     /// users. From the results up, since what is matched anew has operands of its own.
     fn settle(&self, eqns: &mut Matches) {
         let [one, another] = &self.sides;
-        let users = Users::of(one);
+        let users = OnceCell::new();
         let (results, others) = (one.program.outvars(), another.program.outvars());
         let results = if results.len() == others.len() { results } else { &[] };
         for (atom, other) in results.iter().zip(others) {
@@ -530,7 +530,7 @@ impl<'a> Aligning<'a> {
 
     /// Matches what defines two operands at the same place, where more users than now are then of what
     /// they use.
-    fn prefer(&self, eqns: &mut Matches, users: &Users, atom: Atom, other: Atom) {
+    fn prefer(&self, eqns: &mut Matches, users: &OnceCell<Users>, atom: Atom, other: Atom) {
         let (AtomKind::Var(var), AtomKind::Var(other)) = (atom.kind(), other.kind()) else {
             return;
         };
@@ -550,6 +550,7 @@ impl<'a> Aligning<'a> {
         {
             return;
         }
+        let users = users.get_or_init(|| Users::of(one));
         // How many users of an equation have another one as the same operand.
         let using = |of: usize, its: usize| {
             let is_used = |&&(user, slot): &&(usize, usize)| {
@@ -600,14 +601,26 @@ impl<'a> Aligning<'a> {
     /// Whether two equations that say the same have operands that are matched.
     fn has_same_operands(&self, eqns: &Matches, index: usize, other: usize) -> bool {
         let (own, others) = (self.sides[0].operands(index), self.sides[1].operands(other));
-        let image = |side, atom: &Atom| Some(self.image(eqns, side, atom.as_var()?));
         own.len() == others.len()
-            && own.iter().zip(others).all(|(atom, other)| match (image(0, atom), image(1, other)) {
-                (Some(Some(own)), Some(Some(other))) => own == other,
+            && own.iter().zip(others).all(|(atom, other)| match (atom.as_var(), other.as_var()) {
+                (Some(own), Some(other)) => self.is_same_var(eqns, own, other),
                 // Literals, which are the same.
                 (None, None) => true,
                 _ => false,
             })
+    }
+
+    /// Whether two variables are of what is matched.
+    fn is_same_var(&self, eqns: &Matches, own: Var, other: Var) -> bool {
+        match (self.sides[0].origin(own), self.sides[1].origin(other)) {
+            (Some(Origin::Input(own)), Some(Origin::Input(other))) => {
+                self.inputs.matched[0][own] == Some(other)
+            }
+            (Some(Origin::Output(own, output)), Some(Origin::Output(other, its_output))) => {
+                output == its_output && eqns.matched[0][own] == Some(other)
+            }
+            _ => false,
+        }
     }
 
     /// Matches what says the same of the same operands elsewhere.

@@ -204,8 +204,8 @@ fn compare<O: Objects>(
     let mut within = Vec::new();
     let mut is_same = inputs.is_empty();
     let mut rows = Vec::with_capacity(one.program.num_eqns().max(another.program.num_eqns()));
-    for row in aligned.rows() {
-        rows.push(match row {
+    aligned.rows(|row| {
+        let row = match row {
             Row::Same(eqn, other) => {
                 let mut places = Vec::new();
                 pair.eqn(eqn, other, &mut |place| places.push(place))?;
@@ -213,9 +213,11 @@ fn compare<O: Objects>(
                 if places.is_empty() { row } else { Row::Changed(eqn, other, places) }
             }
             row => row,
-        });
-        is_same &= matches!(rows.last(), Some(Row::Same(..)));
-    }
+        };
+        is_same &= matches!(row, Row::Same(..));
+        rows.push(row);
+        Ok(())
+    })?;
     let results = results(&mut pair, &one.program, &another.program, &aligned)?;
     let effects = !pair.effects(one.program.effects(), another.program.effects())?;
     if is_same && results.is_empty() && !effects {

@@ -1,5 +1,6 @@
 //! Names of variables: letters, in the order in which a text mentions them.
 
+use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::Var;
@@ -44,7 +45,8 @@ impl Name {
 /// The names that variables have so far.
 #[derive(Default)]
 pub(super) struct Names {
-    own: FxHashMap<(usize, Var), Name>,
+    /// By program: equations mostly mention variables of the one that they are in.
+    own: FxHashMap<usize, SecondaryMap<Var, Option<Name>>>,
     shared: FxHashMap<usize, Name>,
     /// Names of programs, which no variable gets.
     taken: FxHashSet<Box<str>>,
@@ -60,7 +62,7 @@ impl Names {
     /// The name of a variable, where it has one.
     pub(super) fn entry(&self, program: usize, var: Var, identity: Identity) -> Option<Name> {
         match identity {
-            Identity::Own => self.own.get(&(program, var)).copied(),
+            Identity::Own => self.own.get(&program)?[var],
             Identity::Shared(number) => self.shared.get(&number).copied(),
             Identity::Dropped => Some(Name::DROPPED),
         }
@@ -69,7 +71,7 @@ impl Names {
     /// Names a variable, unless it has a name.
     pub(super) fn set(&mut self, program: usize, var: Var, identity: Identity, name: Name) {
         match identity {
-            Identity::Own => _ = self.own.entry((program, var)).or_insert(name),
+            Identity::Own => _ = self.own.entry(program).or_default()[var].get_or_insert(name),
             Identity::Shared(number) => _ = self.shared.entry(number).or_insert(name),
             Identity::Dropped => {}
         }
