@@ -296,15 +296,6 @@ impl Params {
         found
     }
 
-    /// Whether there are programs among them.
-    pub fn has_subprograms(&self) -> bool {
-        self.iter().any(|(_, value)| {
-            let mut is_found = false;
-            value.walk(&mut |value| is_found |= matches!(value, ParamValue::Program(_)));
-            is_found
-        })
-    }
-
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries().len()

@@ -258,8 +258,11 @@ fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>
         if entry.count > 2 && !is_news {
             continue;
         }
-        for eqn in of.program().eqns().filter(|&eqn| has_programs(of.program(), eqn)) {
+        for eqn in of.program().eqns() {
             let text = of.eqn_text(eqn)?;
+            if text.programs.is_empty() {
+                continue;
+            }
             let is_shown = is_shown && !limits.collapses(of.program(), eqn, &text);
             let within = text.programs.iter();
             pending.extend(within.map(|within| (within.clone(), text.name.clone(), is_shown)));
@@ -283,11 +286,6 @@ fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>
         shared.push(Shared { program, name: name.into(), is_shown });
     }
     Ok(shared)
-}
-
-/// Whether an equation has programs among its params.
-fn has_programs(program: &Program, eqn: Eqn) -> bool {
-    program.subprograms().len() > 0 && program.params(program.eqn(eqn).params).has_subprograms()
 }
 
 /// What stands for equations that are not shown.
@@ -488,7 +486,7 @@ impl Printer {
     fn eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
         let place = (of.scope(), eqn);
         if !self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&place)) {
-            if self.layout.is_muted() && !has_programs(of.program(), eqn) {
+            if self.layout.is_muted() && of.eqn_text(eqn)?.programs.is_empty() {
                 self.name_vars(of, eqn);
                 return Ok(());
             }
