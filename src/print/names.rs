@@ -84,16 +84,20 @@ impl Names {
 
     /// The name of a variable; the next one where it has none yet.
     pub(super) fn of(&mut self, program: usize, var: Var, identity: Identity) -> Name {
-        if let Some(known) = self.entry(program, var, identity) {
-            return known;
+        let Self { own, shared, taken, next } = self;
+        let new = || {
+            let mut room = [0; 8];
+            let mut name = Name(*next);
+            while !taken.is_empty() && taken.contains(name.spell(&mut room)) {
+                name = Name(name.0 + 1);
+            }
+            *next = name.0 + 1;
+            name
+        };
+        match identity {
+            Identity::Own => *own.entry(program).or_default()[var].get_or_insert_with(new),
+            Identity::Shared(number) => *shared.entry(number).or_insert_with(new),
+            Identity::Dropped => Name::DROPPED,
         }
-        let mut room = [0; 8];
-        let mut name = Name(self.next);
-        while !self.taken.is_empty() && self.taken.contains(name.spell(&mut room)) {
-            name = Name(name.0 + 1);
-        }
-        self.next = name.0 + 1;
-        self.set(program, var, identity, name);
-        name
     }
 }
