@@ -70,7 +70,7 @@ def optimized(
 
 def assert_computes_the_same(case: Case, jaxpr: Any, program: jaxide.Program) -> None:
     """The program of a case, optimized, computes what its jaxpr does: all that is exact for each
-    case, and for some of them everything."""
+    case, and for some of them everything, in a long run for all."""
     axis_env = case.options.get("axis_env") or ()
     exact = optimized(program, EXACT, axis_env)
     assert total(exact) <= total(program)
@@ -79,7 +79,7 @@ def assert_computes_the_same(case: Case, jaxpr: Any, program: jaxide.Program) ->
             expected = oracle.evaluate(jaxpr, case, seed)
             actual = oracle.evaluate(exact.jaxpr, case, seed)
             oracle.assert_equal(oracle.describe_value(expected), oracle.describe_value(actual))
-    if zlib.crc32(case.name.encode()) % 8 == 0:
+    if oracle.IS_LONG or zlib.crc32(case.name.encode()) % 8 == 0:
         whole = optimized(program, None, axis_env)
         expected = oracle.evaluate(jaxpr, case, 1)
         oracle.assert_close(expected, oracle.evaluate(whole.jaxpr, case, 1), case.tolerance)

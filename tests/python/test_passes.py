@@ -432,7 +432,7 @@ def test_single_passes(name: str) -> None:
         assert_same_bits(program, after, *args)
 
 
-@settings(max_examples=10)
+@settings(max_examples=2_000 if oracle.IS_LONG else 10)
 @given(
     generated.programs(depth=2),
     st.lists(generated.arguments, min_size=1, max_size=3),
