@@ -10,7 +10,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Atom, Builder, ContextId, DeadCode, DebugInfo, EffectsId, ParamsId, Source, SourceId, TypeId,
+    Atom, Builder, ContextId, DeadCode, DebugInfo, EffectsId, ParamsId, Source, SourceId,
+    SubprogramId, TypeId,
 };
 
 use super::convert::{build_error, debug_info};
@@ -18,7 +19,7 @@ use super::graph::{Graph, JaxprFields, eqns, unfilled};
 use super::jax::Jax;
 use super::native::{NoCollection, Slot};
 use super::params::{equal_params, hash_params};
-use super::side::{Side, is_exactly};
+use super::side::{Side, address, is_exactly};
 use super::source::SourceRef;
 
 /// How much of a jaxpr is read.
@@ -48,19 +49,51 @@ pub fn read<'py>(
     detail: Detail,
 ) -> PyResult<Bound<'py, Graph>> {
     let py = jaxpr.py();
-    let (open, consts) = jax
-        .open_jaxpr
-        .bind(py)
-        .call1((jaxpr,))?
-        .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
     let _no_collection = NoCollection::start(py);
-    if let Some(graph) = unfilled(jax, &open) {
-        if !graph.borrow().is_derived() {
-            return Ok(graph);
-        }
-        eqns(&open)?;
+    let mut top = match Opened::of(jax, jaxpr, detail)? {
+        Opened::Known(graph) => return Ok(graph),
+        Opened::New(reading) => reading,
+    };
+    // Programs may be nested deeply: those whose equations run others wait until these are read.
+    let mut waiting = Vec::new();
+    // By the address of the jaxpr, which what refers to it keeps.
+    let mut known: FxHashMap<usize, Bound<'py, Graph>> = FxHashMap::default();
+    loop {
+        let Some(&id) = top.unresolved.last() else {
+            let graph = top.finish()?;
+            let Some(caller) = waiting.pop() else { return Ok(graph) };
+            top = caller;
+            if let Some(&id) = top.unresolved.last() {
+                known.insert(address(&top.within(py, id)), graph);
+            }
+            continue;
+        };
+        let within = top.within(py, id);
+        let graph = match known.get(&address(&within)) {
+            Some(graph) => graph.clone(),
+            None => match Opened::of(jax, &within, detail)? {
+                Opened::Known(graph) => graph,
+                Opened::New(reading) => {
+                    waiting.push(std::mem::replace(&mut top, reading));
+                    continue;
+                }
+            },
+        };
+        top.unresolved.pop();
+        resolve(jax, &mut top.builder, &mut top.side, id, &graph)?;
     }
-    Reader::new(jax, detail).jaxpr(&open, &consts)
+}
+
+fn resolve(
+    jax: &Jax,
+    builder: &mut Builder,
+    side: &mut Side,
+    id: SubprogramId,
+    graph: &Bound<'_, Graph>,
+) -> PyResult<()> {
+    side.set_subgraph(builder.subprogram_data(id).object, graph);
+    builder.resolve_subprogram(id, Graph::resolved_program(graph, jax)?);
+    Ok(())
 }
 
 /// Reads the nested jaxprs that params refer to.
@@ -75,12 +108,60 @@ pub fn resolve_subprograms(
     detail: Detail,
 ) -> PyResult<()> {
     for id in builder.unresolved_subprograms() {
-        let handle = builder.subprogram_data(id).object;
-        let graph = read(jax, &side.object(py, handle), detail)?;
-        side.set_subgraph(handle, &graph);
-        builder.resolve_subprogram(id, Graph::resolved_program(&graph, jax)?);
+        let within = side.object(py, builder.subprogram_data(id).object);
+        resolve(jax, builder, side, id, &read(jax, &within, detail)?)?;
     }
     Ok(())
+}
+
+/// A jaxpr whose equations are read.
+enum Opened<'py> {
+    /// It was traced here.
+    Known(Bound<'py, Graph>),
+    New(Box<Reading<'py>>),
+}
+
+impl<'py> Opened<'py> {
+    fn of(jax: &Jax, jaxpr: &Bound<'py, PyAny>, detail: Detail) -> PyResult<Self> {
+        let (open, consts) = jax
+            .open_jaxpr
+            .bind(jaxpr.py())
+            .call1((jaxpr,))?
+            .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        if let Some(graph) = unfilled(jax, &open) {
+            if !graph.borrow().is_derived() {
+                return Ok(Self::Known(graph));
+            }
+            eqns(&open)?;
+        }
+        Ok(Self::New(Box::new(Reader::new(jax, detail).jaxpr(open, &consts)?)))
+    }
+}
+
+/// A program for which the programs within are still to be read.
+struct Reading<'py> {
+    jaxpr: Bound<'py, PyAny>,
+    builder: Builder,
+    side: Side,
+    outvars: Vec<Atom>,
+    /// The last one is read next.
+    unresolved: Vec<SubprogramId>,
+    detail: Detail,
+}
+
+impl<'py> Reading<'py> {
+    fn within(&self, py: Python<'py>, id: SubprogramId) -> Bound<'py, PyAny> {
+        self.side.object(py, self.builder.subprogram_data(id).object)
+    }
+
+    fn finish(self: Box<Self>) -> PyResult<Bound<'py, Graph>> {
+        let fields = JaxprFields::of(&self.jaxpr)?;
+        let names = match self.detail {
+            Detail::Whole => debug_info(&fields.debug_info)?,
+            Detail::Structure => DebugInfo::default(),
+        };
+        Graph::finish(self.builder, self.side, &self.outvars, &fields, Some(names))
+    }
 }
 
 /// One jaxpr that is being read, equation by equation; nested jaxprs become nested programs.
@@ -112,9 +193,9 @@ impl<'a, 'py> Reader<'a, 'py> {
 
     fn jaxpr(
         mut self,
-        jaxpr: &Bound<'py, PyAny>,
+        jaxpr: Bound<'py, PyAny>,
         consts: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, Graph>> {
+    ) -> PyResult<Reading<'py>> {
         let py = jaxpr.py();
         let consts: Vec<Bound<'_, PyAny>> = consts.try_iter()?.collect::<PyResult<_>>()?;
         let mut values = consts.iter();
@@ -143,14 +224,10 @@ impl<'a, 'py> Reader<'a, 'py> {
             outvars.push(self.atom(&atom, || "the outputs".to_owned())?);
             Ok(())
         })?;
-        let Self { jax, detail, mut builder, mut side, .. } = self;
-        resolve_subprograms(jax, py, &mut builder, &mut side, detail)?;
-        let fields = JaxprFields::of(jaxpr)?;
-        let names = match detail {
-            Detail::Whole => debug_info(&fields.debug_info)?,
-            Detail::Structure => DebugInfo::default(),
-        };
-        Graph::finish(builder, side, &outvars, &fields, Some(names))
+        let Self { detail, builder, side, .. } = self;
+        let mut unresolved = builder.unresolved_subprograms();
+        unresolved.reverse();
+        Ok(Reading { jaxpr, builder, side, outvars, unresolved, detail })
     }
 
     /// An equation; `operands` and `types` are only room.

@@ -14,6 +14,7 @@ import pytest
 from jax import lax
 
 import jaxide
+from jaxide import _compat
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["w", "b"], meta_fields=["name"])
@@ -259,6 +260,39 @@ def test_deep_nesting() -> None:
     jaxpr = jax.make_jaxpr(nest(30))(1.0)
     assert str(jaxide.from_jaxpr(jaxpr).jaxpr) == str(jaxpr)
     assert str(jaxide.trace(nest(30))(1.0)) == str(jaxpr)
+
+
+def running(jaxpr: Any, *within: Any) -> Any:
+    """The closed jaxpr whose jits run other programs."""
+    eqns = [
+        eqn.replace(params=eqn.params | {"jaxpr": own})
+        for eqn, own in zip(jaxpr.eqns, within, strict=True)
+    ]
+    return _compat.close(_compat.open_part(jaxpr).replace(eqns=eqns), [])
+
+
+def test_jaxprs_nested_more_deeply_than_python_goes() -> None:
+    """They are read, asked and dropped without recursion."""
+    once = jax.make_jaxpr(jax.jit(jnp.sin))(1.0)
+    deep = once.eqns[0].params["jaxpr"]
+    for _ in range(4000):
+        deep = running(once, deep)
+    program, another = jaxide.from_jaxpr(deep), jaxide.from_jaxpr(deep)
+    assert program == another
+    assert program.histogram() == {"jit": 4000, "sin": 1}
+    assert program.find("sin")[0].path == (0,) * 4001
+    assert program.cost().total.transcendentals == 1
+
+
+def test_programs_within_are_read_once_whoever_runs_them() -> None:
+    """There are 2^40 ways to the innermost one, through programs that differ."""
+    once = jax.make_jaxpr(jax.jit(jnp.sin))(1.0)
+    twice = jax.make_jaxpr(lambda x: jax.jit(jnp.cos)(jax.jit(jnp.sin)(x)))(1.0)
+    jaxpr = once.eqns[0].params["jaxpr"]
+    for _ in range(40):
+        jaxpr = running(twice, running(once, jaxpr), running(once, jaxpr))
+    program = jaxide.from_jaxpr(jaxpr)
+    assert program.histogram(nested="each call")["sin"] == 2**40
 
 
 def test_shared_nested_jaxpr_stays_shared() -> None:
