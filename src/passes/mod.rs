@@ -152,10 +152,19 @@ pub fn optimize<E: Embedding>(
     options: &Options,
     embedding: &mut E,
 ) -> Result<Arc<Program>, E::Error> {
-    let mut passes =
-        Passes { embedding, options, calls: FxHashMap::default(), done: Done::default() };
-    passes.run(root)?;
-    let result = passes.done.last_of(root);
+    let mut result = root.clone();
+    loop {
+        let (calls, done) = (FxHashMap::default(), Done::default());
+        let mut passes = Passes { embedding: &mut *embedding, options, calls, done };
+        passes.run(&result)?;
+        let next = passes.done.last_of(&result);
+        let is_last = Arc::ptr_eq(&next, &result);
+        result = next;
+        // A program that several equations ran may now be run by one, and is inlined then.
+        if is_last || !options.passes.contains(&Pass::Inline) {
+            break;
+        }
+    }
     if !Arc::ptr_eq(&result, root) {
         verify(&result).map_err(Invalid)?;
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -345,6 +346,14 @@ def test_programs_that_are_shared_stay_shared() -> None:
     first, second = (eqn.params["jaxpr"] for eqn in after.jaxpr.jaxpr.eqns)
     assert first is second
     assert len(first.jaxpr.eqns) == 3
+
+
+def test_what_only_one_equation_still_runs_is_inlined() -> None:
+    inner = jax.jit(lambda x: functools.reduce(lambda x, f: f(x), [jnp.sin, jnp.cos] * 6, x))
+    program = traced(lambda x: inner(x) + inner(x), 1.0)
+    assert names(program) == ["jit", "jit", "add"]
+    after = passes.optimized(program)
+    assert names(after) == ["sin", "cos"] * 6 + ["add"]
 
 
 def test_constants_of_what_is_inlined() -> None:
