@@ -450,7 +450,7 @@ def test_generated_programs(steps: Any, args: list[Any]) -> None:
     def function(*values: Any) -> list[Any]:
         return [v for v in generated.run(steps, list(values)) if isinstance(v, jax.Array)]
 
-    flat = jax.tree.leaves(args)
+    flat = [jnp.asarray(arg) for arg in args]
     try:
         jaxpr = jax.make_jaxpr(function)(*args)
         _compat.evaluate(jaxpr, flat)
