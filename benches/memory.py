@@ -73,7 +73,7 @@ def values(found: jaxide.LivenessReport, buffers: xla_buffers.Buffers) -> Parts:
         if value.kind not in ("input", "constant")
     )
     theirs = collections.Counter(buffers.alive)
-    parts = Parts({ARGUMENTS: found.input_bytes - buffers.arguments})
+    shares = Parts({ARGUMENTS: found.input_bytes - buffers.arguments})
     for more, less, sign in ((ours - theirs, theirs - ours, 1), (theirs - ours, ours - theirs, -1)):
         sizes = collections.Counter[int]()
         for (_, size), count in more.items():
@@ -82,8 +82,8 @@ def values(found: jaxide.LivenessReport, buffers: xla_buffers.Buffers) -> Parts:
         for (_, size), count in less.items():
             excess[size] -= count
         for (name, size), count in more.items():
-            parts[name] += round(sign * size * count * max(excess[size], 0) / sizes[size])
-    return parts
+            shares[name] += round(sign * size * count * max(excess[size], 0) / sizes[size])
+    return shares
 
 
 def parts(
@@ -139,6 +139,9 @@ class Measured:
         lowered = jax.jit(function).lower(*args)
         buffers = xla_buffers.compiled(lowered)
         found = parts(fused, optimized, buffers)
+        missing = peak(fused) - buffers.total - found.total()
+        if abs(missing) > len(found):  # Each part may have been rounded.
+            raise ValueError(f"{name}: the parts of the difference miss {missing} bytes")
         far = is_far(peak(fused), buffers.total)
         elsewise = xla_buffers.set_aside(lowered.compile(WITHOUT_YNNPACK)) if far else None
         return cls(name, peak(plain), peak(fused), buffers, found, elsewise)
