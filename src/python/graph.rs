@@ -31,6 +31,7 @@ use super::convert::{self, build_error};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
 use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
+use super::params::programs_of;
 use super::read::{self, Detail, resolve_subprograms};
 use super::side::{Side, is_exactly};
 use super::structure::{PyObjects, describe_step, purpose, repeated, step_fingerprints};
@@ -172,6 +173,10 @@ impl Graph {
             let mut side = graph.side.twin(py, graph.program.literal_ids());
             for (id, params) in params {
                 side.set_params(*id, params);
+                // Programs within say what they said, and are other objects.
+                for (within, jaxpr) in programs_of(graph.program.params(*id), params)? {
+                    side.set_object(graph.program.subprogram(within).object, &jaxpr);
+                }
             }
             for (var, object) in vars {
                 side.set_var_object(*var, object);
@@ -185,8 +190,7 @@ impl Graph {
                 effects: effects.unbind(),
                 debug_info: graph.debug_info.clone_ref(py),
                 is_high: graph.is_high,
-                // Nested programs are read where they are others.
-                resolved: graph.resolved && params.is_empty(),
+                resolved: graph.resolved,
                 lists: [const { None }; 3],
                 derived: None,
             }

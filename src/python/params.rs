@@ -16,7 +16,7 @@ use pyo3::types::{
 };
 use rustc_hash::FxHasher;
 
-use crate::ir::{Builder, DType, ParamValue, Params};
+use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use super::jax::Jax;
 use super::side::{Side, is_exactly};
@@ -363,4 +363,41 @@ fn fields_of<'py>(
     let read = |name: Bound<'py, PyAny>| value.getattr(name.cast::<PyString>()?);
     let items = names.iter().map(read).collect::<PyResult<_>>()?;
     Ok(Some((names, items)))
+}
+
+/// The programs among params that have been read, each with the object that is in its place in
+/// another dict of the same form.
+///
+/// # Errors
+/// The dict has another form.
+pub fn programs_of<'py>(
+    params: &Params,
+    dict: &Bound<'py, PyDict>,
+) -> PyResult<Vec<(SubprogramId, Bound<'py, PyAny>)>> {
+    let mut found = Vec::new();
+    let mut pending = Vec::new();
+    for (name, value) in params.iter() {
+        pending.push((value, dict.as_any().get_item(name)?));
+    }
+    while let Some((value, object)) = pending.pop() {
+        match value {
+            ParamValue::Program(id) => found.push((*id, object)),
+            ParamValue::Tuple(items) | ParamValue::List(items) => {
+                for (position, item) in items.iter().enumerate() {
+                    pending.push((item, object.get_item(position)?));
+                }
+            }
+            ParamValue::Dict(entries) => {
+                let objects = object.cast::<PyDict>()?.values();
+                pending.extend(entries.iter().map(|(_, item)| item).zip(objects));
+            }
+            ParamValue::Named { fields, .. } => {
+                for (name, item) in fields {
+                    pending.push((item, object.getattr(&**name)?));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
 }

@@ -133,6 +133,7 @@ impl Side {
     pub fn twin(&self, py: Python<'_>, literals: impl Iterator<Item = LiteralId>) -> Self {
         let own = |object: &Object| object.clone_ref(py);
         let params = |(&id, params): (&ParamsId, &Py<PyDict>)| (id, params.clone_ref(py));
+        let graphs = |(&id, graph): (&ForeignId, &Py<Graph>)| (id, graph.clone_ref(py));
         let consts = |value: &Option<Object>| value.as_ref().map(own);
         let mut copied_literals = EntitySet::new();
         for literal in literals {
@@ -142,6 +143,7 @@ impl Side {
             handles: self.handles.iter().map(own).collect(),
             leaves: self.leaves.clone(),
             params: self.params.iter().map(params).collect(),
+            subgraphs: self.subgraphs.iter().map(graphs).collect(),
             effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
             no_effects: self.no_effects.iter().map(|(&id, set)| (id, own(set))).collect(),
             consts: self.consts.iter().map(consts).collect(),
@@ -153,6 +155,7 @@ impl Side {
     /// The objects of a program that begins with all that this one has, variables included.
     pub fn extended(&self, py: Python<'_>) -> Self {
         let own = |object: &Object| object.clone_ref(py);
+        let graphs = |(&id, graph): (&ForeignId, &Py<Graph>)| (id, graph.clone_ref(py));
         let each = |objects: &[Option<Object>]| -> Vec<Option<Object>> {
             objects.iter().map(|object| object.as_ref().map(own)).collect()
         };
@@ -164,11 +167,7 @@ impl Side {
             type_by_pointer: self.type_by_pointer.clone(),
             primitive_by_pointer: self.primitive_by_pointer.clone(),
             params: self.params.iter().map(|(&id, params)| (id, params.clone_ref(py))).collect(),
-            subgraphs: self
-                .subgraphs
-                .iter()
-                .map(|(&id, graph)| (id, graph.clone_ref(py)))
-                .collect(),
+            subgraphs: self.subgraphs.iter().map(graphs).collect(),
             effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
             no_effects: self.no_effects.iter().map(|(&id, set)| (id, own(set))).collect(),
             consts: each(&self.consts),
@@ -248,6 +247,13 @@ impl Side {
     /// Notes the graph of a nested program.
     pub fn set_subgraph(&mut self, object: ForeignId, graph: &Bound<'_, Graph>) {
         self.subgraphs.insert(object, graph.clone().unbind());
+    }
+
+    /// Has another object behind a handle.
+    pub fn set_object(&mut self, id: ForeignId, object: &Bound<'_, PyAny>) {
+        if let Some(known) = self.handles.get_mut(id.as_u32() as usize) {
+            *known = object.clone().unbind();
+        }
     }
 
     /// The graph of a nested program that was read.
