@@ -348,6 +348,20 @@ def test_programs_that_are_shared_stay_shared() -> None:
     assert len(first.jaxpr.eqns) == 3
 
 
+def test_programs_that_jax_has_read_since() -> None:
+    """What jax has of jits within is read once more when it traces the function itself."""
+
+    def loss(x: Any) -> Any:
+        return jax.nn.relu(jax.nn.relu(x @ x) @ x).sum()
+
+    x = jnp.ones((4, 4))
+    program = jaxide.trace(jax.grad(loss))(x)
+    jax.jit(jax.grad(loss)).lower(x)
+    after = passes.optimized(program, passes.EXACT)
+    assert_same_bits(program, after, x)
+    assert len(passes.optimized(program)) == 17
+
+
 def test_what_only_one_equation_still_runs_is_inlined() -> None:
     inner = jax.jit(lambda x: functools.reduce(lambda x, f: f(x), [jnp.sin, jnp.cos] * 6, x))
     program = traced(lambda x: inner(x) + inner(x), 1.0)
