@@ -73,6 +73,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/loops.py
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/overhead.py
+	$(bin)/python benches/ir.py
 
 clean: ## remove all that was made
 	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .mypy_cache .pytest_cache .ruff_cache .hypothesis
