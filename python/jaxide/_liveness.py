@@ -81,11 +81,6 @@ class LivenessReport:
         return cls(
             peak_at=peak_at and lines.equation(peak_at),
             alive=tuple(map(value, found.pop("alive"))),
-            before=tuple(found.pop("before")),
-            during=tuple(found.pop("during")),
-            after=tuple(found.pop("after")),
-            last_use_of_inputs=tuple(found.pop("inputs")),
-            last_use_of_results=tuple(map(tuple, found.pop("results"))),
             **found,
         )
 

@@ -4,9 +4,10 @@ use cranelift_entity::EntityRef;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString, PyTuple};
 
-use crate::analysis::{Assumptions, Last, Origin, Value, liveness};
+use crate::analysis::{Alive, Assumptions, Last, Origin, Value, liveness};
 
 use super::super::graph::Graph;
+use super::super::native::NoCollection;
 use super::equations::{EquationRecord, Equations};
 
 /// A value that is alive, as `jaxide._liveness.LiveValue` is made of it.
@@ -26,13 +27,13 @@ pub struct LivenessRecord<'py> {
     peak: u128,
     peak_at: Option<EquationRecord<'py>>,
     alive: Vec<ValueRecord<'py>>,
-    before: Vec<Bound<'py, PyInt>>,
-    during: Vec<Bound<'py, PyInt>>,
-    after: Vec<Bound<'py, PyInt>>,
+    before: Bound<'py, PyTuple>,
+    during: Bound<'py, PyTuple>,
+    after: Bound<'py, PyTuple>,
     end: u128,
     /// The position of an equation, or the number of equations for the end.
-    inputs: Vec<Option<usize>>,
-    results: Vec<Vec<Option<usize>>>,
+    last_use_of_inputs: Bound<'py, PyTuple>,
+    last_use_of_results: Bound<'py, PyTuple>,
     input_bytes: u128,
     constant_bytes: u128,
     output_bytes: u128,
@@ -87,17 +88,23 @@ pub fn liveness_of<'py>(
         Last::At(eqn) => Some(eqn.index()),
         Last::End => Some(end),
     };
-    let positions = |lasts: &Vec<Last>| lasts.iter().map(position).collect();
+    // Many tuples are made, which refer to nothing that could refer to them.
+    let _no_collection = NoCollection::start(py);
+    let positions = |lasts: &Vec<Last>| PyTuple::new(py, lasts.iter().map(position));
+    let results = found.results.iter().map(positions).collect::<PyResult<Vec<_>>>()?;
+    let bytes = |of: fn(&Alive) -> u128| {
+        PyTuple::new(py, found.curve.iter().map(|alive| number(py, of(alive))))
+    };
     Ok(LivenessRecord {
         peak: found.peak,
         peak_at: found.peak_at.map(|site| equations.record(site)).transpose()?,
         alive: found.alive.iter().map(|live| value(&equations, live)).collect::<PyResult<_>>()?,
-        before: found.curve.iter().map(|alive| number(py, alive.before)).collect(),
-        during: found.curve.iter().map(|alive| number(py, alive.during)).collect(),
-        after: found.curve.iter().map(|alive| number(py, alive.after)).collect(),
+        before: bytes(|alive| alive.before)?,
+        during: bytes(|alive| alive.during)?,
+        after: bytes(|alive| alive.after)?,
         end: found.end,
-        inputs: positions(&found.inputs),
-        results: found.results.iter().map(positions).collect(),
+        last_use_of_inputs: positions(&found.inputs)?,
+        last_use_of_results: PyTuple::new(py, results)?,
         input_bytes: found.input_bytes,
         constant_bytes: found.constant_bytes,
         output_bytes: found.output_bytes,
