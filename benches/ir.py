@@ -1,6 +1,9 @@
 """The native core alone, as Criterion measures it (`benches/ir.rs`), at one size.
 
-python benches/ir.py [--equations N]
+    python benches/ir.py [--equations N]
+
+Each part is measured for two seconds: the table says the order of magnitude, Criterion's own report
+under `target/criterion/` how sure it is.
 """
 
 import argparse

@@ -185,12 +185,10 @@ impl Nest {
                 return a.eqn.cmp(&b.eqn);
             }
             let (way, other) = (&ways[&a.place], &ways[&b.place]);
-            let eqns = |way: &[Call], site: &Site| -> Vec<Eqn> {
-                way.iter().map(|call| call.eqn).chain([site.eqn]).collect()
-            };
-            let programs = |way: &[Call]| -> Vec<u32> { way.iter().map(|call| call.nth).collect() };
-            let by_place = eqns(way, a).cmp(&eqns(other, b));
-            by_place.then_with(|| programs(way).cmp(&programs(other)))
+            let eqns = way.iter().map(|call| call.eqn).chain([a.eqn]);
+            let others = other.iter().map(|call| call.eqn).chain([b.eqn]);
+            let programs = || way.iter().map(|call| call.nth);
+            eqns.cmp(others).then_with(|| programs().cmp(other.iter().map(|call| call.nth)))
         });
         sites
     }
