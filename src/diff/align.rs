@@ -3,6 +3,8 @@
 use std::cell::OnceCell;
 use std::hash::Hasher;
 
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, entity_impl};
 use imara_diff::{Algorithm, Diff, Token};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
@@ -31,19 +33,19 @@ pub(super) struct Alignment {
 
 impl Alignment {
     /// The other program's input for each constant and input.
-    pub(super) fn inputs(&self) -> &[Option<usize>] {
-        &self.inputs.matched[0]
+    pub(super) fn inputs(&self) -> impl Iterator<Item = Option<usize>> {
+        self.inputs.all(0)
     }
 
     /// The other program's result for each result.
-    pub(super) fn results(&self) -> &[Option<usize>] {
-        &self.results.matched[0]
+    pub(super) fn results(&self) -> impl Iterator<Item = Option<usize>> {
+        self.results.all(0)
     }
 
     /// The equations that are matched.
     pub(super) fn eqns(&self) -> impl Iterator<Item = (Eqn, Eqn)> {
-        let pairs = self.eqns.matched[0].iter().enumerate();
-        pairs.filter_map(|(index, &other)| Some((eqn(index), eqn(other?))))
+        let pairs = self.eqns.all(0).enumerate();
+        pairs.filter_map(|(index, other)| Some((eqn(index), eqn(other?))))
     }
 
     /// Shows the equations of both programs, matched ones side by side.
@@ -51,13 +53,12 @@ impl Alignment {
     /// # Errors
     /// What `show` fails with.
     pub(super) fn rows<E>(&self, mut show: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
-        let [matched, others] = &self.eqns.matched;
-        let added = |other: usize| match others[other] {
+        let added = |other: usize| match self.eqns.of(1, other) {
             Some(own) => Row::MovedFrom(eqn(own), eqn(other)),
             None => Row::Added(eqn(other)),
         };
         let mut next = 0;
-        for (index, &other) in matched.iter().enumerate() {
+        for (index, other) in self.eqns.all(0).enumerate() {
             match other {
                 None => show(Row::Removed(eqn(index)))?,
                 Some(other) if self.eqns.moved.contains(&index) => {
@@ -70,7 +71,7 @@ impl Alignment {
                 }
             }
         }
-        (next..others.len()).map(added).try_for_each(show)
+        (next..self.eqns.len(1)).map(added).try_for_each(show)
     }
 
     fn transposed(self) -> Self {
@@ -103,51 +104,78 @@ fn combined(numbers: impl IntoIterator<Item = u64>) -> u64 {
     hasher.finish()
 }
 
+/// A place in a sequence, in half the room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Index(u32);
+entity_impl!(Index);
+
 /// What is matched of two sequences, by place.
 struct Matches {
-    matched: [Vec<Option<usize>>; 2],
+    matched: [Vec<PackedOption<Index>>; 2],
     /// Those of the first sequence that are matched out of order.
     moved: FxHashSet<usize>,
 }
 
 impl Matches {
     fn new(lengths: [usize; 2]) -> Self {
-        Self { matched: lengths.map(|length| vec![None; length]), moved: FxHashSet::default() }
+        let matched = lengths.map(|length| vec![PackedOption::default(); length]);
+        Self { matched, moved: FxHashSet::default() }
+    }
+
+    /// How long one of the sequences is.
+    fn len(&self, side: usize) -> usize {
+        self.matched[side].len()
+    }
+
+    /// What a place of one of the sequences is matched with.
+    fn of(&self, side: usize, index: usize) -> Option<usize> {
+        Some(self.matched[side][index].expand()?.index())
+    }
+
+    /// What the places of one of the sequences are matched with.
+    fn all(&self, side: usize) -> impl Iterator<Item = Option<usize>> {
+        (0..self.len(side)).map(move |index| self.of(side, index))
     }
 
     fn set(&mut self, one: usize, another: usize) {
-        self.matched[0][one] = Some(another);
-        self.matched[1][another] = Some(one);
+        self.matched[0][one] = Index::new(another).into();
+        self.matched[1][another] = Index::new(one).into();
+    }
+
+    /// Takes apart what is matched.
+    fn free(&mut self, one: usize, another: usize) {
+        self.matched[0][one] = None.into();
+        self.matched[1][another] = None.into();
     }
 
     fn transposed(self) -> Self {
-        let Self { matched: [one, another], moved } = self;
-        let moved = moved.into_iter().filter_map(|index| one[index]).collect();
+        let moved = self.moved.iter().filter_map(|&index| self.of(0, index)).collect();
+        let Self { matched: [one, another], .. } = self;
         Self { matched: [another, one], moved }
     }
 
     fn is_complete(&self) -> bool {
-        self.matched.iter().all(|matched| matched.iter().all(Option::is_some))
+        self.matched.iter().all(|matched| matched.iter().all(PackedOption::is_some))
     }
 
     /// What is unmatched on both sides between two neighbours that are matched in order.
-    fn gaps(&self) -> Vec<[Vec<usize>; 2]> {
-        let [matched, others] = &self.matched;
+    fn gaps(&self) -> Vec<[Vec<Index>; 2]> {
         let mut gaps = Vec::new();
         let mut unmatched = Vec::new();
         let mut next = 0;
-        let mut end_gap = |unmatched: &mut Vec<usize>, range: std::ops::Range<usize>| {
+        let mut end_gap = |unmatched: &mut Vec<Index>, range: std::ops::Range<usize>| {
             if !unmatched.is_empty() {
-                let others: Vec<_> = range.filter(|&other| others[other].is_none()).collect();
+                let is_unmatched = |&other: &usize| self.matched[1][other].is_none();
+                let others: Vec<_> = range.filter(is_unmatched).map(Index::new).collect();
                 let own = std::mem::take(unmatched);
                 if !others.is_empty() {
                     gaps.push([own, others]);
                 }
             }
         };
-        for (index, other) in matched.iter().enumerate() {
-            match *other {
-                None => unmatched.push(index),
+        for (index, other) in self.all(0).enumerate() {
+            match other {
+                None => unmatched.push(Index::new(index)),
                 Some(_) if self.moved.contains(&index) => {}
                 Some(other) => {
                     end_gap(&mut unmatched, next..other);
@@ -155,7 +183,7 @@ impl Matches {
                 }
             }
         }
-        end_gap(&mut unmatched, next..others.len());
+        end_gap(&mut unmatched, next..self.len(1));
         gaps
     }
 
@@ -174,32 +202,33 @@ impl Matches {
 
     fn match_in(
         &mut self,
-        gaps: Vec<[Vec<usize>; 2]>,
+        gaps: Vec<[Vec<Index>; 2]>,
         number: &impl Fn(&Self, usize, usize) -> Option<u64>,
     ) -> bool {
         let mut pairs = Vec::new();
         for gap in gaps {
-            let sides: [(Vec<usize>, Vec<u64>); 2] = [0, 1].map(|side| {
-                let numbered = gap[side].iter();
-                let numbered =
-                    numbered.filter_map(|&index| Some((index, number(self, side, index)?)));
+            let sides: [(Vec<Index>, Vec<u64>); 2] = [0, 1].map(|side| {
+                let numbered = gap[side].iter().filter_map(|&index| {
+                    let number = number(self, side, index.index())?;
+                    Some((index, number))
+                });
                 numbered.unzip()
             });
             let [(own, numbers), (others, other_numbers)] = &sides;
             common(numbers, other_numbers, |one, another| pairs.push((own[one], others[another])));
         }
         for &(one, another) in &pairs {
-            self.set(one, another);
+            self.set(one.index(), another.index());
         }
         !pairs.is_empty()
     }
 
     /// Matches what is left in gaps, in order, where that is said to be right.
-    fn pair_up(&mut self, is_right: impl Fn(&[Vec<usize>; 2]) -> bool) {
+    fn pair_up(&mut self, is_right: impl Fn(&[Vec<Index>; 2]) -> bool) {
         for gap in self.gaps() {
             if is_right(&gap) {
                 for (&one, &another) in gap[0].iter().zip(&gap[1]) {
-                    self.set(one, another);
+                    self.set(one.index(), another.index());
                 }
             }
         }
@@ -207,15 +236,15 @@ impl Matches {
 
     /// Whether two can be matched without crossing those that are, `freed` of the first left out.
     fn fits(&self, one: usize, another: usize, freed: Option<usize>) -> bool {
-        let own = &self.matched[0];
+        let own = |index: usize| self.of(0, index);
         let counts = |&index: &usize| {
-            own[index].is_some() && Some(index) != freed && !self.moved.contains(&index)
+            own(index).is_some() && Some(index) != freed && !self.moved.contains(&index)
         };
         let (before, after) = (one.saturating_sub(MAX_DISTANCE), one + 1 + MAX_DISTANCE);
-        let previous = (before..one).rev().find(counts).and_then(|index| own[index]);
-        let next = (one + 1..after.min(own.len())).find(counts).and_then(|index| own[index]);
+        let previous = (before..one).rev().find(counts).and_then(own);
+        let next = (one + 1..after.min(self.len(0))).find(counts).and_then(own);
         (if before > 0 { previous.is_some() } else { true })
-            && (if after < own.len() { next.is_some() } else { true })
+            && (if after < self.len(0) { next.is_some() } else { true })
             && previous.is_none_or(|previous| previous < another)
             && next.is_none_or(|next| another < next)
     }
@@ -427,8 +456,8 @@ impl<'a> Aligning<'a> {
         self.inputs.round(|_, side, index| Some(combined([kind(side, index), ty(side, index)])));
         self.inputs.round(|_, side, index| Some(combined([kind(side, index), name(side, index)?])));
         self.inputs.pair_up(|[own, others]| {
-            let kinds = |side: usize, of: &[usize]| {
-                of.iter().map(|&index| kind(side, index)).collect::<Vec<_>>()
+            let kinds = |side: usize, of: &[Index]| {
+                of.iter().map(|index| kind(side, index.index())).collect::<Vec<_>>()
             };
             kinds(0, own) == kinds(1, others)
         });
@@ -437,7 +466,7 @@ impl<'a> Aligning<'a> {
     /// What stands for an operand that is a variable, by what it is matched with; the same for both
     /// programs.
     fn image(&self, eqns: &Matches, side: usize, var: Var) -> Option<u64> {
-        let first = |matches: &Matches, index: usize| match (side, matches.matched[side][index]) {
+        let first = |matches: &Matches, index: usize| match (side, matches.of(side, index)) {
             (_, None) => None,
             (0, _) => Some(index as u64),
             (_, matched) => matched.map(|index| index as u64),
@@ -521,7 +550,7 @@ impl<'a> Aligning<'a> {
             self.prefer(eqns, &users, *atom, *other);
         }
         for index in (0..one.digest.eqns.len()).rev() {
-            let Some(other) = eqns.matched[0][index] else { continue };
+            let Some(other) = eqns.of(0, index) else { continue };
             for (atom, other) in one.operands(index).iter().zip(another.operands(other)) {
                 self.prefer(eqns, &users, *atom, *other);
             }
@@ -540,7 +569,7 @@ impl<'a> Aligning<'a> {
         else {
             return;
         };
-        let (now, instead) = (eqns.matched[0][own], eqns.matched[1][wanted]);
+        let (now, instead) = (eqns.of(0, own), eqns.of(1, wanted));
         // Exactly one of the two is matched.
         if output != its_output
             || now.is_some() == instead.is_some()
@@ -556,7 +585,7 @@ impl<'a> Aligning<'a> {
             let is_used = |&&(user, slot): &&(usize, usize)| {
                 let atoms = match user.checked_sub(one.digest.eqns.len()) {
                     Some(_) => another.program.outvars(),
-                    None => match eqns.matched[0][user] {
+                    None => match eqns.of(0, user) {
                         Some(user) => another.operands(user),
                         None => return false,
                     },
@@ -573,10 +602,10 @@ impl<'a> Aligning<'a> {
             return;
         }
         if let Some(now) = now {
-            eqns.matched[1][now] = None;
+            eqns.free(own, now);
         }
         if let Some(instead) = instead {
-            eqns.matched[0][instead] = None;
+            eqns.free(instead, wanted);
         }
         eqns.set(own, wanted);
     }
@@ -584,12 +613,11 @@ impl<'a> Aligning<'a> {
     /// Matches those anew that have others as operands, in case neighbours have the same.
     fn match_anew(&self, eqns: &mut Matches) {
         let others: Vec<_> = (0..self.sides[0].digest.eqns.len())
-            .filter_map(|index| Some((index, eqns.matched[0][index]?)))
+            .filter_map(|index| Some((index, eqns.of(0, index)?)))
             .filter(|&(index, other)| !self.has_same_operands(eqns, index, other))
             .collect();
         for (index, other) in others {
-            eqns.matched[0][index] = None;
-            eqns.matched[1][other] = None;
+            eqns.free(index, other);
         }
         let own = |side: usize, index: usize| self.sides[side].digest.eqns[index].own;
         eqns.round(|eqns, side, index| {
@@ -614,10 +642,10 @@ impl<'a> Aligning<'a> {
     fn is_same_var(&self, eqns: &Matches, own: Var, other: Var) -> bool {
         match (self.sides[0].origin(own), self.sides[1].origin(other)) {
             (Some(Origin::Input(own)), Some(Origin::Input(other))) => {
-                self.inputs.matched[0][own] == Some(other)
+                self.inputs.of(0, own) == Some(other)
             }
             (Some(Origin::Output(own, output)), Some(Origin::Output(other, its_output))) => {
-                output == its_output && eqns.matched[0][own] == Some(other)
+                output == its_output && eqns.of(0, own) == Some(other)
             }
             _ => false,
         }
@@ -628,7 +656,7 @@ impl<'a> Aligning<'a> {
         let [one, another] = &self.sides;
         let mut left: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
         for (index, digest) in another.digest.eqns.iter().enumerate() {
-            if eqns.matched[1][index].is_none() {
+            if eqns.of(1, index).is_none() {
                 left.entry(digest.own).or_default().push(index);
             }
         }
@@ -636,7 +664,7 @@ impl<'a> Aligning<'a> {
             if left.is_empty() {
                 break;
             }
-            if eqns.matched[0][index].is_some() {
+            if eqns.of(0, index).is_some() {
                 continue;
             }
             let Some(candidates) = left.get_mut(&digest.own) else { continue };

@@ -75,6 +75,7 @@ fn read<O: Objects>(reading: &Reading<'_, O>) -> Result<Digest, O::Error> {
     let mut inputs = Vec::new();
     // The place of each variable in the order of definition.
     let mut places = SecondaryMap::with_default(u64::MAX);
+    places.resize(program.num_vars());
     let mut next = 0..;
     whole.number(program.constvars().len() as u64);
     for var in crate::structure::inputs(program) {

@@ -241,8 +241,8 @@ fn inputs<O: Objects>(
     let (constants, other_constants) = (num_constants(one), num_constants(another));
     let mut ends = Vec::new();
     let mut next = 0;
-    for (index, matched) in aligned.inputs().iter().enumerate() {
-        let Some(other) = *matched else {
+    for (index, matched) in aligned.inputs().enumerate() {
+        let Some(other) = matched else {
             ends.push(Ends::Removed(index));
             continue;
         };
@@ -271,8 +271,8 @@ fn results<O: Objects>(
 ) -> Result<Vec<Ends>, O::Error> {
     let mut ends = Vec::new();
     let mut next = 0;
-    for (index, matched) in aligned.results().iter().enumerate() {
-        let Some(other) = *matched else {
+    for (index, matched) in aligned.results().enumerate() {
+        let Some(other) = matched else {
             ends.push(Ends::Removed(index));
             continue;
         };

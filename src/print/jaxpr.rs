@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use cranelift_entity::EntitySet;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntitySet, SecondaryMap};
 use indexmap::IndexMap;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use crate::ir::{Atom, AtomKind, Eqn, LiteralId, Program, SourceId, TypeId, Var};
+use crate::ir::{
+    Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
+};
 
 use super::layout::{Layout, Options, Stop, Style, Written};
 use super::names::{Identity, Name, Names};
@@ -159,7 +162,7 @@ pub fn print<T: Texts>(
 ) -> Result<String, T::Error> {
     let mut printer = Printer::new(settings, limits, options);
     match printer.all(root) {
-        Ok(()) | Err(Stop::Overflow) => Ok(printer.layout.finish()),
+        Ok(()) | Err(Stop::Overflow | Stop::Done) => Ok(printer.layout.finish()),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -182,7 +185,7 @@ impl VariableNames {
 pub fn variable_names<T: Texts>(root: &T) -> Result<VariableNames, T::Error> {
     let mut printer = Printer::new(Settings::default(), Limits::default(), Options::default());
     match printer.unwritten(&mut |printer| printer.all(root)) {
-        Ok(()) | Err(Stop::Overflow) => Ok(VariableNames(printer.names)),
+        Ok(()) | Err(Stop::Overflow | Stop::Done) => Ok(VariableNames(printer.names)),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -204,7 +207,7 @@ pub fn print_eqns<T: Texts>(
     let mut printer = Printer::new(settings, Limits::default(), options);
     printer.wanted = Some(wanted);
     match printer.unwritten(&mut |printer| printer.all(root)) {
-        Ok(()) | Err(Stop::Overflow) => Ok(printer.excerpts),
+        Ok(()) | Err(Stop::Overflow | Stop::Done) => Ok(printer.excerpts),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -237,8 +240,16 @@ struct Shared<T> {
     is_shown: bool,
 }
 
-/// Programs that are printed before the others: those that occur more than once, and large ones.
-fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>, T::Error> {
+/// Equations, by the scope of their program.
+type Eqns = FxHashMap<usize, EntitySet<Eqn>>;
+
+/// Programs that are printed before the others: those that occur more than once, and large ones. Also
+/// notes the equations of all programs that have programs within.
+fn shared_programs<T: Texts>(
+    root: &T,
+    limits: &Limits,
+    with_programs: &mut Eqns,
+) -> Result<Vec<Shared<T>>, T::Error> {
     struct Seen<T> {
         program: T,
         name: Option<Box<str>>,
@@ -258,12 +269,21 @@ fn shared_programs<T: Texts>(root: &T, limits: &Limits) -> Result<Vec<Shared<T>>
         if entry.count > 2 && !is_news {
             continue;
         }
-        for eqn in of.program().eqns() {
-            let text = of.eqn_text(eqn)?;
-            if text.programs.is_empty() {
+        let program = of.program();
+        // The primitive that last had the params and no programs.
+        let mut plain: SecondaryMap<ParamsId, PackedOption<PrimitiveId>> = SecondaryMap::new();
+        for eqn in program.eqns() {
+            let EqnData { primitive, params, .. } = *program.eqn(eqn);
+            if plain[params] == primitive.into() {
                 continue;
             }
-            let is_shown = is_shown && !limits.collapses(of.program(), eqn, &text);
+            let text = of.eqn_text(eqn)?;
+            if text.programs.is_empty() {
+                plain[params] = primitive.into();
+                continue;
+            }
+            with_programs.entry(of.scope()).or_default().insert(eqn);
+            let is_shown = is_shown && !limits.collapses(program, eqn, &text);
             let within = text.programs.iter();
             pending.extend(within.map(|within| (within.clone(), text.name.clone(), is_shown)));
         }
@@ -306,6 +326,9 @@ struct Printer {
     is_collapsed: bool,
     /// Where not all is written: the equations that are, by themselves, and their texts.
     wanted: Option<Wanted>,
+    /// Those that are more than names where nothing is written: that have programs within, or are
+    /// wanted.
+    special: FxHashMap<usize, Rc<EntitySet<Eqn>>>,
     excerpts: FxHashMap<(usize, Eqn), String>,
 }
 
@@ -323,6 +346,7 @@ impl Printer {
             depth: 0,
             is_collapsed: false,
             wanted: None,
+            special: FxHashMap::default(),
             excerpts: FxHashMap::default(),
         }
     }
@@ -330,7 +354,12 @@ impl Printer {
     /// A program, those that are printed before it first.
     fn all<T: Texts>(&mut self, root: &T) -> Written<T::Error> {
         drop_unused(root, &mut self.names);
-        let shared = shared_programs(root, &self.limits)?;
+        let mut special = Eqns::default();
+        let shared = shared_programs(root, &self.limits, &mut special)?;
+        for &(scope, eqn) in self.wanted.iter().flatten() {
+            special.entry(scope).or_default().insert(eqn);
+        }
+        self.special = special.into_iter().map(|(scope, eqns)| (scope, Rc::new(eqns))).collect();
         for Shared { program, name, .. } in &shared {
             self.names.take(name);
             self.shared.insert(program.key(), name.clone());
@@ -446,6 +475,9 @@ impl Printer {
         self.keyword("let")?;
         self.nest(&mut |printer| {
             printer.line_break(" ")?;
+            if printer.layout.is_muted() {
+                return printer.unwritten_eqns(of, program.eqns());
+            }
             let count = program.num_eqns();
             let most = printer.limits.max_eqns.unwrap_or(count).min(count);
             let (first, last) = (most.div_ceil(2), count - most / 2);
@@ -456,10 +488,11 @@ impl Printer {
                 }
                 if is_shown {
                     printer.eqn(of, eqn)?;
-                } else {
-                    printer.unwritten(&mut |printer| printer.eqn(of, eqn))?;
-                }
-                if position == first && !is_shown {
+                } else if position == first {
+                    printer.unwritten(&mut |printer| {
+                        let eqns = program.eqns().skip(first).take(last - first);
+                        printer.unwritten_eqns(of, eqns)
+                    })?;
                     printer.text(&left_out(last - first))?;
                 }
             }
@@ -483,32 +516,46 @@ impl Printer {
         Ok(())
     }
 
-    fn eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
+    /// Gives the variables of equations names as if they were written; those that are wanted are, each
+    /// by itself.
+    fn unwritten_eqns<T: Texts>(
+        &mut self,
+        of: &T,
+        eqns: impl Iterator<Item = Eqn>,
+    ) -> Written<T::Error> {
+        let (program, scope) = (of.program(), of.scope());
+        let special = self.special.get(&scope).cloned();
+        let mut names = self.names.within(scope, program.num_vars());
+        for eqn in eqns {
+            if special.as_ref().is_some_and(|special| special.contains(eqn)) {
+                self.special_eqn(of, eqn)?;
+                names = self.names.within(scope, 0);
+                continue;
+            }
+            let invars = program.eqn_invars(eqn).iter().filter_map(|atom| atom.as_var());
+            for var in program.eqn_outvars(eqn).chain(invars) {
+                names.of(var, of.identity(var));
+            }
+        }
+        Ok(())
+    }
+
+    /// One that has programs within, or is wanted.
+    fn special_eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
         let place = (of.scope(), eqn);
         if !self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&place)) {
-            if self.layout.is_muted() && of.eqn_text(eqn)?.programs.is_empty() {
-                self.name_vars(of, eqn);
-                return Ok(());
-            }
-            return self.whole_eqn(of, eqn);
+            return self.eqn(of, eqn);
         }
         let outer = self.layout.begin_excerpt();
-        let written = self.whole_eqn(of, eqn);
+        let written = self.eqn(of, eqn);
         let excerpt = self.layout.end_excerpt(outer);
+        written?;
         self.excerpts.insert(place, excerpt);
-        written
+        let is_done = self.wanted.as_ref().is_some_and(|all| all.len() == self.excerpts.len());
+        if is_done { Err(Stop::Done) } else { Ok(()) }
     }
 
-    /// Gives the variables of an equation names as if it were written, which has no programs.
-    fn name_vars<T: Texts>(&mut self, of: &T, eqn: Eqn) {
-        let program = of.program();
-        let invars = program.eqn_invars(eqn).iter().filter_map(|atom| atom.as_var());
-        for var in program.eqn_outvars(eqn).chain(invars) {
-            self.names.of(of.scope(), var, of.identity(var));
-        }
-    }
-
-    fn whole_eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
+    fn eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
         let program = of.program();
         let data = program.eqn(eqn);
         let text = of.eqn_text(eqn)?;

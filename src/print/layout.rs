@@ -52,6 +52,8 @@ impl Default for Options {
 pub enum Stop<E> {
     /// The group does not fit on the line.
     Overflow,
+    /// All that is wanted is written.
+    Done,
     /// The embedding failed.
     Failed(E),
 }

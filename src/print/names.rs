@@ -1,6 +1,7 @@
 //! Names of variables: letters, in the order in which a text mentions them.
 
 use cranelift_entity::SecondaryMap;
+use cranelift_entity::packed_option::{PackedOption, ReservedValue};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::Var;
@@ -22,7 +23,7 @@ pub(super) struct Name(u32);
 
 impl Name {
     /// The name of what nobody refers to.
-    pub(super) const DROPPED: Self = Self(u32::MAX);
+    pub(super) const DROPPED: Self = Self(u32::MAX - 1);
 
     /// Its text, as digits to the base 26 in letters.
     pub(super) fn spell(self, room: &mut [u8; 8]) -> &str {
@@ -42,11 +43,23 @@ impl Name {
     }
 }
 
+impl ReservedValue for Name {
+    fn reserved_value() -> Self {
+        Self(u32::MAX)
+    }
+
+    fn is_reserved_value(&self) -> bool {
+        self.0 == u32::MAX
+    }
+}
+
+type OwnNames = SecondaryMap<Var, PackedOption<Name>>;
+
 /// The names that variables have so far.
 #[derive(Default)]
 pub(super) struct Names {
     /// By program: equations mostly mention variables of the one that they are in.
-    own: FxHashMap<usize, SecondaryMap<Var, Option<Name>>>,
+    own: FxHashMap<usize, OwnNames>,
     shared: FxHashMap<usize, Name>,
     /// Names of programs, which no variable gets.
     taken: FxHashSet<Box<str>>,
@@ -62,7 +75,7 @@ impl Names {
     /// The name of a variable, where it has one.
     pub(super) fn entry(&self, program: usize, var: Var, identity: Identity) -> Option<Name> {
         match identity {
-            Identity::Own => self.own.get(&program)?[var],
+            Identity::Own => self.own.get(&program)?[var].expand(),
             Identity::Shared(number) => self.shared.get(&number).copied(),
             Identity::Dropped => Some(Name::DROPPED),
         }
@@ -71,7 +84,12 @@ impl Names {
     /// Names a variable, unless it has a name.
     pub(super) fn set(&mut self, program: usize, var: Var, identity: Identity, name: Name) {
         match identity {
-            Identity::Own => _ = self.own.entry(program).or_default()[var].get_or_insert(name),
+            Identity::Own => {
+                let known = &mut self.own.entry(program).or_default()[var];
+                if known.is_none() {
+                    *known = name.into();
+                }
+            }
             Identity::Shared(number) => _ = self.shared.entry(number).or_insert(name),
             Identity::Dropped => {}
         }
@@ -84,18 +102,48 @@ impl Names {
 
     /// The name of a variable; the next one where it has none yet.
     pub(super) fn of(&mut self, program: usize, var: Var, identity: Identity) -> Name {
+        self.within(program, 0).of(var, identity)
+    }
+
+    /// The names of one program, which has about as many variables.
+    pub(super) fn within(&mut self, program: usize, num_vars: usize) -> NamesWithin<'_> {
         let Self { own, shared, taken, next } = self;
-        let new = || {
+        let own = own.entry(program).or_insert_with(|| SecondaryMap::with_capacity(num_vars));
+        NamesWithin { own, shared, taken, next }
+    }
+}
+
+/// The names that variables of one program have so far.
+pub(super) struct NamesWithin<'a> {
+    own: &'a mut OwnNames,
+    shared: &'a mut FxHashMap<usize, Name>,
+    taken: &'a FxHashSet<Box<str>>,
+    next: &'a mut u32,
+}
+
+impl NamesWithin<'_> {
+    /// The name of a variable; the next one where it has none yet.
+    #[inline]
+    pub(super) fn of(&mut self, var: Var, identity: Identity) -> Name {
+        let Self { own, shared, taken, next } = self;
+        let mut new = || {
             let mut room = [0; 8];
-            let mut name = Name(*next);
+            let mut name = Name(**next);
             while !taken.is_empty() && taken.contains(name.spell(&mut room)) {
                 name = Name(name.0 + 1);
             }
-            *next = name.0 + 1;
+            **next = name.0 + 1;
             name
         };
         match identity {
-            Identity::Own => *own.entry(program).or_default()[var].get_or_insert_with(new),
+            Identity::Own => {
+                if let Some(known) = own[var].expand() {
+                    return known;
+                }
+                let name = new();
+                own[var] = name.into();
+                name
+            }
             Identity::Shared(number) => *shared.entry(number).or_insert_with(new),
             Identity::Dropped => Name::DROPPED,
         }

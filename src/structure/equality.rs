@@ -90,13 +90,18 @@ impl<'a, O: Objects> Pair<'a, O> {
         purpose: Purpose,
         is_root: bool,
     ) -> Self {
+        let vars = |of: &Nested<O>| {
+            let mut vars = SecondaryMap::with_default(u32::MAX);
+            vars.resize(of.program.num_vars());
+            vars
+        };
         Self {
             one,
             another,
             purpose,
             constants_are_inputs: purpose == Purpose::Execution && is_root,
-            vars: SecondaryMap::with_default(u32::MAX),
-            other_vars: SecondaryMap::with_default(u32::MAX),
+            vars: vars(one),
+            other_vars: vars(another),
             next: 0,
             types: FxHashMap::default(),
             params: FxHashMap::default(),
