@@ -1,5 +1,6 @@
 """Test configuration: jax must see eight host devices before it is first imported."""
 
+import gc
 import os
 
 import pytest
@@ -14,6 +15,13 @@ os.environ["XLA_FLAGS"] = (
 def pytest_collection_modifyitems(items):
     """Puts tests of what other tests have written at the end, whatever the order is."""
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+
+
+def pytest_collection_finish():
+    """Tells the garbage collector of all tests at once: many tests collect, and each would look
+    through them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

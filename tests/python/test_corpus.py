@@ -1,6 +1,7 @@
 """Every program of the corpus, traced by jaxide in each way there is, against stock jax."""
 
 import collections
+from typing import Any
 
 import jax
 import pytest
@@ -117,6 +118,10 @@ def test_from_jaxpr(case: corpus.Case) -> None:
         rebuilding.check_case(case, program)
 
 
+def has_branches(jaxpr: Any) -> bool:
+    return any(name in str(jaxpr) for name in ("cond[", "while["))
+
+
 @pytest.mark.parametrize("case", [c for c in corpus.CASES if c.unevaluated is None], ids=str)
 def test_values(case: corpus.Case) -> None:
     """What stock's jaxpr computes, every form of jaxide's computes."""
@@ -126,7 +131,8 @@ def test_values(case: corpus.Case) -> None:
         )
         again = jaxide.from_jaxpr(stock.jaxpr)
         assert bool(traced.result.diff(again)) == (traced.result != again)
-        for seed in (1, 2):
+        # What a program without branches computes of some arguments, it computes of others.
+        for seed in (1, 2) if oracle.IS_LONG or has_branches(stock.jaxpr) else (1,):
             expected = oracle.evaluate(stock.jaxpr, case, seed)
             for jaxpr in (ours.jaxpr, traced.jaxpr, again.jaxpr):
                 actual = oracle.evaluate(jaxpr, case, seed)

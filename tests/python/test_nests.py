@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from jax import lax
 from jax._src.core import jaxpr_as_fun
 
 import jaxide
+import oracle
 from expansion import assert_same_when_warm, counts_of, empty_cache, warm_up
 from test_expand_lifted import FUNCTIONS, scalar
 
@@ -83,14 +83,11 @@ def test_pairs(outer: str, inner: str) -> None:
     assert_same_when_warm((nested((outer, inner), "operators"), X))
 
 
-EXAMPLES = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 60
-
-
 @given(
     st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=3),
     st.sampled_from(sorted(FUNCTIONS)),
 )
-@settings(deadline=None, max_examples=EXAMPLES)
+@settings(deadline=None, max_examples=2_000 if oracle.IS_LONG else 30)
 def test_random_nests(names: list[str], function: str) -> None:
     # Jacobians of Jacobians grow with each.
     if sum(name.startswith("jac") for name in names) < 2:

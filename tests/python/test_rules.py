@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from jax.scipy.linalg import expm
 from jax.scipy.sparse.linalg import cg
 
 import jaxide
+import oracle
 from expansion import (
     Step,
     assert_history,
@@ -400,7 +400,6 @@ def of_one_program(construct: str, transformations: Sequence[str]) -> Function:
     return f
 
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 names = st.sampled_from(sorted(set(TRANSFORMATIONS) - {"hessian"}))
 constructs = st.sampled_from(sorted(CONSTRUCTS))
 
@@ -408,7 +407,7 @@ constructs = st.sampled_from(sorted(CONSTRUCTS))
 @given(
     st.lists(st.tuples(constructs, st.lists(names, min_size=1, max_size=3)), min_size=1, max_size=3)
 )
-@settings(deadline=None, max_examples=500 if LONG else 25)
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else 12)
 def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
     """Programs that use what others have left behind, in any order."""
     functions = [of_one_program(*program) for program in programs]
@@ -420,7 +419,7 @@ def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
 
 
 @given(constructs, st.lists(names, min_size=2, max_size=4))
-@settings(deadline=None, max_examples=500 if LONG else 12)
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else 8)
 def test_growing_histories(construct: str, transformations: list[str]) -> None:
     """A program that is used under one transformation more each time."""
     functions = [
