@@ -21,10 +21,11 @@ from structure import timed
 
 
 def calls(
-    program: jaxide.Program, other: jaxide.Program
+    program: jaxide.Program, other: jaxide.Program, half: jaxide.Program
 ) -> Iterator[tuple[str, Callable[[], object] | None, Callable[[], object]]]:
     """What is measured: its name, the call of the native core, the call as users make it."""
     graph, another = program._read_graph(), other._read_graph()
+    halved = half._read_graph()
     content = _storage.to_bytes(_compat.storage(), program.jaxpr, (None, None))
     yield "content_hash", None, lambda: program.content_hash
     yield "== another", None, lambda: program == other
@@ -50,10 +51,16 @@ def calls(
     yield "large_constants", lambda: _core.large_constants(graph, 0), program.large_constants
     yield "precision", lambda: _core.precision(graph), program.precision
     yield "effects", lambda: _core.effects(graph), program.effects
+    options = {"of": "content", "context": 3, "limit": None, "names": True}
     yield (
-        "diff, another number",
-        lambda: _core.diff(graph, another, of="content", context=3, limit=None, names=True),
-        lambda: program.diff(other),
+        "diff, one more equation, and its text",
+        lambda: _core.diff(graph, another, **options),
+        lambda: str(program.diff(other)),
+    )
+    yield (
+        "diff, another dtype",
+        lambda: _core.diff(graph, halved, **options),
+        lambda: program.diff(half),
     )
     for name in jaxide.PASSES:
         yield f'optimize(["{name}"])', None, lambda name=name: program.optimize([name])
@@ -88,8 +95,9 @@ def main() -> int:
     function, args = workloads.lax_chain(options.equations)
     program = jaxide.trace(function)(*args)
     other = jaxide.trace(lambda x, y: function(x, y) * 2.0)(*args)
+    half = jaxide.trace(function)(*(arg.astype("bfloat16") for arg in args))
     rows = []
-    for name, native, whole in calls(program, other):
+    for name, native, whole in calls(program, other, half):
         rows.append([f"`{name}`", measure(native, options.rounds), measure(whole, options.rounds)])
         print(*rows[-1], sep="  ", flush=True)
     header = [f"{options.equations:,} equations", "native core, ms", "whole call, ms"]

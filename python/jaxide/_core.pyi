@@ -9,6 +9,7 @@ __all__ = [
     "DerivationCache",
     "Found",
     "Graph",
+    "Rows",
     "Script",
     "catch_function",
     "catch_instances",
@@ -198,7 +199,16 @@ def diff(
 ) -> dict[str, Any]:
     """Where another program differs from one, compared as in `Graph.equals`: `limit` differences,
     with `context` equations around them, printed with the `names` that they have in the text of
-    their whole program, or in words."""
+    their whole program, or in words, when the `Rows` among them are looked at."""
+
+@final
+class Rows:
+    """Equations that differ in two programs, with some around them."""
+
+    def __len__(self) -> int: ...
+    def records(self, start: int, stop: int) -> list[dict[str, Any]]:
+        """The rows from one position up to another. Raises IndexError where there are not so many,
+        and what printing objects of the programs raises."""
 
 @final
 class Found:

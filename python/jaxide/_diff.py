@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jaxide import _core
-from jaxide._equations import Lines
+from jaxide._equations import Blocks, Lines
 
 # Characters of an equation and of a value that views show.
 MAX_EQUATION = 300
@@ -121,8 +121,9 @@ class ProgramDiff:
     ``"scan[jaxpr]"``."""
     inputs: tuple[Difference, ...]
     """What differs of inputs and constants."""
-    hunks: tuple[tuple[DiffRow, ...], ...]
-    """The equations that differ, with some around them."""
+    hunks: tuple[Sequence[DiffRow], ...]
+    """The equations that differ, with some around them; their rows are made when they are looked
+    at."""
     results: tuple[Difference, ...]
     """What differs of results, and of the effects of the programs."""
     added: int
@@ -343,7 +344,7 @@ def _program(found: Mapping[str, Any], line: Lines) -> ProgramDiff:
         new_path,
         tuple(f"{primitive}[{param}]" for _, _, primitive, param in found["path"]),
         tuple(map(end, found["before"])),
-        tuple(tuple(map(row, hunk)) for hunk in found["hunks"]),
+        tuple(Blocks(hunk, row) for hunk in found["hunks"]),
         tuple(map(end, found["after"])),
         *found["counts"],
     )

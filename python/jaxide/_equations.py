@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
 from jaxide import _compat, _core
 
 Item = TypeVar("Item", covariant=True)
 
-# So many equations are read at a time.
+# So many items are read at a time.
 BLOCK = 256
 
 
@@ -83,37 +83,51 @@ class Read(Sequence[Item]):
         return tuple, (list(self),)
 
 
-class Equations(Read[Equation]):
-    """Equations that were found."""
+class Records(Protocol):
+    """What the native core has found, as records that it makes when they are asked for."""
 
-    def __init__(self, found: _core.Found, lines: Lines):
+    def __len__(self) -> int: ...
+    def records(self, start: int, stop: int, /) -> list[dict[str, Any]]: ...
+
+
+class Blocks(Read[Item]):
+    """Items that are made of records, a block of them at a time."""
+
+    def __init__(self, found: Records, item: Callable[[Mapping[str, Any]], Item]):
         self._found = found
-        self._lines = lines
-        self._blocks: dict[int, list[Equation]] = {}
+        self._item = item
+        self._blocks: dict[int, list[Item]] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def _block(self, number: int) -> list[Equation]:
+    def _block(self, number: int) -> list[Item]:
         if number not in self._blocks:
             start = number * BLOCK
             records = self._found.records(start, min(start + BLOCK, len(self)))
-            self._blocks[number] = [self._lines.equation(record) for record in records]
+            self._blocks[number] = list(map(self._item, records))
         return self._blocks[number]
 
-    def __iter__(self) -> Iterator[Equation]:
+    def __iter__(self) -> Iterator[Item]:
         for start in range(0, len(self), BLOCK):
             yield from self._block(start // BLOCK)
 
     @overload
-    def __getitem__(self, index: int) -> Equation: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Equation]: ...
-    def __getitem__(self, index: int | slice) -> Equation | Sequence[Equation]:
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
         positions = range(len(self))[index]
         if isinstance(positions, range):
             return tuple(self._block(at // BLOCK)[at % BLOCK] for at in positions)
         return self._block(positions // BLOCK)[positions % BLOCK]
+
+
+class Equations(Blocks[Equation]):
+    """Equations that were found."""
+
+    def __init__(self, found: _core.Found, lines: Lines):
+        super().__init__(found, lines.equation)
 
 
 class Groups(Read[Sequence[Equation]]):

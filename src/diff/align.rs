@@ -193,7 +193,7 @@ impl Matches {
         let gaps = self.gaps();
         let was_divided = gaps.iter().flatten().any(|side| side.len() > MAX_PIECE);
         let found = self.match_in(gaps, &number);
-        if was_divided {
+        if was_divided && found {
             // What is left where pieces meet.
             self.match_in(self.gaps(), &number);
         }
@@ -279,7 +279,13 @@ fn common(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
             continue;
         }
         // Too long for an algorithm that may take the square of it. What occurs once divides them.
-        let mut ends = if may_have_anchors { anchors(own, others) } else { Vec::new() };
+        let mut ends = Vec::new();
+        if may_have_anchors {
+            match anchors(own, others) {
+                Some(anchors) => ends = anchors,
+                None => continue,
+            }
+        }
         let has_anchors = !ends.is_empty();
         for &(index, other) in &ends {
             found(range.start + index, other_range.start + other);
@@ -302,8 +308,9 @@ fn common(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
     }
 }
 
-/// Places of what occurs once in both sequences, as many as are in the same order in both.
-fn anchors(one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
+/// Places of what occurs once in both sequences, as many as are in the same order in both; None where
+/// they have nothing in common.
+fn anchors(one: &[u64], another: &[u64]) -> Option<Vec<(usize, usize)>> {
     let unique = |items: &[u64]| {
         let mut places: FxHashMap<u64, Option<usize>> = FxHashMap::default();
         for (place, &item) in items.iter().enumerate() {
@@ -312,6 +319,9 @@ fn anchors(one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
         places
     };
     let (own, others) = (unique(one), unique(another));
+    if !own.keys().any(|item| others.contains_key(item)) {
+        return None;
+    }
     let pairs = one.iter().enumerate().filter_map(|(place, item)| {
         own[item]?;
         Some((place, others.get(item).copied()??))
@@ -336,7 +346,7 @@ fn anchors(one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
         next = before;
     }
     found.reverse();
-    found
+    Some(found)
 }
 
 /// Shows what two short sequences have in common, by Myers' algorithm.

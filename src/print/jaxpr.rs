@@ -412,7 +412,8 @@ impl Printer {
     /// The definition of a program that is printed before others.
     fn definition<T: Texts>(&mut self, of: &Shared<T>) -> Written<T::Error> {
         let Shared { program, name, is_shown } = of;
-        let before = self.layout.mute(self.is_hidden() || !is_shown);
+        let is_muted = self.layout.is_muted() || self.is_hidden() || !is_shown;
+        let before = self.layout.mute(is_muted);
         self.text("let ")?;
         self.text(name)?;
         self.text(" = ")?;

@@ -1,6 +1,10 @@
 //! Where two programs differ ([`crate::diff`]), as Python has it.
 
+use std::sync::Arc;
+
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use rustc_hash::FxHashMap;
 
 use crate::diff::{Ends, ProgramDiff, Row, Step, diff};
@@ -12,28 +16,28 @@ use super::graph::Graph;
 use super::jax::jax;
 use super::print::eqn_texts;
 use super::side::address;
-use super::structure::{PyObjects, eqn_in_words, primitive_name, purpose, traceback_of};
+use super::structure::{Kept, PyObjects, eqn_in_words, primitive_name, purpose, traceback_of};
 
 type Of<'py> = Nested<PyObjects<'py>>;
 
 /// Where two programs differ.
 #[derive(IntoPyObject)]
-pub struct DiffFound<'py> {
+pub struct DiffFound {
     /// How many differences there are, those that are not described included.
     count: usize,
-    programs: Vec<ProgramFound<'py>>,
+    programs: Vec<ProgramFound>,
 }
 
 /// Where two programs differ, those within not looked at.
 #[derive(IntoPyObject)]
-struct ProgramFound<'py> {
+struct ProgramFound {
     /// The equations that they are within, from the outermost on: the places in both, the primitive
     /// and the param.
     path: Vec<(u32, u32, String, String)>,
     /// What differs of inputs.
     before: Vec<Detail>,
     /// Equations that differ, with some around them.
-    hunks: Vec<Vec<RowFound<'py>>>,
+    hunks: Vec<Rows>,
     /// What differs of results and effects.
     after: Vec<Detail>,
     /// How many equations were added and removed, are others, and are at other places.
@@ -45,7 +49,7 @@ type Detail = (&'static str, String, String, String);
 
 /// Two equations side by side.
 #[derive(IntoPyObject)]
-struct RowFound<'py> {
+pub struct RowFound<'py> {
     kind: &'static str,
     old: Option<EqnFound<'py>>,
     new: Option<EqnFound<'py>>,
@@ -72,49 +76,41 @@ struct EqnFound<'py> {
 ///         put in words.
 ///
 /// Raises:
-///     What comparing or printing objects of the programs raises.
+///     What comparing objects of the programs raises.
 #[pyfunction]
 #[pyo3(name = "diff", signature = (one, another, *, of, context, limit, names))]
-pub fn diff_of<'py>(
-    one: &Bound<'py, Graph>,
-    another: &Bound<'py, Graph>,
+pub fn diff_of(
+    one: &Bound<'_, Graph>,
+    another: &Bound<'_, Graph>,
     of: &str,
     context: usize,
     limit: Option<usize>,
     names: bool,
-) -> PyResult<DiffFound<'py>> {
-    let jax = jax(one.py())?;
+) -> PyResult<DiffFound> {
+    let py = one.py();
+    let jax = jax(py)?;
     let purpose = purpose(of)?;
     let of = |graph| PyObjects::of(jax, graph, purpose);
     let found = diff(of(one)?, of(another)?, purpose)?;
     let mut left = limit.unwrap_or(usize::MAX);
     let mut count = 0;
-    let mut shown: Vec<Shown<'_, 'py>> = Vec::new();
-    for program in &found.programs {
-        count += program.count();
+    let mut shown = Vec::new();
+    let mut programs = Vec::new();
+    for program in found.programs {
+        let own = program.count();
+        count += own;
         if left > 0 {
-            let own = Shown::new(program, context, left);
-            left = left.saturating_sub(program.count());
-            shown.push(own);
+            programs.push(Sides::of(&program).found(&program, left));
+            shown.push(Shown::new(program, context, left));
+            left = left.saturating_sub(own);
         }
     }
-    let mut texts = [FxHashMap::default(), FxHashMap::default()];
-    if names {
-        let mut wanted = [Wanted::default(), Wanted::default()];
-        for of in &shown {
-            for row in of.hunks.iter().copied().flatten() {
-                for (side, eqn) in eqns_of(row).into_iter().enumerate() {
-                    wanted[side].extend(eqn.map(|eqn| (of.scope(side), eqn)));
-                }
-            }
-        }
-        for (side, graph) in [one, another].into_iter().enumerate() {
-            if !wanted[side].is_empty() {
-                texts[side] = eqn_texts(jax, graph, &wanted[side])?.unwrap_or_default();
-            }
-        }
+    let roots = [one, another].map(|root| root.clone().unbind());
+    let all = Arc::new(All { roots, programs: shown, names, texts: PyOnceLock::new() });
+    for (program, found) in programs.iter_mut().enumerate() {
+        let hunks = 0..all.programs[program].hunks.len();
+        found.hunks = hunks.map(|hunk| Rows { all: all.clone(), program, hunk }).collect();
     }
-    let programs = shown.iter().map(|shown| shown.found(&texts)).collect();
     Ok(DiffFound { count, programs })
 }
 
@@ -130,16 +126,96 @@ fn eqns_of(row: &Row) -> [Option<Eqn>; 2] {
     }
 }
 
-/// What is shown of two programs.
-struct Shown<'a, 'py> {
-    diff: &'a ProgramDiff<PyObjects<'py>>,
-    hunks: Vec<&'a [Row]>,
-    /// How many ends are shown.
-    ends: usize,
+/// The texts of equations, by the scope of their program.
+type Texts = FxHashMap<(usize, Eqn), String>;
+
+/// All rows that are shown.
+struct All {
+    roots: [Py<Graph>; 2],
+    programs: Vec<Shown>,
+    /// Whether equations are printed.
+    names: bool,
+    /// Of both programs, printed when the first row is looked at.
+    texts: PyOnceLock<[Texts; 2]>,
 }
 
-impl<'a, 'py> Shown<'a, 'py> {
-    fn new(diff: &'a ProgramDiff<PyObjects<'py>>, context: usize, limit: usize) -> Self {
+impl All {
+    fn texts(&self, py: Python<'_>) -> PyResult<&[Texts; 2]> {
+        self.texts.get_or_try_init(py, || {
+            let mut texts = [Texts::default(), Texts::default()];
+            if !self.names {
+                return Ok(texts);
+            }
+            let mut wanted = [Wanted::default(), Wanted::default()];
+            for shown in &self.programs {
+                let scopes = shown.bind(py)?.scopes();
+                for row in shown.hunks.iter().flatten() {
+                    for (side, eqn) in eqns_of(row).into_iter().enumerate() {
+                        wanted[side].extend(eqn.map(|eqn| (scopes[side], eqn)));
+                    }
+                }
+            }
+            for (side, root) in self.roots.iter().enumerate() {
+                if !wanted[side].is_empty() {
+                    let found = eqn_texts(jax(py)?, root.bind(py), &wanted[side])?;
+                    texts[side] = found.unwrap_or_default();
+                }
+            }
+            Ok(texts)
+        })
+    }
+}
+
+/// Equations that differ in two programs, with some around them: they are described when they are
+/// looked at.
+#[pyclass(frozen, module = "jaxide._core")]
+pub struct Rows {
+    all: Arc<All>,
+    program: usize,
+    hunk: usize,
+}
+
+impl Rows {
+    fn shown(&self) -> (&Shown, &[Row]) {
+        let shown = &self.all.programs[self.program];
+        (shown, &shown.hunks[self.hunk])
+    }
+}
+
+#[pymethods]
+impl Rows {
+    fn __len__(&self) -> usize {
+        self.shown().1.len()
+    }
+
+    /// The rows from one position up to another.
+    ///
+    /// Raises:
+    ///     `IndexError`: There are not so many.
+    ///     What printing objects of the programs raises.
+    fn records<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        stop: usize,
+    ) -> PyResult<Vec<RowFound<'py>>> {
+        let (shown, rows) = self.shown();
+        let found = rows
+            .get(start..stop)
+            .ok_or_else(|| PyIndexError::new_err(format!("there are {} rows", rows.len())))?;
+        let (sides, texts) = (shown.bind(py)?, self.all.texts(py)?);
+        Ok(found.iter().map(|row| sides.row(row, texts)).collect())
+    }
+}
+
+/// What is shown of two programs.
+struct Shown {
+    programs: [Kept; 2],
+    hunks: Vec<Box<[Row]>>,
+}
+
+impl Shown {
+    fn new(diff: ProgramDiff<PyObjects<'_>>, context: usize, limit: usize) -> Self {
         let differing = diff.rows.iter().enumerate().filter(|(_, row)| row.differs());
         let mut ranges: Vec<(usize, usize)> = Vec::new();
         for (index, _) in differing.take(limit) {
@@ -150,33 +226,54 @@ impl<'a, 'py> Shown<'a, 'py> {
                 _ => ranges.push((from, to)),
             }
         }
-        let hunks = ranges.into_iter().map(|(from, to)| &diff.rows[from..to]).collect();
-        Self { diff, hunks, ends: limit }
+        let mut at = 0;
+        let mut rows = diff.rows.into_iter();
+        let hunk = |(from, to)| {
+            let hunk = rows.by_ref().skip(from - at).take(to - from).collect();
+            at = to;
+            hunk
+        };
+        let hunks = ranges.into_iter().map(hunk).collect();
+        Self { programs: diff.programs.each_ref().map(PyObjects::kept), hunks }
     }
 
-    fn of(&self, side: usize) -> &Of<'py> {
-        &self.diff.programs[side]
+    fn bind<'py>(&self, py: Python<'py>) -> PyResult<Sides<'py>> {
+        let [one, another] = &self.programs;
+        Ok(Sides([one.bind(py)?, another.bind(py)?]))
+    }
+}
+
+/// Two programs with their objects.
+struct Sides<'py>([Of<'py>; 2]);
+
+impl<'py> Sides<'py> {
+    fn of(diff: &ProgramDiff<PyObjects<'py>>) -> Self {
+        Self(diff.programs.clone())
     }
 
-    fn scope(&self, side: usize) -> usize {
-        address(self.of(side).objects.graph().as_any())
+    fn side(&self, side: usize) -> &Of<'py> {
+        &self.0[side]
     }
 
-    fn found(&self, texts: &[FxHashMap<(usize, Eqn), String>; 2]) -> ProgramFound<'py> {
-        let ProgramDiff { programs: _, path, inputs, rows, results, effects } = self.diff;
+    fn scopes(&self) -> [usize; 2] {
+        self.0.each_ref().map(|of| address(of.objects.graph().as_any()))
+    }
+
+    /// All but the rows; of the ends so many.
+    fn found(&self, diff: &ProgramDiff<PyObjects<'py>>, limit: usize) -> ProgramFound {
+        let ProgramDiff { programs: _, path, inputs, rows, results, effects } = diff;
         let path = path.iter().map(|Step { eqns: [eqn, other], primitive, param }| {
             (eqn.as_u32(), other.as_u32(), primitive.to_string(), param.to_string())
         });
-        let ends = inputs.iter().take(self.ends);
-        let before = ends.map(|&ends| self.input(ends)).collect();
-        let ends = results.iter().take(self.ends);
-        let mut after: Vec<_> = ends.map(|&ends| self.result(ends)).collect();
+        let before = inputs.iter().take(limit).map(|&ends| self.input(ends)).collect();
+        let mut after: Vec<_> = results.iter().take(limit).map(|&ends| self.result(ends)).collect();
         if *effects {
-            let text = |side: usize| effects_text(self.of(side), self.of(side).program.effects());
+            let text = |side: usize| {
+                let of = self.side(side);
+                effects_text(of, of.program.effects())
+            };
             after.push(("effects", String::new(), text(0), text(1)));
         }
-        let row = |row: &Row| self.row(row, texts);
-        let hunks = self.hunks.iter().map(|hunk| hunk.iter().map(row).collect()).collect();
         let mut counts = [0; 4];
         for row in rows {
             match row {
@@ -187,15 +284,16 @@ impl<'a, 'py> Shown<'a, 'py> {
                 Row::Same(..) | Row::MovedFrom(..) => {}
             }
         }
-        ProgramFound { path: path.collect(), before, hunks, after, counts }
+        ProgramFound { path: path.collect(), before, hunks: Vec::new(), after, counts }
     }
 
-    fn row(&self, row: &Row, texts: &[FxHashMap<(usize, Eqn), String>; 2]) -> RowFound<'py> {
+    fn row(&self, row: &Row, texts: &[Texts; 2]) -> RowFound<'py> {
         let [old, new] = eqns_of(row);
+        let scopes = self.scopes();
         let eqn = |side: usize, eqn: Option<Eqn>| {
             let eqn = eqn?;
-            let of = self.of(side);
-            let text = texts[side].get(&(self.scope(side), eqn)).cloned();
+            let of = self.side(side);
+            let text = texts[side].get(&(scopes[side], eqn)).cloned();
             Some(EqnFound {
                 place: eqn.as_u32(),
                 primitive: primitive_name(&of.program, eqn),
@@ -220,7 +318,7 @@ impl<'a, 'py> Shown<'a, 'py> {
 
     /// What both programs have, as Python has it; "none" where one has nothing.
     fn texts(&self, text: &dyn Fn(usize, &Of<'py>) -> Option<String>) -> (String, String) {
-        let [old, new] = [0, 1].map(|side| text(side, self.of(side)));
+        let [old, new] = [0, 1].map(|side| text(side, self.side(side)));
         let none = || "none".to_owned();
         (old.unwrap_or_else(none), new.unwrap_or_else(none))
     }
@@ -261,7 +359,7 @@ impl<'a, 'py> Shown<'a, 'py> {
                 };
                 let text = |side: usize, of: &Of<'py>| Some(atom_text(of, atom(side, of)?));
                 let are_literals = [0, 1].into_iter().all(|side| {
-                    let kind = atom(side, self.of(side)).map(Atom::kind);
+                    let kind = atom(side, self.side(side)).map(Atom::kind);
                     matches!(kind, Some(AtomKind::Literal(_)))
                 });
                 let kind = if are_literals { "literal" } else { "operand" };
@@ -269,7 +367,7 @@ impl<'a, 'py> Shown<'a, 'py> {
             }
             Place::Output(index) => {
                 let ty = |side: usize| {
-                    let program = &self.of(side).program;
+                    let program = &self.side(side).program;
                     let var = program.eqn_outvars(eqns[side]).nth(*index)?;
                     Some(program.var_type(var))
                 };
@@ -288,12 +386,12 @@ impl<'a, 'py> Shown<'a, 'py> {
     /// What differs of a constant or an input; the name is its number and that of the argument.
     fn input(&self, ends: Ends) -> Detail {
         let described = |side: usize, index: usize| {
-            let of = self.of(side);
+            let of = self.side(side);
             let var = inputs(&of.program).nth(index);
             (var.map(|var| input_name(of, var)), var.map(|var| of.program.var_type(var)))
         };
         let kind = |kind: &'static str, constant: &'static str, side: usize, index: usize| {
-            let is_constant = index < self.of(side).program.constvars().len();
+            let is_constant = index < self.side(side).program.constvars().len();
             if is_constant { constant } else { kind }
         };
         let name = |name: Option<String>| name.unwrap_or_default();
@@ -331,7 +429,7 @@ impl<'a, 'py> Shown<'a, 'py> {
 
     fn result(&self, ends: Ends) -> Detail {
         let text = |side: usize, index: usize| {
-            let of = self.of(side);
+            let of = self.side(side);
             of.program.outvars().get(index).map_or_else(String::new, |&atom| atom_text(of, atom))
         };
         match ends {

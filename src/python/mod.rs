@@ -82,7 +82,7 @@ mod _core {
         histogram_of, large_constants_of, precision_of, unused_inputs_of, uses_of,
     };
     #[pymodule_export]
-    use super::diff::diff_of;
+    use super::diff::{Rows, diff_of};
     #[pymodule_export]
     use super::expand::derivations::DerivationCache;
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -19,7 +20,7 @@ use crate::structure::{
 
 use super::convert::aval_info;
 use super::graph::Graph;
-use super::jax::Jax;
+use super::jax::{Jax, jax};
 use super::native::with_bytes;
 use super::params::{typed_equal, typed_hash};
 use super::side::{address, is_exactly};
@@ -32,6 +33,28 @@ pub struct PyObjects<'py> {
     purpose: Purpose,
     /// Descriptions by address, of objects that the programs keep alive; shared by those of one hash.
     described: Rc<RefCell<FxHashMap<usize, Fingerprint>>>,
+}
+
+/// A program that is kept while others run.
+pub struct Kept {
+    graph: Py<Graph>,
+    program: Arc<Program>,
+    purpose: Purpose,
+}
+
+impl Kept {
+    /// The program with its objects.
+    ///
+    /// # Errors
+    /// jax cannot be imported.
+    pub fn bind<'py>(&self, py: Python<'py>) -> PyResult<Nested<PyObjects<'py>>> {
+        let Self { graph, program, purpose } = self;
+        let graph = graph.bind(py).clone();
+        let key = address(graph.as_any());
+        let described = Rc::default();
+        let objects = PyObjects { jax: jax(py)?, graph, purpose: *purpose, described };
+        Ok(Nested { key, program: program.clone(), objects })
+    }
 }
 
 /// What is asked of programs, by its name.
@@ -69,6 +92,13 @@ impl<'py> PyObjects<'py> {
         let program = Graph::resolved_program(graph, jax)?;
         let objects = Self { jax, graph: graph.clone(), purpose, described };
         Ok(Nested { key: address(graph.as_any()), program, objects })
+    }
+
+    /// The program, to be kept.
+    pub fn kept(of: &Nested<Self>) -> Kept {
+        let Nested { key: _, program, objects } = of;
+        let graph = objects.graph.clone().unbind();
+        Kept { graph, program: program.clone(), purpose: objects.purpose }
     }
 
     /// The graph of the program.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import gc
 import html.parser
 import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -369,3 +372,58 @@ def test_wrong_arguments(other: Any, options: Any, error: type[Exception], messa
     program = program_of(jnp.sin, X)
     with pytest.raises(error, match=message):
         program.diff(program if other == "self" else other, **options)
+
+
+# ---- rows that are made when they are looked at ----
+
+
+def chain(x: Any) -> Any:
+    for step in range(600):
+        x = jnp.sin(x) * float(step)
+    return x
+
+
+def test_rows_are_sequences() -> None:
+    old, new = program_of(chain, X[0]), program_of(chain, X[0].astype(jnp.bfloat16))
+    diff = old.diff(new)
+    (hunk,) = diff.programs[0].hunks
+    rows = tuple(hunk)
+    assert len(hunk) == len(rows) == 1200 == diff.programs[0].changed
+    assert hunk == rows and hash(hunk) == hash(rows) and pickle.loads(pickle.dumps(hunk)) == rows
+    assert hunk[-1] == rows[-1] == hunk[1199] and hunk[500:520:7] == rows[500:520:7]
+    assert [row.new.path for row in rows if row.new] == [(at,) for at in range(1200)]
+    for wrong in (1200, -1201):
+        with pytest.raises(IndexError):
+            hunk[wrong]
+
+
+def test_rows_outlive_the_programs() -> None:
+    def step(shift: float) -> jaxide.Program:
+        run = lambda c, y: (jnp.sin(c) + y * shift, c)
+        return program_of(lambda x: lax.scan(run, x.sum(), x), X)
+
+    expected = str(step(1.0).diff(step(2.0)))
+    diff = step(1.0).diff(step(2.0))
+    gc.collect()
+    assert diff.changes and str(diff) == expected
+
+
+def test_a_text_that_fails_is_not_kept() -> None:
+    class Moody:
+        fails = True
+
+        def __repr__(self) -> str:
+            if self.fails:
+                raise ValueError("not now")
+            return "Moody"
+
+    moody = Moody()
+    mood_p = jax.extend.core.Primitive("mood")
+    mood_p.def_abstract_eval(lambda x, **_: x)
+    old = program_of(lambda x: mood_p.bind(x, mood=moody), X)
+    new = program_of(lambda x: jnp.sin(mood_p.bind(x, mood=moody)), X)
+    diff = old.diff(new)
+    with pytest.raises(ValueError, match="not now"):
+        str(diff)
+    Moody.fails = False
+    assert "mood[mood=Moody]" in str(diff)
