@@ -2,11 +2,11 @@
 
 use std::hash::Hasher;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
 use crate::ir::{
@@ -58,6 +58,7 @@ pub fn read<'py>(
     let mut waiting = Vec::new();
     // By the address of the jaxpr, which what refers to it keeps.
     let mut known: FxHashMap<usize, Bound<'py, Graph>> = FxHashMap::default();
+    let mut met = FxHashSet::default();
     loop {
         let Some(&id) = top.unresolved.last() else {
             let graph = top.finish()?;
@@ -74,6 +75,10 @@ pub fn read<'py>(
             None => match Opened::of(jax, &within, detail)? {
                 Opened::Known(graph) => graph,
                 Opened::New(reading) => {
+                    // What was read since is known.
+                    if !met.insert(address(&within)) {
+                        return Err(PyValueError::new_err("a jaxpr must not contain itself"));
+                    }
                     waiting.push(std::mem::replace(&mut top, reading));
                     continue;
                 }

@@ -295,6 +295,18 @@ def test_programs_within_are_read_once_whoever_runs_them() -> None:
     assert program.histogram(nested="each call")["sin"] == 2**40
 
 
+def test_jaxprs_that_contain_themselves_are_refused() -> None:
+    once = jax.make_jaxpr(jax.jit(jnp.sin))(1.0)
+    inner, outer = (running(once, once.eqns[0].params["jaxpr"]) for _ in range(2))
+    inner.eqns[0].params["jaxpr"] = running(once, outer)
+    outer.eqns[0].params["jaxpr"] = inner
+    try:
+        with pytest.raises(ValueError, match="a jaxpr must not contain itself"):
+            jaxide.from_jaxpr(outer)
+    finally:
+        del inner.eqns[0].params["jaxpr"]
+
+
 def test_shared_nested_jaxpr_stays_shared() -> None:
     """jax prints a nested jaxpr that occurs twice once, so identity must survive."""
     inner = jax.jit(lambda x: jnp.sin(x) * 2)
