@@ -339,7 +339,7 @@ class Program:
         Raises:
           OSError: it cannot be written; what was there before still is.
         """
-        page = html.text(self._read_model(while_trips), self.liveness().during)
+        page = html.text(self._read_model(while_trips))
         return _files.deliver(page, path)
 
     def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyDict, PyFloat, PyInt, PyList, PyString};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use crate::analysis::{Nested, Report, Trips, cost};
+use crate::analysis::{Assumptions, Nest, Nested, Report, Trips, cost, liveness};
 use crate::ir::{
     Atom, AtomKind, EffectsId, LiteralId, ParamValue, ParamsId, Program, SubprogramId, Var,
 };
@@ -44,6 +44,9 @@ pub struct Table<'py> {
     function: String,
     /// How often it runs.
     times: u128,
+    /// The most bytes that are alive while each equation runs; of programs within, of what they make
+    /// themselves. None where nothing runs it.
+    live: Option<Vec<u128>>,
     arg_names: Option<Vec<String>>,
     result_paths: Option<Vec<String>>,
     /// How many constants there are, and what they are.
@@ -178,6 +181,7 @@ impl<'py> Found<'_, 'py> {
         names: Option<VariableNames>,
         times: u128,
         costs: Option<&Nested>,
+        live: Option<Vec<u128>>,
     ) -> PyResult<Option<Table<'py>>> {
         let Some(graph) = self.graphs.get(program).cloned() else { return Ok(None) };
         let py = graph.py();
@@ -238,6 +242,7 @@ impl<'py> Found<'_, 'py> {
         Ok(Some(Table {
             function: debug_info.func_src_info.to_string(),
             times,
+            live,
             arg_names: texts(&debug_info.arg_names),
             result_paths: texts(&debug_info.result_paths),
             constants: program.constvars().iter().map(|&(_, id)| side.constant(py, id)).collect(),
@@ -347,6 +352,17 @@ fn plain<'py>(
     })
 }
 
+/// The most bytes that are alive while each equation of a program and of those within runs.
+fn live_bytes(program: &Arc<Program>) -> FxHashMap<*const Program, Vec<u128>> {
+    let nest = Nest::of(program);
+    let found = liveness(&nest, &Assumptions::default());
+    let within = nest.programs().zip(found.within);
+    let mut live: FxHashMap<_, _> =
+        within.filter_map(|((_, program), live)| Some((Arc::as_ptr(program), live?))).collect();
+    live.insert(Arc::as_ptr(program), found.curve.iter().map(|alive| alive.during).collect());
+    live
+}
+
 /// A program and those within it, each once, the outermost one first; loops of which nobody knows
 /// it run `trips` times.
 ///
@@ -360,6 +376,7 @@ pub fn tables<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<Vec<Table<'
     let report = cost(&program, Trips(trips), &graphs);
     let costs: FxHashMap<*const Program, &Nested> =
         report.programs.iter().map(|nested| (Arc::as_ptr(&nested.program), nested)).collect();
+    let mut live = live_bytes(&program);
     let mut names = variable_names(jax, root)?;
     let programs = IndexMap::from_iter([(Key(None), program.clone())]);
     let pending = VecDeque::from([(Key(None), program)]);
@@ -371,7 +388,8 @@ pub fn tables<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<Vec<Table<'
         let jaxpr = key.0.map(|(jaxpr, _)| jaxpr);
         let names = names.as_mut().and_then(|names| names.of(jaxpr));
         let costs = costs.get(&Arc::as_ptr(&program)).copied();
-        tables.extend(found.table(&program, names, times, costs)?);
+        let live = live.remove(&Arc::as_ptr(&program));
+        tables.extend(found.table(&program, names, times, costs, live)?);
     }
     Ok(tables)
 }

@@ -5,6 +5,7 @@ Chromium is the one at `$CHROMIUM`, the one of the system, or Playwright's own.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -138,7 +139,8 @@ def test_details_and_uses(opened: Opened) -> None:
 
 def test_plot(browser: Any, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "page.html"
-    path.write_text(page_of(program()._read_model(), [128, 4096, 512]))
+    first, *rest = program()._read_model()
+    path.write_text(page_of([dataclasses.replace(first, live=[128, 4096, 512]), *rest]))
     opened = Opened(browser, path)
     page = opened.page
     assert "at most 4.00 KiB" in page.text_content("#plot-title")
@@ -148,6 +150,17 @@ def test_plot(browser: Any, tmp_path: pathlib.Path) -> None:
     page.mouse.click(box["x"] + box["width"] - 5, box["y"] + 20)
     assert "dot_general" in opened.chosen()
     assert opened.complaints == []
+
+
+def test_plot_of_a_program_within(opened: Opened) -> None:
+    page = opened.page
+    outer = page.text_content("#plot-title")
+    assert opened.search("select_n") == "1 of 1"
+    inner = page.text_content("#plot-title")
+    assert inner != outer and "beside those of what runs it" in inner
+    assert "live bytes within" in page.text_content("#details")
+    page.locator("#rows .row", has_text="dot_general").last.click()
+    assert page.text_content("#plot-title") == outer
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

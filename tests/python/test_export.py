@@ -24,7 +24,6 @@ from py_mini_racer import MiniRacer
 import jaxide
 from jaxide import _files
 from jaxide._export import pprof
-from jaxide._export.html import text as page_of
 from rebuilding import assert_rebuilt, rebuilt
 
 # pydot uses old names of pyparsing's.
@@ -492,11 +491,34 @@ def test_search_finds_equations_within(program: jaxide.Program) -> None:
     assert json.loads(pieces) == [["a ", False], ["<b>", True], [" ", False], ["SIN", True]]
 
 
-def test_live_bytes_are_a_column(program: jaxide.Program) -> None:
-    engine = script(page_of(program._read_model(), [100, 3000]))
-    assert engine.eval("model.hasLive") is True
-    assert engine.eval("model.most.live") == 3000
-    assert engine.eval("[model.programs[0].live, model.programs[1].live].join()") == "100,3000,"
+def test_live_bytes_are_a_column() -> None:
+    x = np.ones(10, np.float32)
+    inner = jax.jit(lambda y: jnp.sin(y) * 2 + jnp.cos(y))
+    program = jaxide.trace(lambda x: inner(x).sum())(x)
+    engine = script(program.to_html())
+    live = json.loads(engine.eval("JSON.stringify(model.programs.map((program) => program.live))"))
+    # Within: a sine, which is doubled where it is; a cosine beside it. Around it: the input.
+    assert live == [[120, 84], [40, 40, 80, 80]]
+    assert live[0] == list(program.liveness().during)
+    assert engine.eval("model.most.live") == 120
+
+
+def test_live_bytes_of_what_is_not_run_as_it_is() -> None:
+    """A scatter does what its program says to each element."""
+    program = jaxide.trace(lambda x: x.at[0].add(1.0))(np.ones(10, np.float32))
+    live = {own.name: own.live for own in program._read_model()}
+    assert None in live.values()
+    engine = script(program.to_html())
+    assert engine.eval("model.programs.filter((program) => program.live === null).length") == 1
+
+
+def test_live_bytes_are_those_at_the_peak() -> None:
+    """A program that two equations run, once in the bytes of its operand."""
+    inner = jax.jit(lambda y: jnp.sin(y) * 2)
+    x = np.ones(10, np.float32)
+    program = jaxide.trace(lambda x: inner(inner(x)))(x)
+    (_, within) = program._read_model()
+    assert within.live == [40, 40]
 
 
 def test_outlines_keep_peaks() -> None:

@@ -84,6 +84,7 @@ fn shared_and_deep_programs_are_read_once() {
         assert_eq!(sines, Some(path.length));
         let report = liveness(&nest, &Assumptions::default());
         assert_eq!(report.peak, report.alive.iter().map(|value| value.bytes).sum::<u128>());
+        assert!(report.within.iter().flatten().flatten().all(|&bytes| bytes <= report.peak));
     }
 }
 

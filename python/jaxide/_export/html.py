@@ -19,15 +19,11 @@ from jaxide._cost import Cost
 from jaxide._export.model import Params, ProgramModel
 
 
-def text(programs: Sequence[ProgramModel], live: Sequence[int]) -> str:
-    """The page of a program and those within it.
-
-    Args:
-      live: the bytes that are alive at each equation of the outermost program.
-    """
+def text(programs: Sequence[ProgramModel]) -> str:
+    """The page of a program and those within it."""
     resource = lambda name: files(__package__).joinpath(name).read_text(encoding="utf-8")
     style, script = resource("page.css"), resource("page.js")
-    data = json.dumps(_data(programs, live), allow_nan=False, separators=(",", ":"))
+    data = json.dumps(_data(programs), allow_nan=False, separators=(",", ":"))
     parts = {
         "TITLE": html.escape(programs[0].name),
         "STYLE_HASH": _digest(style),
@@ -64,14 +60,13 @@ class _Table:
         return known
 
 
-def _data(programs: Sequence[ProgramModel], live: Sequence[int]) -> dict[str, Any]:
+def _data(programs: Sequence[ProgramModel]) -> dict[str, Any]:
     """What the script reads: columns, with places in tables."""
     types, params, primitives = _Table(), _Table(), _Table()
     lines, stacks, effects = _Table(), _Table(), _Table()
     columns = [
         _columns(program, types, params, primitives, lines, stacks, effects) for program in programs
     ]
-    columns[0]["live"] = live
     total = sum((eqn.cost for eqn in programs[0].equations if eqn.cost is not None), start=Cost())
     return {
         "function": programs[0].function or programs[0].name,
@@ -121,7 +116,7 @@ def _columns(
         "flops": [None if cost is None else cost.flops for cost in costs],
         "transcendentals": [None if cost is None else cost.transcendentals for cost in costs],
         "bytes": [None if cost is None else cost.bytes_accessed for cost in costs],
-        "live": None,
+        "live": program.live,
     }
 
 

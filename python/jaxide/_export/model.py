@@ -103,6 +103,9 @@ class ProgramModel:
     """The name scopes around the first equation that runs it."""
     times: int
     """How often it runs; a branch that is not the most expensive one, 0 times."""
+    live: Sequence[int] | None
+    """The most bytes that are alive while each equation runs; of programs within, of what they make
+    themselves. None where nothing runs it."""
     variables: Sequence[Variable]
     """Constants, then inputs, then results of equations."""
     constants: Sequence[Any]
@@ -196,6 +199,7 @@ class _Reader:
             function=function,
             scopes=around,
             times=table["times"],
+            live=table["live"],
             variables=variables,
             constants=table["constants"],
             num_inputs=table["num_inputs"],

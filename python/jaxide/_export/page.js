@@ -66,10 +66,6 @@ class Model {
     return most;
   }
 
-  get hasLive() {
-    return this.programs.some((program) => program.live !== null);
-  }
-
   size(place) {
     return this.programs[place].params.length;
   }
@@ -368,7 +364,6 @@ class Page {
     this.variable = null;
     this.plotted = -1;
     this.element = (id) => document.getElementById(id);
-    document.body.classList.toggle("with-live", model.hasLive);
     this.titles();
     this.events();
     this.plot(0);
@@ -385,8 +380,7 @@ class Page {
       `${bytes(data.total.bytes)} read and written`,
     ];
     this.element("totals").textContent = parts.join("  ·  ");
-    const names = ["equation", "line", "flops", "bytes"];
-    if (this.model.hasLive) names.push("live");
+    const names = ["equation", "line", "flops", "bytes", "live"];
     const head = this.element("head");
     names.forEach((name, number) => {
       head.append(cell(number < 2 ? "cell" : "cell number", name, "columnheader"));
@@ -489,7 +483,7 @@ class Page {
     const columns = [
       ["flops", count],
       ["bytes", bytes],
-      ...(this.model.hasLive ? [["live", bytes]] : []),
+      ["live", bytes],
     ];
     for (const [column, text] of columns) {
       const value = program[column]?.[eqn] ?? null;
@@ -561,7 +555,8 @@ class Page {
         add("transcendentals", program.transcendentals[eqn].toLocaleString());
         add("bytes", program.bytes[eqn].toLocaleString());
       }
-      if (program.live !== null) add("live bytes", program.live[eqn].toLocaleString());
+      const live = place === 0 ? "live bytes" : "live bytes within";
+      if (program.live !== null) add(live, program.live[eqn].toLocaleString());
       add("runs", times(program.times));
     } else {
       title.textContent = program.name;
@@ -625,7 +620,8 @@ class Page {
     const peak = svg("line", { class: "peak", x1: 0, x2: points.length, y1: at(most), y2: at(most) });
     this.line = svg("line", { class: "cursor", x1: -1, x2: -1, y1: 0, y2: 100 });
     chart.replaceChildren(area, peak, this.line);
-    this.element("plot-title").textContent = `Bytes live at each equation of ${name}, at most ${bytes(Math.max(0, ...points))}`;
+    const own = place === 0 ? "" : " beside those of what runs it";
+    this.element("plot-title").textContent = `Bytes live at each equation of ${name}${own}, at most ${bytes(Math.max(0, ...points))}`;
   }
 
   /** Shows where a row is in the plot. */

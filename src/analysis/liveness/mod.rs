@@ -97,6 +97,10 @@ pub struct Liveness {
     pub inputs: Vec<Last>,
     /// When each result of each equation of the outermost program is.
     pub results: Vec<Vec<Last>>,
+    /// The most bytes while each equation of a program within runs, by its place: of what the program
+    /// makes, and of inputs that it may take over, where it has the most of them. None of the
+    /// outermost program, and of those that nothing runs.
+    pub within: Vec<Option<Vec<u128>>>,
     /// Bytes of inputs.
     pub input_bytes: u128,
     /// Bytes of the constants of all programs.
@@ -165,6 +169,8 @@ struct Frame {
     alive: u128,
     peak: u128,
     peak_at: Moment,
+    /// Bytes around the equations that have run.
+    curve: Vec<Alive>,
     next: u32,
 }
 
@@ -176,6 +182,8 @@ struct Reader<'n> {
     summaries: FxHashMap<Way, Summary>,
     /// How many ways each program is run in.
     ways: Vec<usize>,
+    /// The most bytes that each program has, and those while each of its equations runs then.
+    most: Vec<Option<(u128, Vec<u128>)>>,
 }
 
 impl Frame {
@@ -237,6 +245,7 @@ impl Reader<'_> {
             alive: 0,
             peak: 0,
             peak_at: Moment::Start,
+            curve: Vec::with_capacity(program.num_eqns()),
             next: 0,
             lasts,
             way,
@@ -275,12 +284,7 @@ impl Reader<'_> {
     }
 
     /// Runs the equations of a frame up to one; what that one does.
-    fn advance(
-        &self,
-        frame: &mut Frame,
-        until: Option<Eqn>,
-        mut note: impl FnMut(Alive),
-    ) -> Result<Option<Effect>, Way> {
+    fn advance(&self, frame: &mut Frame, until: Option<Eqn>) -> Result<Option<Effect>, Way> {
         let program = self.nest.program(frame.way.place);
         let lasts = frame.lasts.clone();
         while (frame.next as usize) < program.num_eqns() {
@@ -320,7 +324,7 @@ impl Reader<'_> {
                 }
             }
             frame.next += 1;
-            note(Alive { before, during: effect.during, after: frame.alive });
+            frame.curve.push(Alive { before, during: effect.during, after: frame.alive });
         }
         Ok(None)
     }
@@ -376,25 +380,24 @@ impl Reader<'_> {
     }
 
     /// Reads the equations of a program, and before an equation what it runs.
-    fn read(&mut self, root: Way, mut note: impl FnMut(Alive)) -> (Frame, Summary) {
+    fn read(&mut self, root: Way) -> (Frame, Summary) {
         let mut frame = self.open(root);
         let mut waiting: Vec<Frame> = Vec::new();
         loop {
-            let is_root = waiting.is_empty();
-            let advanced = self.advance(&mut frame, None, |alive| {
-                if is_root {
-                    note(alive);
-                }
-            });
-            if let Err(way) = advanced {
+            if let Err(way) = self.advance(&mut frame, None) {
                 let within = self.open(way);
                 waiting.push(std::mem::replace(&mut frame, within));
                 continue;
             }
-            let summary = self.close(&mut frame, is_root);
+            let summary = self.close(&mut frame, waiting.is_empty());
             let Some(caller) = waiting.pop() else { return (frame, summary) };
-            self.ways[frame.way.place] += 1;
-            self.summaries.insert(std::mem::replace(&mut frame, caller).way, summary);
+            let Frame { way, curve, .. } = std::mem::replace(&mut frame, caller);
+            self.ways[way.place] += 1;
+            let most = &mut self.most[way.place];
+            if most.as_ref().is_none_or(|(peak, _)| *peak < summary.peak) {
+                *most = Some((summary.peak, curve.iter().map(|alive| alive.during).collect()));
+            }
+            self.summaries.insert(way, summary);
         }
     }
 }
@@ -412,6 +415,7 @@ pub fn liveness(nest: &Nest, assumptions: &Assumptions) -> Liveness {
         wirings: FxHashMap::default(),
         summaries: FxHashMap::default(),
         ways: vec![0; nest.len()],
+        most: vec![None; nest.len()],
     };
     let constants = |place: usize| {
         let program = nest.program(place);
@@ -422,15 +426,14 @@ pub fn liveness(nest: &Nest, assumptions: &Assumptions) -> Liveness {
     let kept: u128 =
         program.invars().iter().zip(&given).filter(|(_, g)| !**g).map(|(v, _)| size(v)).sum();
     let always = kept + constant_bytes;
-    let mut curve = Vec::with_capacity(program.num_eqns());
     let way = Way { place: root, given: given.into() };
-    let (frame, summary) = reader.read(way.clone(), |alive| {
-        curve.push(Alive {
-            before: alive.before + always,
-            during: alive.during + always,
-            after: alive.after + always,
-        });
-    });
+    let (frame, summary) = reader.read(way.clone());
+    let more = |alive: &Alive| Alive {
+        before: alive.before + always,
+        during: alive.during + always,
+        after: alive.after + always,
+    };
+    let curve = frame.curve.iter().map(more).collect();
     let lasts = frame.lasts.clone();
     let (mut alive, mut peak_at) = (Vec::new(), None);
     let origins: Vec<_> = (0..program.invars().len()).map(Origin::Input).collect();
@@ -474,6 +477,7 @@ pub fn liveness(nest: &Nest, assumptions: &Assumptions) -> Liveness {
         alive,
         inputs: program.invars().iter().map(|&var| lasts.last(var)).collect(),
         results: program.eqns().map(results).collect(),
+        within: reader.most.into_iter().map(|most| Some(most?.1)).collect(),
         input_bytes: program.invars().iter().map(size).sum(),
         constant_bytes,
         output_bytes,

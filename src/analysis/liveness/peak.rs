@@ -36,7 +36,7 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let effect = self.advance(&mut frame, eqn, |_| ()).ok().flatten();
+        let effect = self.advance(&mut frame, eqn).ok().flatten();
         let origins: FxHashMap<Var, Origin> =
             program.invars().iter().copied().zip(inputs.iter().copied()).collect();
         let origin = |var: Var| match (origins.get(&var), program.var(var).def) {
