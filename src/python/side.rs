@@ -82,6 +82,8 @@ pub struct Side {
     primitive_by_pointer: FxHashMap<usize, PrimitiveId>,
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
+    /// The same by the ids of before all params were read, which programs from then still have.
+    unresolved: FxHashMap<ParamsId, Py<PyDict>>,
     /// The graphs of nested programs that were read, by the handles of their jaxprs.
     subgraphs: FxHashMap<ForeignId, Py<Graph>>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
@@ -380,8 +382,18 @@ impl Side {
         }
         let moved = builder.resolve_params(known);
         let dicts = std::mem::take(&mut self.params);
-        self.params = dicts.into_iter().map(|(id, params)| (moved[id], params)).collect();
+        let own = |(&id, params): (&ParamsId, &Py<PyDict>)| (moved[id], params.clone_ref(py));
+        self.params = dicts.iter().map(own).collect();
+        self.unresolved = dicts;
         Ok(())
+    }
+
+    /// The dict of params by the id of before all were read.
+    pub fn unresolved_params<'py>(&self, py: Python<'py>, id: ParamsId) -> Bound<'py, PyDict> {
+        match self.unresolved.get(&id) {
+            Some(params) => params.bind(py).clone(),
+            None => PyDict::new(py),
+        }
     }
 
     /// The dict that equations with these params share.
@@ -775,7 +787,7 @@ impl Side {
         {
             visit.call(object)?;
         }
-        for params in self.params.values() {
+        for params in self.params.values().chain(self.unresolved.values()) {
             visit.call(params)?;
         }
         for graph in self.subgraphs.values() {

@@ -17,7 +17,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.experimental.ode import odeint
@@ -418,6 +418,9 @@ def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
     )
 
 
+# A program that is printed is read in full meanwhile, as part of another one.
+@example("associative", ["grad", "checkpoint of grad"])
+@example("linear_solve", ["grad", "checkpoint of grad"])
 @given(constructs, st.lists(names, min_size=2, max_size=4))
 @settings(deadline=None, max_examples=500 if oracle.IS_LONG else 8)
 def test_growing_histories(construct: str, transformations: list[str]) -> None:
