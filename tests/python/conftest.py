@@ -18,8 +18,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Tells the garbage collector of all tests at once: many tests collect, and each would look
-    through them."""
+    """Keeps the garbage collector from looking through all that was collected, whenever a test has
+    it run."""
     gc.collect()
     gc.freeze()
 
