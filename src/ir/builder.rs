@@ -2,7 +2,7 @@
 
 use std::{fmt, mem, sync::Arc};
 
-use cranelift_entity::{EntityList, EntityRef, EntitySet, ListPool, PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntityList, EntityRef, EntitySet, ListPool, PrimaryMap};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use thiserror::Error;
@@ -19,7 +19,6 @@ use super::{
         VarData,
     },
     source::{RecentSources, Source},
-    table::Interner,
     types::Type,
 };
 
@@ -201,28 +200,27 @@ impl Builder {
         self.program.params.intern(Params::deferred(object))
     }
 
-    /// Parameters whose content is not known yet, and their objects.
-    pub fn unresolved_params(&self) -> Vec<(ParamsId, ForeignId)> {
-        let deferred = |(id, params): (_, &Params)| Some((id, params.deferred_object()?));
-        self.program.params.iter().filter_map(deferred).collect()
+    /// Parameters of equations whose content is not known yet.
+    pub fn unresolved_params(&self) -> Vec<ParamsId> {
+        let mut met: EntitySet<ParamsId> = EntitySet::with_capacity(self.program.params.len());
+        let ids = self.program.eqns.values().map(|data| data.params);
+        let first = ids.filter(|&id| met.insert(id));
+        first.filter(|&id| self.program.params[id].deferred_object().is_some()).collect()
     }
 
-    /// Says what deferred parameters are. Equal ones become one, so ids change: the result has the
-    /// new id of each old one.
-    pub fn resolve_params(
-        &mut self,
-        mut known: FxHashMap<ParamsId, Params>,
-    ) -> SecondaryMap<ParamsId, ParamsId> {
-        let mut moved = SecondaryMap::with_default(ParamsId::from_u32(0));
-        let mut resolved = Interner::new();
-        for (id, params) in self.program.params.iter() {
-            moved[id] = resolved.intern(known.remove(&id).unwrap_or_else(|| params.clone()));
+    /// Says what deferred parameters are. Of equal ones, equations have the first from now on. No id
+    /// comes to stand for others: who took the program before may ask for the parameters it knows.
+    pub fn resolve_params(&mut self, known: impl IntoIterator<Item = (ParamsId, Params)>) {
+        let params = &mut self.program.params;
+        let mut moved = FxHashMap::default();
+        for (id, content) in known {
+            if let Err(first) = params.replace(id, content) {
+                moved.insert(id, first);
+            }
         }
-        self.program.params = resolved;
         for data in self.program.eqns.values_mut() {
-            data.params = moved[data.params];
+            data.params = moved.get(&data.params).copied().unwrap_or(data.params);
         }
-        moved
     }
 
     /// Interns a list of effects, in the order given.

@@ -37,6 +37,11 @@ impl<K: EntityRef, T: Hash + Eq> Interner<K, T> {
         }
     }
 
+    /// Has another value at an id, unless that has an id of its own, which is the error.
+    pub(super) fn replace(&mut self, id: K, value: T) -> Result<(), K> {
+        self.values.replace_index(id.index(), value).map(drop).map_err(|(at, _)| K::new(at))
+    }
+
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.values.len()

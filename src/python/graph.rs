@@ -299,21 +299,6 @@ impl Graph {
         &self.program
     }
 
-    /// The params of an equation of this graph's program, as it is or as it was before all params were
-    /// read: a program that was taken before keeps its ids.
-    pub fn params_of<'py>(
-        &self,
-        py: Python<'py>,
-        program: &Arc<Program>,
-        id: ParamsId,
-    ) -> Bound<'py, PyDict> {
-        if Arc::ptr_eq(program, &self.program) {
-            self.side.params_dict(py, id)
-        } else {
-            self.side.unresolved_params(py, id)
-        }
-    }
-
     /// The effects of the program as a whole, as jax has them.
     pub fn effects_object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.effects.bind(py).clone()

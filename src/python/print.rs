@@ -346,7 +346,7 @@ impl Texts for PyTexts<'_> {
         let (primitive, params) = {
             let graph = self.0.graph.borrow();
             let primitive = self.0.program.primitive(data.primitive).object;
-            (graph.side().object(py, primitive), graph.params_of(py, &self.0.program, data.params))
+            (graph.side().object(py, primitive), graph.side().params_dict(py, data.params))
         };
         let mut hasher = FxHasher::default();
         let text = if hash_params(&params, &mut hasher) {

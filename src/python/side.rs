@@ -82,8 +82,6 @@ pub struct Side {
     primitive_by_pointer: FxHashMap<usize, PrimitiveId>,
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
-    /// The same by the ids of before all params were read, which programs from then still have.
-    unresolved: FxHashMap<ParamsId, Py<PyDict>>,
     /// The graphs of nested programs that were read, by the handles of their jaxprs.
     subgraphs: FxHashMap<ForeignId, Py<Graph>>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
@@ -375,25 +373,13 @@ impl Side {
         jax: &Jax,
         builder: &mut Builder,
     ) -> PyResult<()> {
-        let mut known = FxHashMap::default();
-        for (id, _) in builder.unresolved_params() {
+        let mut known = Vec::new();
+        for id in builder.unresolved_params() {
             let params = self.params_dict(py, id);
-            known.insert(id, params::canonical_params(jax, builder, self, &params)?);
+            known.push((id, params::canonical_params(jax, builder, self, &params)?));
         }
-        let moved = builder.resolve_params(known);
-        let dicts = std::mem::take(&mut self.params);
-        let own = |(&id, params): (&ParamsId, &Py<PyDict>)| (moved[id], params.clone_ref(py));
-        self.params = dicts.iter().map(own).collect();
-        self.unresolved = dicts;
+        builder.resolve_params(known);
         Ok(())
-    }
-
-    /// The dict of params by the id of before all were read.
-    pub fn unresolved_params<'py>(&self, py: Python<'py>, id: ParamsId) -> Bound<'py, PyDict> {
-        match self.unresolved.get(&id) {
-            Some(params) => params.bind(py).clone(),
-            None => PyDict::new(py),
-        }
     }
 
     /// The dict that equations with these params share.
@@ -787,7 +773,7 @@ impl Side {
         {
             visit.call(object)?;
         }
-        for params in self.params.values().chain(self.unresolved.values()) {
+        for params in self.params.values() {
             visit.call(params)?;
         }
         for graph in self.subgraphs.values() {

@@ -216,7 +216,7 @@ fn nothing_is_left_of_a_forgotten_callable() {
 fn deferred_params_become_equal_when_they_are_known() {
     let mut f = Fixture::new(DeadCode::Keep);
     let x = f.invar();
-    let deferred: Vec<_> = (0..3).map(|n| f.builder.deferred_params(object(50 + n))).collect();
+    let deferred: Vec<_> = (0..4).map(|n| f.builder.deferred_params(object(50 + n))).collect();
     assert_eq!(f.builder.deferred_params(object(50)), deferred[0]);
     for &params in &deferred {
         let types = [f.ty];
@@ -225,14 +225,20 @@ fn deferred_params_become_equal_when_they_are_known() {
             .unwrap();
     }
     let axis = |n| crate::common::params(vec![("axis", jaxide::ir::ParamValue::Int(n))]);
-    let known = [(deferred[0], axis(1)), (deferred[1], axis(2)), (deferred[2], axis(1))];
-    let moved = f.builder.resolve_params(known.into_iter().collect());
-    assert_eq!(moved[deferred[0]], moved[deferred[2]]);
-    assert_ne!(moved[deferred[0]], moved[deferred[1]]);
+    let known = f.builder.params(axis(3));
+    let types = [f.ty];
+    let x = Atom::var(x);
+    f.builder.eqn(f.single, known, &[x], &types, EffectsId::NONE, f.source, f.context).unwrap();
+    assert_eq!(f.builder.unresolved_params(), deferred);
+    f.builder.resolve_params(
+        [2, 1, 2, 3].map(axis).into_iter().zip(deferred.clone()).map(|(params, id)| (id, params)),
+    );
     assert!(f.builder.unresolved_params().is_empty());
-    let program = f.finish(&[x]);
+    let program = f.finish(&[x.as_var().unwrap()]);
     verify(&program).unwrap();
-    let texts: Vec<_> =
-        program.eqns().map(|eqn| program.params(program.eqn(eqn).params).to_string()).collect();
-    assert_eq!(texts, ["[axis=1]", "[axis=2]", "[axis=1]"]);
+    let ids: Vec<_> = program.eqns().map(|eqn| program.eqn(eqn).params).collect();
+    // The first of equal ones, or the one that was known before; none is another one than it was.
+    assert_eq!(ids, [deferred[0], deferred[1], deferred[0], known, known]);
+    let texts: Vec<_> = ids.iter().map(|&id| program.params(id).to_string()).collect();
+    assert_eq!(texts, ["[axis=2]", "[axis=1]", "[axis=2]", "[axis=3]", "[axis=3]"]);
 }

@@ -113,7 +113,7 @@ impl Linear {
             let at = program.source(data.source);
             let params = match params.get(&data.params) {
                 Some(params) => params.clone_ref(py),
-                None => graph.params_of(py, &program, data.params).unbind(),
+                None => side.params_dict(py, data.params).unbind(),
             };
             let out = |var: Var| (var.as_u32(), side.aval(py, program.var_type(var)).unbind());
             Step {
