@@ -109,8 +109,6 @@ class _Module:
         needed = [("functools", "import functools"), ("jax.", "import jax")]
         code = "\n\n\n".join([*functions, body])
         imports = [line for word, line in needed if word in code or word == "jax."]
-        if "jax.extend" in code:
-            imports.append("import jax.extend")
         imports += ["import jax.numpy as jnp"] * ("jnp." in code)
         imports += ["import numpy as np"] * ("np." in code)
         imports += ["from jax import lax"] * ("lax." in code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.extend
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
@@ -14,9 +13,11 @@ from jax.interpreters import ad
 @functools.cache
 def _primitive(name):
     """The primitive of a name."""
-    known = vars(jax.extend.core.primitives).values()
-    for value in [*known, *ad.primitive_jvps, *ad.primitive_transposes]:
-        if isinstance(value, jax.extend.core.Primitive) and value.name == name:
+    # Not before it is needed: with this module jax looks up compiled programs by more settings.
+    from jax.extend.core import Primitive, primitives
+
+    for value in [*vars(primitives).values(), *ad.primitive_jvps, *ad.primitive_transposes]:
+        if isinstance(value, Primitive) and value.name == name:
             return value
     raise LookupError(f"jax {jax.__version__} has no primitive {name}")
 
