@@ -485,7 +485,7 @@ impl Pass {
             self.take_back(lent)?;
         }
         // An empty one is what jax's own rules return that have none.
-        let is_nothing = logs.is_none() || logs.cast::<PyDict>().is_ok_and(|logs| logs.is_empty());
+        let is_nothing = logs.is_none() || logs.cast::<PyDict>().is_ok_and(PyDictMethods::is_empty);
         Ok((!is_nothing).then_some(logs))
     }
 
