@@ -10,6 +10,11 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
 
+# So many tests after each other: tests have the collector run often, and it would look through all
+# that jax, pytest and jaxide keep from those before.
+FEW = 200
+FINISHED = pytest.StashKey[int]()
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
@@ -18,8 +23,21 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Keeps the garbage collector from looking through all that was collected, whenever a test has
-    it run."""
+    """Keeps the garbage collector from looking through all the tests."""
+    set_aside()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item):
+    """Keeps the garbage collector from looking through what is left of the tests before."""
+    item.config.stash[FINISHED] = item.config.stash.get(FINISHED, 0) + 1
+    if item.config.stash[FINISHED] % FEW == 0:
+        set_aside()
+
+
+def set_aside():
+    """Has the garbage collector look through all that there is now for the last time."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
