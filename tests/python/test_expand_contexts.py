@@ -288,6 +288,7 @@ WITHOUT_INFLUENCE: dict[str, str] = {
             "jax_pallas_use_mosaic_gpu",
             "jax_use_emit_pipeline_primitive",
             "pallas_dynamic_shapes_export",
+            "pallas_fuser_disable_nested_fuse",
             "pallas_grid_context",
             "pallas_tpu_interpret_mode_context_manager",
         ),
