@@ -2,27 +2,29 @@
 //!
 //! The program of a linearization drops dead code while it is recorded, so that jax, which looks for
 //! dead code once more, finds none: what it makes is the same program, but for the programs of nested
-//! jits, which it looks through as well. That is said here without an equation being made. Whatever
-//! else there is to do, jax does.
+//! jits, which it looks through as well. Those are others before jax 0.12, and from then on only where
+//! something in them is dead. That is said here without an equation being made. Whatever else there is
+//! to do, jax does.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use cranelift_entity::EntitySet;
-use pyo3::exceptions::PyKeyError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::{AtomKind, EffectsId, Eqn, ParamsId, PrimitiveId, Var};
+use crate::ir::{AtomKind, EffectsId, ParamsId, PrimitiveId, Var};
 
 use super::expand::owned::{OwnedParams, is_owned, note_without_dead_code, without_dead_code};
 use super::expand::record::same_value;
 use super::expand::rule::Sites;
 use super::expand::site::derive_params;
-use super::graph::{Graph, Unread, unfilled};
-use super::jax::{Jax, jax};
+use super::expand::twins::run_rule;
+use super::graph::{Graph, unfilled};
+use super::jax::{EqnParts, Jax, jax};
+use super::side::address;
 
 /// Params that are others once dead code is removed.
 type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
@@ -36,9 +38,12 @@ pub fn dce_jaxpr_consts<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = jaxpr.py();
     let jax = jax(py)?;
-    if let Some(graph) = unfilled(jax, jaxpr)
-        && !graph.borrow().is_derived()
-        && let Some(changed) = nothing_dead(jax, jaxpr, &graph, used_outputs, instantiate)?
+    // Where jax 0.12 calls this it may go on to have the result in an equation, which then has to be read.
+    if !jax.trim_keeps_programs.is_truthy(py)?
+        && let Some(graph) = unfilled(jax, jaxpr)
+        && all_true(used_outputs)
+        && are_all_instantiated(&graph, instantiate)
+        && let Some(changed) = nothing_dead(jax, jaxpr, &graph)?
     {
         let (consts, inputs) = {
             let graph = graph.borrow();
@@ -51,40 +56,129 @@ pub fn dce_jaxpr_consts<'py>(
     jax.stock_dce.bind(py).call1((jaxpr, used_outputs, instantiate))
 }
 
+/// Stands in for `_dce_consts(jaxpr, consts)`, by which jax 0.12 does so: all outputs and inputs are
+/// used, constants are the first of the inputs.
+#[pyfunction]
+pub fn dce_consts<'py>(
+    jaxpr: &Bound<'py, PyAny>,
+    consts: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = jaxpr.py();
+    let jax = jax(py)?;
+    if let Some(new) = with_live_programs(jax, jaxpr, consts.len()?)? {
+        let consts = consts.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        return Ok((new, PyList::new(py, consts)?).into_pyobject(py)?.into_any());
+    }
+    jax.stock_dce_consts.bind(py).call1((jaxpr, consts))
+}
+
+/// What becomes of a jaxpr in which nothing is dead but in the programs within, where all outputs are used
+/// and all inputs but the first so many. None where something is, or it is not so plain.
+fn with_live_programs<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+    num_consts: usize,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = jaxpr.py();
+    if is_checked(jax, py)? || has_names_or_effects(jaxpr)? {
+        return Ok(None);
+    }
+    let mut live: FxHashSet<usize> = FxHashSet::default();
+    let mut rules: FxHashMap<usize, Rule> = FxHashMap::default();
+    let is_var = |atom: &Bound<'_, PyAny>| !jax.is_literal(atom.as_ptr());
+    for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
+        live.insert(address(&atom?));
+    }
+    let eqns = jaxpr.getattr(intern!(py, "eqns"))?.cast_into::<PyList>()?;
+    let whole = jax.whole_programs.bind(py);
+    let mut others: Vec<(usize, Bound<'py, PyAny>)> = Vec::new();
+    for (index, eqn) in eqns.iter().enumerate().rev() {
+        let Some(parts) = EqnParts::of(jax, &eqn) else { return Ok(None) };
+        let used = parts.outvars.iter().filter(|var| live.contains(&address(var))).count();
+        if used == 0 || parts.effects.is_truthy()? {
+            return Ok(None);
+        }
+        let rule = match rules.get(&address(&parts.primitive)) {
+            Some(&rule) => rule,
+            None => Rule::of(jax, &parts.primitive)?,
+        };
+        rules.insert(address(&parts.primitive), rule);
+        if let Rule::Own { of_jit } = rule {
+            if used < parts.outvars.len() {
+                return Ok(None);
+            }
+            // For a jit the rule looks at nothing but its program.
+            let program = parts.params.get_item(intern!(py, "jaxpr"))?.filter(|_| of_jit);
+            let is_whole = |program| whole.contains(program);
+            if !program.as_ref().map_or(Ok(false), is_whole)? {
+                let Some(new) = run_rule(|| trimmed(jax, &parts.primitive, &eqn))? else {
+                    return Ok(None);
+                };
+                if !same_params(jax, &parts.params, &new) {
+                    others.push((index, jax.with_params(&eqn, new)?));
+                } else if let Some(program) = program {
+                    whole.call_method1(intern!(py, "add"), (program,))?;
+                }
+            }
+        }
+        live.extend(parts.invars.iter().filter(is_var).map(|var| address(&var)));
+    }
+    let invars = jaxpr.getattr(intern!(py, "invars"))?.cast_into::<PyList>()?;
+    if !invars.iter().take(num_consts).all(|var| live.contains(&address(&var))) {
+        return Ok(None);
+    }
+    if others.is_empty() {
+        return Ok(Some(jaxpr.clone()));
+    }
+    let eqns = eqns.get_slice(0, eqns.len());
+    for (index, eqn) in others {
+        eqns.set_item(index, eqn)?;
+    }
+    let changes = PyDict::new(py);
+    changes.set_item(intern!(py, "eqns"), eqns)?;
+    jaxpr.call_method(intern!(py, "replace"), (), Some(&changes)).map(Some)
+}
+
+/// Whether jax checks the jaxprs that it makes.
+fn is_checked(jax: &Jax, py: Python<'_>) -> PyResult<bool> {
+    jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()
+}
+
+/// Whether there are names of arguments or results, which jax would filter, or effects, which it would
+/// gather.
+fn has_names_or_effects(jaxpr: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = jaxpr.py();
+    let debug_info = jaxpr.getattr(intern!(py, "debug_info"))?;
+    Ok(!debug_info.getattr(intern!(py, "arg_names"))?.is_none()
+        || !debug_info.getattr(intern!(py, "result_paths"))?.is_none()
+        || jaxpr.getattr(intern!(py, "effects"))?.is_truthy()?)
+}
+
+/// Whether inputs that nobody uses stay; constants need not.
+fn are_all_instantiated(graph: &Bound<'_, Graph>, instantiate: &Bound<'_, PyAny>) -> bool {
+    let graph = graph.borrow();
+    let (consts, inputs) = (graph.program().constvars().len(), graph.program().invars().len());
+    instantiate.cast_exact::<PyList>().is_ok_and(|instantiate| {
+        instantiate.len() == consts + inputs
+            && all_true(&instantiate.get_slice(consts, instantiate.len()))
+    })
+}
+
 /// The params that change where all else stays; None where something is dead or not so plain.
 fn nothing_dead<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
     graph: &Bound<'py, Graph>,
-    used_outputs: &Bound<'py, PyAny>,
-    instantiate: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Changed>> {
     let py = jaxpr.py();
-    let Unread { program, .. } = Graph::unread(graph);
-    if !all_true(used_outputs)
-        || jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()?
-    {
+    if graph.borrow().is_derived() || is_checked(jax, py)? || has_names_or_effects(jaxpr)? {
         return Ok(None);
     }
-    let Ok(instantiate) = instantiate.cast_exact::<PyList>() else { return Ok(None) };
-    let num_consts = program.constvars().len();
-    if instantiate.len() != num_consts + program.invars().len()
-        || !all_true(&instantiate.get_slice(num_consts, instantiate.len()))
-    {
-        return Ok(None);
-    }
-    // Names would be filtered, effects gathered.
-    let debug_info = jaxpr.getattr(intern!(py, "debug_info"))?;
-    if !debug_info.getattr(intern!(py, "arg_names"))?.is_none()
-        || !debug_info.getattr(intern!(py, "result_paths"))?.is_none()
-        || jaxpr.getattr(intern!(py, "effects"))?.is_truthy()?
-    {
-        return Ok(None);
-    }
-
+    let program = graph.borrow().program().clone();
     let mut live: EntitySet<Var> = EntitySet::with_capacity(program.num_vars());
     let mut rules: FxHashMap<PrimitiveId, Rule> = FxHashMap::default();
     let mut changed = Changed::default();
+    let object = |id| graph.borrow().side().object(py, program.primitive(id).object);
     for atom in program.outvars() {
         if let AtomKind::Var(var) = atom.kind() {
             live.insert(var);
@@ -98,13 +192,16 @@ fn nothing_dead<'py>(
         }
         let rule = match rules.get(&data.primitive) {
             Some(&rule) => rule,
-            None => Rule::of(jax, graph, program.primitive(data.primitive).object)?,
+            None => Rule::of(jax, &object(data.primitive))?,
         };
         rules.insert(data.primitive, rule);
         match rule {
             Rule::Default => {}
-            Rule::Own if used == program.eqn_outvars(id).len() => {
-                let Some(new) = params_by_rule(jax, graph, id, data.params)? else {
+            Rule::Own { of_jit } if used == program.eqn_outvars(id).len() => {
+                let params = graph.borrow().side().params_dict(py, data.params);
+                let eqn = || Graph::eqn_object(graph, jax, id);
+                let primitive = object(data.primitive);
+                let Some(new) = params_by_rule(jax, &primitive, &params, of_jit, eqn)? else {
                     return Ok(None);
                 };
                 match changed.entry(data.params) {
@@ -117,7 +214,7 @@ fn nothing_dead<'py>(
                     Entry::Occupied(_) => return Ok(None),
                 }
             }
-            Rule::Own | Rule::Other => return Ok(None),
+            Rule::Own { .. } => return Ok(None),
         }
         for atom in program.eqn_invars(id) {
             if let AtomKind::Var(var) = atom.kind() {
@@ -141,20 +238,16 @@ enum Rule {
     /// All or nothing.
     Default,
     /// By a rule of the primitive, which looks through the programs within.
-    Own,
-    /// By one that asks for more than the equation.
-    Other,
+    Own { of_jit: bool },
 }
 
 impl Rule {
-    fn of(jax: &Jax, graph: &Bound<'_, Graph>, primitive: crate::ir::ForeignId) -> PyResult<Self> {
-        let py = graph.py();
-        let primitive = graph.borrow().side().object(py, primitive);
-        Ok(match jax.dce_rules.bind(py).contains(primitive)? {
-            false => Self::Default,
-            true if jax.plain_dce_rules.is_truthy(py)? => Self::Own,
-            true => Self::Other,
-        })
+    fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = primitive.py();
+        if !jax.dce_rules.bind(py).contains(primitive)? {
+            return Ok(Self::Default);
+        }
+        Ok(Self::Own { of_jit: jax.is_jit(primitive) })
     }
 }
 
@@ -165,48 +258,49 @@ static SITES: Sites = Sites::new("dead code of ");
 /// more.
 fn params_by_rule<'py>(
     jax: &Jax,
-    graph: &Bound<'py, Graph>,
-    id: Eqn,
-    params: ParamsId,
+    primitive: &Bound<'py, PyAny>,
+    params: &Bound<'py, PyDict>,
+    of_jit: bool,
+    eqn: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Arc<OwnedParams>>> {
-    let py = graph.py();
-    let (primitive, params) = {
-        let graph = graph.borrow();
-        let primitive = graph.program().primitive(graph.program().eqn(id).primitive).object;
-        (graph.side().object(py, primitive), graph.side().params_dict(py, params))
-    };
     // jax remembers what this is for the program of a jit, and makes others anew for each equation.
-    let is_remembered = is_owned(&params) && primitive.is(&jax.jit_primitive);
-    if is_remembered && let Some(known) = without_dead_code(&params) {
+    let is_remembered = of_jit && is_owned(params);
+    if is_remembered && let Some(known) = without_dead_code(params) {
         return Ok(Some(known));
     }
-    let run = || {
-        let eqn = Graph::eqn_object(graph, jax, id)?;
-        let rule = jax.dce_rules.bind(py).get_item(&primitive)?;
-        let rule = rule.ok_or_else(|| PyKeyError::new_err(primitive.clone().unbind()))?;
-        let outvars = eqn.getattr(intern!(py, "outvars"))?;
-        let used = PyList::new(py, std::iter::repeat_n(true, outvars.len()?))?;
-        let (used_inputs, new) =
-            rule.call1((used, &eqn))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-        if new.is_none()
-            || !all_true(&used_inputs)
-            || new.getattr(intern!(py, "effects"))?.is_truthy()?
-            || !same_items(&new, &eqn, intern!(py, "invars"))?
-            || !same_items(&new, &eqn, intern!(py, "outvars"))?
-            || !new.getattr(intern!(py, "primitive"))?.is(&primitive)
-        {
-            return Ok(None);
-        }
-        Ok(Some(new.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?))
-    };
-    let new = derive_params(jax, &*SITES.of(&primitive)?, &primitive, &params, run)?;
+    let run = || trimmed(jax, primitive, &eqn()?);
+    let new = derive_params(jax, &*SITES.of(primitive)?, primitive, params, run)?;
     let Some(new) = new else { return Ok(None) };
     if !is_remembered {
         return Ok(Some(Arc::new(OwnedParams::of_program(new))));
     }
     let new = Arc::new(OwnedParams::new(new));
-    note_without_dead_code(&params, &new);
+    note_without_dead_code(params, &new);
     Ok(Some(new))
+}
+
+/// The params of an equation after a rule of jax's, all of its outputs being used; None where the rule
+/// changes more.
+fn trimmed<'py>(
+    jax: &Jax,
+    primitive: &Bound<'py, PyAny>,
+    eqn: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let py = eqn.py();
+    let outvars = eqn.getattr(intern!(py, "outvars"))?;
+    let used = PyList::new(py, std::iter::repeat_n(true, outvars.len()?))?;
+    let trimmed = jax.trim.bind(py).call1((used, eqn))?;
+    let (used_inputs, new) = trimmed.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+    if new.is_none()
+        || !all_true(&used_inputs)
+        || new.getattr(intern!(py, "effects"))?.is_truthy()?
+        || !same_items(&new, eqn, intern!(py, "invars"))?
+        || !same_items(&new, eqn, intern!(py, "outvars"))?
+        || !new.getattr(intern!(py, "primitive"))?.is(primitive)
+    {
+        return Ok(None);
+    }
+    Ok(Some(new.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?))
 }
 
 /// Whether params have the same values, programs by identity.

@@ -233,6 +233,10 @@ pub fn initialize<'py>(
         hooked.push(Hooked::new(make_trampoline, "struct_eq", equal.as_any())?);
         hooked.push(Hooked::new(make_trampoline, "struct_hash", hash.as_any())?);
     }
+    if !jax.stock_dce_consts.is_none(py) {
+        let hook = wrap_pyfunction!(super::dce::dce_consts, py)?;
+        hooked.push(Hooked::new(make_trampoline, "dce_consts", hook.as_any())?);
+    }
     for (name, hook) in jax.derivation_hooks.bind(py) {
         hooked.push(Hooked::new(make_trampoline, &name.extract::<String>()?, &hook)?);
     }

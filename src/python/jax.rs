@@ -13,6 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
 use super::native::{Slot, allocate};
+use super::side::is_exactly;
 
 /// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
 macro_rules! jax_objects {
@@ -134,6 +135,8 @@ jax_objects! {
     plain_const_types: PySet,
     /// `jit_p`.
     jit_primitive: PyAny,
+    /// The primitive of jits in linear programs, from jax 0.12 on, else None.
+    jit_node: PyAny,
     /// Primitives of jax's with programs among their params, whose rules look into no array.
     control_primitives: PySet,
     /// Types of objects that never change, of which equal ones are the same.
@@ -173,11 +176,16 @@ jax_objects! {
     uncached_primitives: PySet,
     /// `Primitive.bind`, as a function object of its own.
     stock_bind: PyAny,
-    /// Rules by primitive, and the one for jits.
+    /// Rules for dead code by primitive, and a function that applies the one of an equation.
     dce_rules: PyDict,
-    /// Whether those are given nothing but which outputs are used, and the equation.
-    plain_dce_rules: PyAny,
+    trim: PyAny,
+    /// Whether these rules keep programs in which nothing is dead.
+    trim_keeps_programs: PyAny,
+    /// A set of programs of jits in which nothing is dead, which it does not keep alive.
+    whole_programs: PyAny,
     stock_dce: PyAny,
+    /// `ad._dce_consts`, from jax 0.12 on, else None.
+    stock_dce_consts: PyAny,
     /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
     stock_eval_jaxpr: PyAny,
     /// `custom_jvp`, the class.
@@ -570,6 +578,16 @@ impl Jax {
 }
 
 impl Jax {
+    /// Whether equations of a primitive run the program of a jit.
+    pub fn is_jit(&self, primitive: &Bound<'_, PyAny>) -> bool {
+        primitive.is(&self.jit_primitive) || primitive.is(&self.jit_node)
+    }
+
+    /// Whether an atom is a `Literal`.
+    pub fn is_literal(&self, atom: *mut ffi::PyObject) -> bool {
+        !atom.is_null() && is_exactly(atom, self.literal_type.as_ptr().cast())
+    }
+
     /// An equation like another, with params and lists of its own.
     pub fn with_params<'py>(
         &self,
@@ -605,6 +623,28 @@ pub struct EqnParts<'py> {
     pub effects: Bound<'py, PyAny>,
     pub source_info: Bound<'py, PyAny>,
     pub ctx: Bound<'py, PyAny>,
+}
+
+impl<'py> EqnParts<'py> {
+    /// None where the equation is none of jax's.
+    pub fn of(jax: &Jax, eqn: &Bound<'py, PyAny>) -> Option<Self> {
+        if !is_exactly(eqn.as_ptr(), jax.eqn_type.as_ptr().cast()) {
+            return None;
+        }
+        let slots = &jax.slots;
+        // SAFETY: the exact type was checked.
+        unsafe {
+            Some(Self {
+                invars: slots.eqn_invars.get(eqn)?.cast_into().ok()?,
+                outvars: slots.eqn_outvars.get(eqn)?.cast_into().ok()?,
+                primitive: slots.eqn_primitive.get(eqn)?,
+                params: slots.eqn_params.get(eqn)?.cast_into().ok()?,
+                effects: slots.eqn_effects.get(eqn)?,
+                source_info: slots.eqn_source_info.get(eqn)?,
+                ctx: slots.eqn_ctx.get(eqn)?,
+            })
+        }
+    }
 }
 
 static JAX: PyOnceLock<Jax> = PyOnceLock::new();

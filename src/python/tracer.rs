@@ -263,10 +263,6 @@ pub enum Traced {
     Foreign,
 }
 
-fn is_literal(jax: &Jax, val: *mut ffi::PyObject) -> bool {
-    !val.is_null() && is_exactly(val, jax.literal_type.as_ptr().cast())
-}
-
 /// What `object` is to `trace`, which keeps dead code; None where it is no tracer of ours.
 #[inline]
 pub fn traced(
@@ -285,7 +281,7 @@ pub fn traced(
         // Where dead code is kept, only constants are counted.
         COUNTED if own => Traced::Constant,
         // SAFETY: as above; the slot of such a tracer is set.
-        FOREIGN if own && is_literal(jax, unsafe { jax.slots.tracer_val.peek(object) }) => {
+        FOREIGN if own && jax.is_literal(unsafe { jax.slots.tracer_val.peek(object) }) => {
             Traced::Literal
         }
         VARIABLE | COUNTED if !own => Traced::Enclosing,

@@ -23,6 +23,7 @@ CHECK_INPUT = "api:_check_input_dtype_revderiv"
 CHECK_INPUT_NAMES = "name holomorphic allow_int x"
 VJP = "api:_vjp3_callable"
 DCE = "interpreters.partial_eval:dce_jaxpr_consts"
+DCE_CONSTS = "interpreters.ad:_dce_consts"
 CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
 CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
 BACKWARD = "interpreters.ad:backward_pass3"
@@ -82,6 +83,11 @@ def _map_template(self: Any, f: Any) -> Any:
 def _dce_template(jaxpr: Any, used_outputs: Any, instantiate: Any = False) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(jaxpr, used_outputs, instantiate)
+
+
+def _dce_consts_template(jaxpr: Any, consts: Any) -> Any:
+    hook: Any = "jaxide: the hook goes here"
+    return hook(jaxpr, consts)
 
 
 def _check_input_template(name: Any, holomorphic: Any, allow_int: Any, x: Any) -> Any:
@@ -238,6 +244,7 @@ def _hooked(name: str) -> tuple[Any, Any]:
         "value": (array_value(), _value_template),
         "eval": (checked_function(EVALUATION, EVALUATION_PARAMETERS), _evaluation_template),
         "dce": (checked_function(DCE, "jaxpr used_outputs instantiate"), _dce_template),
+        "dce_consts": (optional_symbol(DCE_CONSTS), _dce_consts_template),
         "check_input": (checked_function(CHECK_INPUT, CHECK_INPUT_NAMES), _check_input_template),
         "debug_info": (symbol(DEBUG_INFO), _debug_info_template),
         "vjp": (symbol(VJP), _vjp_template),

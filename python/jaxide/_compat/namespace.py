@@ -6,6 +6,7 @@ import copy
 import functools
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from jaxide._compat.hooks import (
     CHECK_REFS,
     CHECK_TYPES,
     DCE,
+    DCE_CONSTS,
     EVALUATION,
     EVALUATION_PARAMETERS,
     INLINE,
@@ -40,6 +42,7 @@ from jaxide._compat.objects import (
     ref_effects,
     unexecuted_params,
 )
+from jaxide._compat.passes import takes_live_inputs, trim
 from jaxide._compat.printing import printing
 from jaxide._compat.sources import CANONICAL_INPUT, LINEAR_INPUT, inner_code
 from jaxide._compat.stand_ins import (
@@ -254,6 +257,7 @@ def load_namespace() -> types.SimpleNamespace:
         ref_effects=ref_effects(),
         user_frames=_user_frames(),
         jit_primitive=symbol("pjit:jit_p"),
+        jit_node=_jit_node(),
         control_primitives=_control_primitives(),
         cur_qdd=optional_symbol(f"{core}:cur_qdd"),
         full_lower=checked_function(f"{core}:full_lower", "val"),
@@ -289,8 +293,11 @@ def load_namespace() -> types.SimpleNamespace:
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
         stock_bind=_sites.copy_function(symbol(f"{core}:Primitive.bind")),
         dce_rules=symbol(f"{pe}:dce_rules"),
-        plain_dce_rules=_has_plain_dce_rules(),
+        trim=trim,
+        trim_keeps_programs=takes_live_inputs(),
+        whole_programs=weakref.WeakSet(),
         stock_dce=_sites.copy_function(checked_function(DCE, "jaxpr used_outputs instantiate")),
+        stock_dce_consts=_stock_dce_consts(),
         stock_eval_jaxpr=_stock_evaluation(),
         custom_jvp_type=symbol("custom_derivatives:custom_jvp"),
         custom_vjp_type=symbol("custom_derivatives:custom_vjp"),
@@ -367,13 +374,18 @@ def load_namespace() -> types.SimpleNamespace:
     )
 
 
-def _has_plain_dce_rules() -> bool:
-    """Whether rules for dead code are given nothing but an equation and which outputs are used."""
-    try:
-        checked_function("pjit:dce_jaxpr_pjit_rule", "used_outputs eqn")
-    except Mismatch:
-        return False
-    return True
+def _jit_node() -> Any:
+    """The primitive of jits in linear programs (jax 0.12 on); None before."""
+    node_of = optional_symbol("interpreters.ad:vjp_node")
+    return None if node_of is None else node_of(symbol("pjit:jit_p"))
+
+
+def _stock_dce_consts() -> Any:
+    """A copy of the function by which jax 0.12 removes dead code from what it has recorded; None
+    before."""
+    if optional_symbol(DCE_CONSTS) is None:
+        return None
+    return _sites.copy_function(checked_function(DCE_CONSTS, "jaxpr consts"))
 
 
 def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:

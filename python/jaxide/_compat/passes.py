@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import jax
@@ -98,19 +99,19 @@ def typed_array(value: np.ndarray, aval: Any) -> Any:
 
 
 @functools.cache
-def _takes_live_inputs() -> bool:
-    """Whether rules for dead code are told which operands live (jax 0.12 on)."""
-    try:
-        checked_function("pjit:dce_jaxpr_pjit_rule", "used_outputs eqn")
-    except Mismatch:
-        return True
-    return False
+def takes_live_inputs() -> bool:
+    """Whether rules for dead code are told which operands live, and return an equation in which
+    nothing is dead as it is (jax 0.12 on)."""
+    rule = checked_function(
+        "pjit:dce_jaxpr_pjit_rule", "used_outputs eqn", "used_outputs live_ins eqn"
+    )
+    return "live_ins" in inspect.signature(rule).parameters
 
 
 def trim(used: list[bool], eqn: Any) -> tuple[list[bool], Any]:
     """jax's rule for dead code in an equation: which operands are used, and the new equation."""
     rule = symbol("interpreters.partial_eval:dce_rules")[eqn.primitive]
-    if _takes_live_inputs():
+    if takes_live_inputs():
         return rule(used, [True] * len(eqn.invars), eqn)
     return rule(used, eqn)
 

@@ -19,10 +19,10 @@ use crate::expand::Signature;
 use crate::ir::{Atom, AtomKind, Eqn, Var};
 
 use super::super::graph::{Graph, Unread, unfilled};
-use super::super::jax::{Jax, jax};
+use super::super::jax::{EqnParts, Jax, jax};
 use super::super::leaves::{Derived, derived_type};
 use super::super::native::allocate;
-use super::super::side::{address, is_exactly};
+use super::super::side::address;
 use super::super::source::SourceRef;
 use super::encode::{Call, Equation, Operand, encode_transposition};
 use super::now::{Now, Within};
@@ -152,7 +152,7 @@ impl Linear {
             }
         }
         let mut read = |atom: &Bound<'py, PyAny>| {
-            if is_literal(jax, atom) {
+            if jax.is_literal(atom.as_ptr()) {
                 Read::Literal(atom.clone().unbind())
             } else {
                 Read::Var(place(atom))
@@ -160,7 +160,7 @@ impl Linear {
         };
         let mut steps = Vec::new();
         for eqn in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()? {
-            let Some(parts) = Parts::of(jax, &eqn?) else { return Ok(None) };
+            let Some(parts) = EqnParts::of(jax, &eqn?) else { return Ok(None) };
             let source = SourceRef::of(jax, &parts.source_info)?;
             let mut outs = SmallVec::new();
             for var in &parts.outvars {
@@ -172,7 +172,7 @@ impl Linear {
             steps.push(Step {
                 primitive: parts.primitive.unbind(),
                 params: parts.params.unbind(),
-                context: parts.context.unbind(),
+                context: parts.ctx.unbind(),
                 traceback: source.traceback.map(Bound::unbind),
                 name_stack: source.name_stack.unbind(),
                 operands: parts.invars.iter().map(|atom| read(&atom)).collect(),
@@ -212,41 +212,6 @@ struct Pass {
     kinds: FxHashMap<usize, Kind>,
     /// The places of equations that are not linear.
     evaluated: FxHashSet<usize>,
-}
-
-/// The parts of a `JaxprEqn` that are needed here.
-struct Parts<'py> {
-    invars: Bound<'py, PyList>,
-    outvars: Bound<'py, PyList>,
-    primitive: Bound<'py, PyAny>,
-    params: Bound<'py, PyDict>,
-    source_info: Bound<'py, PyAny>,
-    context: Bound<'py, PyAny>,
-}
-
-impl<'py> Parts<'py> {
-    /// None where the equation is none of jax's.
-    fn of(jax: &Jax, eqn: &Bound<'py, PyAny>) -> Option<Self> {
-        if !is_exactly(eqn.as_ptr(), jax.eqn_type.as_ptr().cast()) {
-            return None;
-        }
-        let slots = &jax.slots;
-        // SAFETY: the exact type was checked.
-        unsafe {
-            Some(Self {
-                invars: slots.eqn_invars.get(eqn)?.cast_into().ok()?,
-                outvars: slots.eqn_outvars.get(eqn)?.cast_into().ok()?,
-                primitive: slots.eqn_primitive.get(eqn)?,
-                params: slots.eqn_params.get(eqn)?.cast_into().ok()?,
-                source_info: slots.eqn_source_info.get(eqn)?,
-                context: slots.eqn_ctx.get(eqn)?,
-            })
-        }
-    }
-}
-
-fn is_literal(jax: &Jax, atom: &Bound<'_, PyAny>) -> bool {
-    is_exactly(atom.as_ptr(), jax.literal_type.as_ptr().cast())
 }
 
 fn unset() -> PyErr {

@@ -821,7 +821,7 @@ impl<'py> Encoder<'_, 'py> {
         primitive: &Bound<'py, PyAny>,
         context: &Bound<'py, PyAny>,
     ) {
-        self.of_jit = primitive.is(&self.jax.jit_primitive);
+        self.of_jit = self.jax.is_jit(primitive);
         self.call.signature.pair(Tag::Equation, operands, primitive.as_ptr() as u64);
         self.pin(primitive.as_ptr());
         self.identity(context.as_ptr());

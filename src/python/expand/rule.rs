@@ -130,7 +130,7 @@ impl Sites {
         }
         let name = primitive.getattr(intern!(primitive.py(), "name"))?;
         let py = primitive.py();
-        let of_jits = primitive.is(&jax(py)?.jit_primitive);
+        let of_jits = jax(py)?.is_jit(primitive);
         let programs = if of_jits { Use::Kept } else { Use::Rule };
         let pure = Site::pure(&format!("{}{name}", self.kind));
         let site = Arc::new(Site { programs, ..pure });
