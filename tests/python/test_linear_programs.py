@@ -167,7 +167,7 @@ def test_transpositions_are_replayed_without_their_params() -> None:
         warm_up(gradient, X, rounds=5)
         before = jaxide.cache_info()
         if ONE_CLASS:
-            # jax reads the linear program at once: its params are known by what they say, and by lines.
+            # jax reads the linear program at once: its params are known by words and lines.
             before = [trace() for _ in range(3)][-1]
         after = trace()
         assert after.misses == before.misses
