@@ -226,7 +226,7 @@ impl Reader<'_> {
 pub fn wiring(nest: &Nest, place: usize, eqn: Eqn) -> Option<Wiring> {
     let program = nest.program(place);
     let data = program.eqn(eqn);
-    let primitive = &*program.primitive(data.primitive).name;
+    let primitive = program.primitive(data.primitive).operation();
     let params = program.params(data.params);
     let operands = program.eqn_invars(eqn).len();
     let reader = Reader { nest, program, operands, results: data.outvars().len() };

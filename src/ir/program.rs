@@ -33,6 +33,15 @@ pub struct PrimitiveData {
     pub object: ForeignId,
 }
 
+impl PrimitiveData {
+    /// What an equation of it does, as a name: that of the primitive, or of the one that it stands for in
+    /// the linear program of a pullback (`vjp_node[jit]`, from jax 0.12 on).
+    pub fn operation(&self) -> &str {
+        let inner = self.name.strip_prefix("vjp_node[").and_then(|rest| rest.strip_suffix(']'));
+        inner.unwrap_or(&self.name)
+    }
+}
+
 /// What defines a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Def {

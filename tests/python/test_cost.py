@@ -257,6 +257,15 @@ def test_primitives_without_a_rule_are_listed() -> None:
     assert "not counted: pure_callback, 3 times" in str(report)
 
 
+def test_jits_in_linear_programs() -> None:
+    """They are of another primitive from jax 0.12 on."""
+    pullback = jax.vjp(jax.jit(lambda x: jnp.sin(x) * x), X)[1]
+    report = jaxide.from_jaxpr(pullback.jaxpr).cost()
+    assert not report.unknown
+    # Three products and a sum: the tangents of both factors, and of the sine.
+    assert arithmetic(report) == (4 * X.size, 0)
+
+
 def test_lines() -> None:
     def function(x: Array) -> Array:
         y = jnp.sin(x)

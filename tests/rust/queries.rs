@@ -35,10 +35,11 @@ fn twice(program: Arc<Program>) -> Program {
     let (x, y) = (b.invar(ty).unwrap(), b.invar(ty).unwrap());
     let id = b.subprogram(object(1));
     b.resolve_subprogram(id, program);
-    let jit = b.primitive("jit", true, object(2));
+    // As it is called in the linear program of a pullback as well.
+    let jits = ["jit", "vjp_node[jit]"].map(|name| b.primitive(name, true, object(2)));
     let own = b.params(params(vec![("jaxpr", ParamValue::Program(id))]));
     let mut operands = [y, x];
-    for _ in 0..2 {
+    for jit in jits {
         let atoms = operands.map(Into::into);
         let eqn = b.eqn(jit, own, &atoms, &[ty, ty], EffectsId::NONE, source, context).unwrap();
         let first = b.outvars_of(eqn).0;

@@ -80,12 +80,19 @@ def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
 
 def _control_primitives() -> set[Any]:
     """Primitives with programs among their params, whose rules look at no value of an operand."""
-    paths = """
-        lax.control_flow.loops:scan_p lax.control_flow.loops:while_p
-        lax.control_flow.conditionals:cond_p lax.control_flow.solves:linear_solve_p
-        pjit:jit_p ad_checkpoint:remat_p
+    of_pullbacks = "lax.control_flow.loops:scan_p lax.control_flow.conditionals:cond_p pjit:jit_p"
+    others = """
+        lax.control_flow.loops:while_p lax.control_flow.solves:linear_solve_p ad_checkpoint:remat_p
     """
-    return set(known_symbols(paths.split()).values())
+    found = known_symbols(of_pullbacks.split()).values()
+    nodes = (_pullback_node(primitive) for primitive in found)
+    return {*found, *nodes, *known_symbols(others.split()).values()} - {None}
+
+
+def _pullback_node(primitive: Any) -> Any:
+    """What stands for a primitive in the linear program of a pullback (jax 0.12 on); None before."""
+    node_of = optional_symbol("interpreters.ad:vjp_node")
+    return None if node_of is None else node_of(primitive)
 
 
 def load_namespace() -> types.SimpleNamespace:
@@ -257,7 +264,7 @@ def load_namespace() -> types.SimpleNamespace:
         ref_effects=ref_effects(),
         user_frames=_user_frames(),
         jit_primitive=symbol("pjit:jit_p"),
-        jit_node=_jit_node(),
+        jit_node=_pullback_node(symbol("pjit:jit_p")),
         control_primitives=_control_primitives(),
         cur_qdd=optional_symbol(f"{core}:cur_qdd"),
         full_lower=checked_function(f"{core}:full_lower", "val"),
@@ -372,12 +379,6 @@ def load_namespace() -> types.SimpleNamespace:
         primitive_is_high=symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=open_jaxpr,
     )
-
-
-def _jit_node() -> Any:
-    """The primitive of jits in linear programs (jax 0.12 on); None before."""
-    node_of = optional_symbol("interpreters.ad:vjp_node")
-    return None if node_of is None else node_of(symbol("pjit:jit_p"))
 
 
 def _stock_dce_consts() -> Any:

@@ -216,7 +216,7 @@ fn is_free(primitive: &str) -> bool {
 
 pub(in crate::analysis) fn kind(program: &Program, eqn: Eqn) -> Kind<'_> {
     let data = program.eqn(eqn);
-    let primitive = &*program.primitive(data.primitive).name;
+    let primitive = program.primitive(data.primitive).operation();
     let params = program.params(data.params);
     if let Some(nested) = nested(primitive, params) {
         return nested;

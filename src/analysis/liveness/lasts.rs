@@ -69,7 +69,7 @@ pub(super) fn fused_programs(nest: &Nest) -> Vec<Option<bool>> {
         let mut all_cheap = true;
         let is_whole = place != nest.root()
             && program.eqns().all(|eqn| {
-                let name = &*program.primitive(program.eqn(eqn).primitive).name;
+                let name = program.primitive(program.eqn(eqn).primitive).operation();
                 let within = calls.next_if(|call| call.eqn == eqn).map(|call| known[call.callee]);
                 let fusion = match (name, within) {
                     (
@@ -104,7 +104,7 @@ impl Lasts {
             // Primitives are numbered as they come.
             while found.kinds.len() <= primitive.index() {
                 let primitive = PrimitiveId::new(found.kinds.len());
-                found.kinds.push(kind(&program.primitive(primitive).name));
+                found.kinds.push(kind(program.primitive(primitive).operation()));
             }
         }
         let mut sizes: Vec<Option<u128>> = Vec::new();
@@ -148,7 +148,7 @@ impl Lasts {
         let mut fusions: Vec<Option<Fusion>> = vec![None; self.kinds.len()];
         for eqn in program.eqns().rev() {
             let data = program.eqn(eqn);
-            let name = &*program.primitive(data.primitive).name;
+            let name = program.primitive(data.primitive).operation();
             let mut fusion =
                 *fusions[data.primitive.index()].get_or_insert_with(|| Fusion::of(name));
             while let Some(call) = calls.next_if(|call| call.eqn == eqn) {
