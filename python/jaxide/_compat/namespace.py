@@ -90,7 +90,7 @@ def _control_primitives() -> set[Any]:
 
 
 def _pullback_node(primitive: Any) -> Any:
-    """What stands for a primitive in the linear program of a pullback (jax 0.12 on); None before."""
+    """What a primitive is in the linear program of a pullback (jax 0.12 on); None before."""
     node_of = optional_symbol("interpreters.ad:vjp_node")
     return None if node_of is None else node_of(primitive)
 
