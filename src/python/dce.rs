@@ -56,7 +56,7 @@ pub fn dce_jaxpr_consts<'py>(
     jax.stock_dce.bind(py).call1((jaxpr, used_outputs, instantiate))
 }
 
-/// Stands in for `_dce_consts(jaxpr, consts)`, by which jax 0.12 does so: all outputs and inputs are
+/// Stands in for `_dce_consts(jaxpr, consts)`, by which jax does so from 0.11 on: all outputs and inputs are
 /// used, constants are the first of the inputs.
 #[pyfunction]
 pub fn dce_consts<'py>(

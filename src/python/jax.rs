@@ -184,7 +184,7 @@ jax_objects! {
     /// A set of programs of jits in which nothing is dead, which it does not keep alive.
     whole_programs: PyAny,
     stock_dce: PyAny,
-    /// `ad._dce_consts`, from jax 0.12 on, else None.
+    /// `ad._dce_consts`, from jax 0.11 on, else None.
     stock_dce_consts: PyAny,
     /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
     stock_eval_jaxpr: PyAny,

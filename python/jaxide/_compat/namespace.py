@@ -382,8 +382,7 @@ def load_namespace() -> types.SimpleNamespace:
 
 
 def _stock_dce_consts() -> Any:
-    """A copy of the function by which jax 0.12 removes dead code from what it has recorded; None
-    before."""
+    """A copy of how jax removes dead code from what it has recorded, from 0.11 on; None before."""
     if optional_symbol(DCE_CONSTS) is None:
         return None
     return _sites.copy_function(checked_function(DCE_CONSTS, "jaxpr consts"))
