@@ -80,13 +80,12 @@ def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
 
 def _control_primitives() -> set[Any]:
     """Primitives with programs among their params, whose rules look at no value of an operand."""
-    of_pullbacks = "lax.control_flow.loops:scan_p lax.control_flow.conditionals:cond_p pjit:jit_p"
-    others = """
-        lax.control_flow.loops:while_p lax.control_flow.solves:linear_solve_p ad_checkpoint:remat_p
+    paths = """
+        lax.control_flow.loops:scan_p lax.control_flow.loops:while_p
+        lax.control_flow.conditionals:cond_p lax.control_flow.solves:linear_solve_p
+        pjit:jit_p ad_checkpoint:remat_p
     """
-    found = known_symbols(of_pullbacks.split()).values()
-    nodes = (_pullback_node(primitive) for primitive in found)
-    return {*found, *nodes, *known_symbols(others.split()).values()} - {None}
+    return set(known_symbols(paths.split()).values())
 
 
 def _pullback_node(primitive: Any) -> Any:

@@ -220,7 +220,7 @@ fn unset() -> PyErr {
 
 impl Pass {
     /// Reads the program, and evaluates what is not linear; None where it has what jax's own loop is
-    /// for: equations that are none of jax's, cotangents that are all zero.
+    /// for: equations of a kind of their own, cotangents that are all zero.
     fn new<'py>(
         jax: &Jax,
         jaxpr: &Bound<'py, PyAny>,
@@ -262,6 +262,9 @@ impl Pass {
                 None => Kind::of(jax, primitive)?,
             };
             kinds.insert(address(primitive), kind);
+            if kind == Kind::Other {
+                return Ok(None);
+            }
             if kind == Kind::Ref {
                 let [(place, aval)] = &step.outs[..] else { return Ok(None) };
                 let aval = aval.bind(py);
@@ -279,8 +282,7 @@ impl Pass {
         // From here on something is bound: jax's loop would do it once more.
         let mut evaluated = FxHashSet::default();
         for (index, step) in steps.iter().enumerate() {
-            let kind = kinds.get(&(step.primitive.as_ptr() as usize));
-            if kind == Some(&Kind::Ref) {
+            if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
                 continue;
             }
             let of_linear = |read: &Read| match read {
@@ -289,7 +291,7 @@ impl Pass {
                 }
                 Read::Literal(_) => false,
             };
-            if kind != Some(&Kind::Node) && !step.operands.iter().any(of_linear) {
+            if !step.operands.iter().any(of_linear) {
                 evaluate(jax, jaxpr, index, step, &mut env)?;
                 evaluated.insert(index);
                 continue;
@@ -449,9 +451,7 @@ impl Pass {
         for lent in &lent {
             self.take_back(lent)?;
         }
-        // An empty one is what jax's own rules return that have none.
-        let is_nothing = logs.is_none() || logs.cast::<PyDict>().is_ok_and(PyDictMethods::is_empty);
-        Ok((!is_nothing).then_some(logs))
+        Ok((!logs.is_none()).then_some(logs))
     }
 
     /// Transposes an equation that makes a Ref or reads its last value.
@@ -697,8 +697,8 @@ enum Kind {
     Plain,
     /// They make a Ref, or read its last value.
     Ref,
-    /// By the rule of the primitive, even where no operand is linear.
-    Node,
+    /// In a way of their own.
+    Other,
 }
 
 impl Kind {
@@ -706,7 +706,7 @@ impl Kind {
         let py = primitive.py();
         let node = jax.vjp_node_type.bind(py);
         if !node.is_none() && primitive.is_instance(node)? {
-            return Ok(Self::Node);
+            return Ok(Self::Other);
         }
         let of_refs = primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?;
         Ok(if of_refs { Self::Ref } else { Self::Plain })
