@@ -80,7 +80,7 @@ fn with_live_programs<'py>(
     num_consts: usize,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = jaxpr.py();
-    if is_checked(jax, py)? || has_names_or_effects(jaxpr)? {
+    if jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
         return Ok(None);
     }
     let mut live: FxHashSet<usize> = FxHashSet::default();
@@ -139,11 +139,6 @@ fn with_live_programs<'py>(
     jaxpr.call_method(intern!(py, "replace"), (), Some(&changes)).map(Some)
 }
 
-/// Whether jax checks the jaxprs that it makes.
-fn is_checked(jax: &Jax, py: Python<'_>) -> PyResult<bool> {
-    jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()
-}
-
 /// Whether there are names of arguments or results, which jax would filter, or effects, which it would
 /// gather.
 fn has_names_or_effects(jaxpr: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -171,7 +166,7 @@ fn nothing_dead<'py>(
     graph: &Bound<'py, Graph>,
 ) -> PyResult<Option<Changed>> {
     let py = jaxpr.py();
-    if graph.borrow().is_derived() || is_checked(jax, py)? || has_names_or_effects(jaxpr)? {
+    if graph.borrow().is_derived() || jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
         return Ok(None);
     }
     let program = graph.borrow().program().clone();

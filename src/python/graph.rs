@@ -675,16 +675,15 @@ fn lazy_jaxpr<'py>(
         (graph.effects.clone_ref(py), graph.debug_info.clone_ref(py), graph.is_high)
     };
     let class = lazy_jaxpr_type(py, jax)?;
-    let (invars, outvars) =
-        if jax.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()? {
-            // jax counts the names of arguments and results.
-            let invars = Graph::list(graph, jax, Part::Invars)?;
-            let outvars = Graph::list(graph, jax, Part::Outvars)?;
-            let own = graph.borrow().program.invars().len();
-            (invars.get_slice(invars.len() - own, invars.len()), outvars)
-        } else {
-            (PyList::empty(py), PyList::empty(py))
-        };
+    let (invars, outvars) = if jax.checks_jaxprs(py)? {
+        // jax counts the names of arguments and results.
+        let invars = Graph::list(graph, jax, Part::Invars)?;
+        let outvars = Graph::list(graph, jax, Part::Outvars)?;
+        let own = graph.borrow().program.invars().len();
+        (invars.get_slice(invars.len() - own, invars.len()), outvars)
+    } else {
+        (PyList::empty(py), PyList::empty(py))
+    };
     let eqns = PyTuple::empty(py);
     let jaxpr = class.call1((constvars, invars, outvars, eqns, effects, debug_info, is_high))?;
     for part in Part::ALL {

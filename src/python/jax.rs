@@ -578,6 +578,14 @@ impl Jax {
 }
 
 impl Jax {
+    /// Whether jax checks the jaxprs that it makes.
+    ///
+    /// # Errors
+    /// The setting cannot be read.
+    pub fn checks_jaxprs(&self, py: Python<'_>) -> PyResult<bool> {
+        self.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()
+    }
+
     /// Whether equations of a primitive run the program of a jit.
     pub fn is_jit(&self, primitive: &Bound<'_, PyAny>) -> bool {
         primitive.is(&self.jit_primitive) || primitive.is(&self.jit_node)
