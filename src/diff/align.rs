@@ -13,8 +13,10 @@ use crate::ir::{Atom, AtomKind, Def, Eqn, Program, Var};
 use super::Row;
 use super::digest::Digest;
 
-/// Longer sequences are divided before they are aligned.
-const MAX_PIECE: usize = 1024;
+/// Of longer sequences, so many are aligned at a time.
+const WINDOW: usize = 256;
+/// So many where those have too little in common.
+const WIDE_WINDOW: usize = 1024;
 /// How far from an equation its matched neighbours are looked for.
 const MAX_DISTANCE: usize = 64;
 /// How many users of an equation are asked which of two equations they use.
@@ -159,63 +161,49 @@ impl Matches {
     }
 
     /// What is unmatched on both sides between two neighbours that are matched in order.
-    fn gaps(&self) -> Vec<[Vec<Index>; 2]> {
-        let mut gaps = Vec::new();
-        let mut unmatched = Vec::new();
-        let mut next = 0;
-        let mut end_gap = |unmatched: &mut Vec<Index>, range: std::ops::Range<usize>| {
-            if !unmatched.is_empty() {
-                let is_unmatched = |&other: &usize| self.matched[1][other].is_none();
-                let others: Vec<_> = range.filter(is_unmatched).map(Index::new).collect();
-                let own = std::mem::take(unmatched);
-                if !others.is_empty() {
-                    gaps.push([own, others]);
-                }
-            }
+    fn gaps(&self) -> Gaps {
+        let mut gaps = Gaps::default();
+        let unmatched = |range: std::ops::Range<usize>| {
+            range.filter(|&other| self.matched[1][other].is_none()).map(Index::new)
         };
+        let mut next = 0;
         for (index, other) in self.all(0).enumerate() {
             match other {
-                None => unmatched.push(Index::new(index)),
+                None => gaps.places[0].push(Index::new(index)),
                 Some(_) if self.moved.contains(&index) => {}
                 Some(other) => {
-                    end_gap(&mut unmatched, next..other);
+                    gaps.end(unmatched(next..other));
                     next = other + 1;
                 }
             }
         }
-        end_gap(&mut unmatched, next..self.len(1));
+        gaps.end(unmatched(next..self.len(1)));
         gaps
     }
 
     /// Matches what has the same number, in the gaps that there are; what has none is left. Whether
     /// there was anything.
     fn round(&mut self, number: impl Fn(&Self, usize, usize) -> Option<u64>) -> bool {
-        let gaps = self.gaps();
-        let was_divided = gaps.iter().flatten().any(|side| side.len() > MAX_PIECE);
-        let found = self.match_in(gaps, &number);
-        if was_divided && found {
-            // What is left where pieces meet.
-            self.match_in(self.gaps(), &number);
-        }
-        found
-    }
-
-    fn match_in(
-        &mut self,
-        gaps: Vec<[Vec<Index>; 2]>,
-        number: &impl Fn(&Self, usize, usize) -> Option<u64>,
-    ) -> bool {
         let mut pairs = Vec::new();
-        for gap in gaps {
-            let sides: [(Vec<Index>, Vec<u64>); 2] = [0, 1].map(|side| {
-                let numbered = gap[side].iter().filter_map(|&index| {
-                    let number = number(self, side, index.index())?;
-                    Some((index, number))
-                });
-                numbered.unzip()
+        let mut common = Common::default();
+        // Those of a gap that have a number.
+        let mut places: [Vec<Index>; 2] = Default::default();
+        let mut numbers: [Vec<u64>; 2] = Default::default();
+        for gap in self.gaps().iter() {
+            for side in [0, 1] {
+                places[side].clear();
+                numbers[side].clear();
+                for &index in gap[side] {
+                    if let Some(number) = number(self, side, index.index()) {
+                        places[side].push(index);
+                        numbers[side].push(number);
+                    }
+                }
+            }
+            let [own, others] = &places;
+            common.find(&numbers[0], &numbers[1], |one, another| {
+                pairs.push((own[one], others[another]));
             });
-            let [(own, numbers), (others, other_numbers)] = &sides;
-            common(numbers, other_numbers, |one, another| pairs.push((own[one], others[another])));
         }
         for &(one, another) in &pairs {
             self.set(one.index(), another.index());
@@ -224,12 +212,10 @@ impl Matches {
     }
 
     /// Matches what is left in gaps, in order, where that is said to be right.
-    fn pair_up(&mut self, is_right: impl Fn(&[Vec<Index>; 2]) -> bool) {
-        for gap in self.gaps() {
-            if is_right(&gap) {
-                for (&one, &another) in gap[0].iter().zip(&gap[1]) {
-                    self.set(one.index(), another.index());
-                }
+    fn pair_up(&mut self, is_right: impl Fn([&[Index]; 2]) -> bool) {
+        for gap in self.gaps().iter().filter(|&gap| is_right(gap)) {
+            for (&one, &another) in gap[0].iter().zip(gap[1]) {
+                self.set(one.index(), another.index());
             }
         }
     }
@@ -250,62 +236,171 @@ impl Matches {
     }
 }
 
-/// Shows places of a long common subsequence, in time that grows as the sequences do.
-fn common(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
-    let mut pending = vec![(0..one.len(), 0..another.len(), true)];
-    while let Some((range, other_range, may_have_anchors)) = pending.pop() {
-        let (own, others) = (&one[range.clone()], &another[other_range.clone()]);
-        let same = |(a, b): &(&u64, &u64)| a == b;
-        let before = own.iter().zip(others).take_while(same).count();
-        let (inner, other_inner) = (&own[before..], &others[before..]);
-        let after = inner.iter().rev().zip(other_inner.iter().rev()).take_while(same).count();
-        let range = range.start + before..range.end - after;
-        let other_range = other_range.start + before..other_range.end - after;
-        for index in 0..before {
-            found(range.start - before + index, other_range.start - before + index);
-        }
-        for index in 0..after {
-            found(range.end + index, other_range.end + index);
-        }
-        let (own, others) = (&one[range.clone()], &another[other_range.clone()]);
-        if own.is_empty() || others.is_empty() {
-            continue;
-        }
-        let most = own.len().max(others.len());
-        if most <= MAX_PIECE {
-            shortest_edit(own, others, |index, other| {
-                found(range.start + index, other_range.start + other);
-            });
-            continue;
-        }
-        // Too long for an algorithm that may take the square of it. What occurs once divides them.
-        let mut ends = Vec::new();
-        if may_have_anchors {
-            match anchors(own, others) {
-                Some(anchors) => ends = anchors,
-                None => continue,
+/// What is unmatched on both sides between neighbours that are matched: the places of both sequences,
+/// one gap after the other.
+#[derive(Default)]
+struct Gaps {
+    places: [Vec<Index>; 2],
+    /// Where each gap ends among the places.
+    ends: Vec<[usize; 2]>,
+}
+
+impl Gaps {
+    fn start(&self) -> [usize; 2] {
+        self.ends.last().copied().unwrap_or_default()
+    }
+
+    /// Ends a gap of which the first sequence's places are there; without any on a side it is none.
+    fn end(&mut self, others: impl Iterator<Item = Index>) {
+        let start = self.start();
+        if self.places[0].len() > start[0] {
+            self.places[1].extend(others);
+            let end = [self.places[0].len(), self.places[1].len()];
+            if end[1] > start[1] {
+                self.ends.push(end);
+            } else {
+                self.places[0].truncate(start[0]);
             }
         }
-        let has_anchors = !ends.is_empty();
-        for &(index, other) in &ends {
-            found(range.start + index, other_range.start + other);
-        }
-        if !has_anchors {
-            // Where nothing does, pieces of the same length are compared; what is then left on both
-            // sides of where they meet is compared in the next round.
-            let pieces = most.div_ceil(MAX_PIECE);
-            let end = |length: usize, piece: usize| length * piece / pieces;
-            ends = (1..pieces).map(|n| (end(own.len(), n), end(others.len(), n))).collect();
-        }
-        let skipped = usize::from(has_anchors);
-        let (mut from, mut other_from) = (range.start, other_range.start);
-        for (index, other) in ends {
-            let (to, other_to) = (range.start + index, other_range.start + other);
-            pending.push((from..to, other_from..other_to, false));
-            (from, other_from) = (to + skipped, other_to + skipped);
-        }
-        pending.push((from..range.end, other_from..other_range.end, false));
     }
+
+    fn iter(&self) -> impl Iterator<Item = [&[Index]; 2]> {
+        let starts = std::iter::once([0, 0]).chain(self.ends.iter().copied());
+        let slice = |side: usize, from: [usize; 2], to: [usize; 2]| {
+            &self.places[side][from[side]..to[side]]
+        };
+        starts.zip(&self.ends).map(move |(from, &to)| [slice(0, from, to), slice(1, from, to)])
+    }
+}
+
+/// Finds long common subsequences, of one pair of sequences after the other in the same room.
+#[derive(Default)]
+struct Common {
+    diff: Diff,
+    known: FxHashMap<u64, u32>,
+    tokens: [Vec<Token>; 2],
+    /// How many windows, up to where it is, have too little in common.
+    misses: usize,
+}
+
+impl Common {
+    /// Shows places of a long common subsequence, in time that grows as the sequences do.
+    fn find(&mut self, one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
+        let before = common_prefix(one, another);
+        let (own, others) = (&one[before..], &another[before..]);
+        let after = own.iter().rev().zip(others.iter().rev()).take_while(|(a, b)| a == b).count();
+        (0..before).for_each(|index| found(index, index));
+        (1..=after).for_each(|index| found(one.len() - index, another.len() - index));
+        let (own, others) = (&own[..own.len() - after], &others[..others.len() - after]);
+        let mut divisions = Vec::new();
+        if own.len().max(others.len()) > WINDOW {
+            match anchors(own, others) {
+                Some(anchors) => divisions = anchors,
+                None => return,
+            }
+        }
+        self.misses = 0;
+        let mut from = (0, 0);
+        for (index, other) in divisions {
+            found(before + index, before + other);
+            let between = (&own[from.0..index], &others[from.1..other]);
+            self.follow(between, |i, j| found(before + from.0 + i, before + from.1 + j));
+            from = (index + 1, other + 1);
+        }
+        let rest = (&own[from.0..], &others[from.1..]);
+        self.follow(rest, |i, j| found(before + from.0 + i, before + from.1 + j));
+    }
+
+    /// The same where nothing divides the sequences: a window at the front of both is aligned, then the
+    /// next one from where that alignment ends.
+    fn follow(&mut self, (one, another): (&[u64], &[u64]), mut found: impl FnMut(usize, usize)) {
+        let (mut at, mut other_at) = (0, 0);
+        loop {
+            let same = common_prefix(&one[at..], &another[other_at..]);
+            (0..same).for_each(|index| found(at + index, other_at + index));
+            (at, other_at) = (at + same, other_at + same);
+            let (own, others) = (&one[at..], &another[other_at..]);
+            if own.is_empty() || others.is_empty() {
+                return;
+            }
+            // A wide window costs more: where those have nothing in common either, they get rare.
+            let size = if self.misses.is_power_of_two() { WIDE_WINDOW } else { WINDOW };
+            let most = own.len().max(others.len());
+            // As much of both, for the longer one to have as much too many here as everywhere.
+            let window = |of: usize| of.min((of * size).div_ceil(most));
+            let lengths = (window(own.len()), window(others.len()));
+            let pairs = self.in_window(&own[..lengths.0], &others[..lengths.1]);
+            let is_last = most <= size;
+            let (kept, next) =
+                if is_last { (pairs.len(), lengths) } else { settled(&pairs, lengths) };
+            let is_miss = kept < lengths.0.max(lengths.1) / 4;
+            self.misses = if is_miss { self.misses + 1 } else { 0 };
+            if self.misses == 1 && !is_last {
+                // Once more from here, in a wide window.
+                continue;
+            }
+            for &(index, other) in &pairs[..kept] {
+                found(at + index, other_at + other);
+            }
+            (at, other_at) = (at + next.0, other_at + next.1);
+        }
+    }
+
+    /// What two windows have in common.
+    fn in_window(&mut self, one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
+        let pairs = self.edit(Algorithm::Myers, one, another);
+        if one.len().max(another.len()) <= WINDOW {
+            return pairs;
+        }
+        // Myers' algorithm as it is there gives up where much was inserted. The other one begins with
+        // what is rare, and so finds what follows.
+        let others = self.edit(Algorithm::Histogram, one, another);
+        if others.len() > pairs.len() { others } else { pairs }
+    }
+
+    /// What two short sequences have in common.
+    fn edit(&mut self, algorithm: Algorithm, one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
+        let Self { diff, known, tokens: [tokens, others], .. } = self;
+        known.clear();
+        let mut intern = |items: &[u64], tokens: &mut Vec<Token>| {
+            tokens.clear();
+            tokens.extend(items.iter().map(|&item| {
+                let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+                Token(*known.entry(item).or_insert(next))
+            }));
+            u32::try_from(known.len()).unwrap_or(u32::MAX)
+        };
+        let own = intern(one, tokens);
+        let count = intern(another, others);
+        if others.iter().all(|token| token.0 >= own) {
+            return Vec::new();
+        }
+        diff.compute_with(algorithm, tokens, others, count);
+        let kept = (0_u32..).zip(tokens).filter(|&(index, _)| !diff.is_removed(index));
+        let others_kept = (0_u32..).zip(others).filter(|&(index, _)| !diff.is_added(index));
+        let pairs = kept.zip(others_kept);
+        pairs.map(|((index, _), (other, _))| (index as usize, other as usize)).collect()
+    }
+}
+
+/// How many of the pairs found in a window to keep, and where the next window is to begin.
+fn settled(pairs: &[(usize, usize)], lengths: (usize, usize)) -> (usize, (usize, usize)) {
+    let up_to = |quarters: usize| {
+        let limits = (lengths.0 * quarters / 4, lengths.1 * quarters / 4);
+        pairs.partition_point(|pair| pair.0 < limits.0 && pair.1 < limits.1)
+    };
+    // What is close to the end may be matched only because the window has nothing that suits better.
+    let (half, most) = (up_to(2), up_to(3));
+    let kept = if most > half { most } else { pairs.len() };
+    // With none in the second half it is not known which are beside each other; as long as there is
+    // one, each window is much further than the one before.
+    let next = if kept > half { pairs.get(kept - 1) } else { None };
+    (kept, next.map_or(lengths, |pair| (pair.0 + 1, pair.1 + 1)))
+}
+
+/// How many at the front are the same.
+fn common_prefix(one: &[u64], another: &[u64]) -> usize {
+    one.iter().zip(another).take_while(|(a, b)| a == b).count()
 }
 
 /// Places of what occurs once in both sequences, as many as are in the same order in both; None where
@@ -347,26 +442,6 @@ fn anchors(one: &[u64], another: &[u64]) -> Option<Vec<(usize, usize)>> {
     }
     found.reverse();
     Some(found)
-}
-
-/// Shows what two short sequences have in common, by Myers' algorithm.
-fn shortest_edit(one: &[u64], another: &[u64], mut found: impl FnMut(usize, usize)) {
-    let mut known: FxHashMap<u64, u32> = FxHashMap::default();
-    let [tokens, others] = [one, another].map(|items| {
-        let intern = |&item| {
-            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
-            Token(*known.entry(item).or_insert(next))
-        };
-        items.iter().map(intern).collect::<Vec<_>>()
-    });
-    let mut diff = Diff::default();
-    let count = u32::try_from(known.len()).unwrap_or(u32::MAX);
-    diff.compute_with(Algorithm::Myers, &tokens, &others, count);
-    let kept = (0_u32..).zip(&tokens).filter(|&(index, _)| !diff.is_removed(index));
-    let others_kept = (0_u32..).zip(&others).filter(|&(index, _)| !diff.is_added(index));
-    for ((index, _), (other, _)) in kept.zip(others_kept) {
-        found(index as usize, other as usize);
-    }
 }
 
 /// Where a variable is from.

@@ -15,10 +15,11 @@
 //! operands; the digest; the primitive and its operands; the primitive and the types of its results;
 //! the primitive; the operands. What is matched in the last four rounds was changed. Each round is an
 //! alignment of two sequences of numbers by Myers' algorithm (the crate imara-diff), which may take the
-//! square of their lengths. So those that are long are divided first: where something occurs once in
-//! both, as in patience diff, else into pieces of the same lengths. Programs that are entirely different
-//! take little longer than those that are close; what they have in common is then not the most that
-//! could be found, and the rest is reported as removed and added.
+//! square of their lengths. So those that are long are divided first, where something occurs once in
+//! both, as in patience diff, and are then followed in windows, each from where the alignment in the one
+//! before ends. Programs that are entirely different take a few times as long as those that are close;
+//! what they have in common is then not the most that could be found, and the rest is reported as
+//! removed and added.
 //!
 //! Of several equations that say the same, those are matched whose users are (`align::settle`).
 //! What is left over on both sides and says the same of the same operands was moved.

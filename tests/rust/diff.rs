@@ -370,17 +370,54 @@ fn programs_nested_deeply() {
     assert!(between(&one, &deep(1)).programs.is_empty());
 }
 
+/// Numbers below bounds, in an order without a rule.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+
+    fn links(&mut self, count: u64) -> Vec<Link> {
+        (0..count).map(|_| link(u32::try_from(self.below(16)).unwrap())).collect()
+    }
+}
+
+#[test]
+fn edits_of_long_programs_that_repeat_themselves() {
+    // Nothing occurs once, so only the order tells what is which.
+    let mut numbers = Numbers(7);
+    for (period, most) in [(100, 40), (500, 40), (2000, 40), (2000, 400), (5000, 400)] {
+        let once = numbers.links(period);
+        let old: Vec<_> = once.iter().cycle().take(20_000).cloned().collect();
+        let (mut new, mut expected, mut next) = (Vec::new(), 0, 0);
+        while next < old.len() {
+            let kept = usize::try_from(numbers.below(50 * most)).unwrap();
+            let edited = 1 + numbers.below(most);
+            let end = old.len().min(next + kept);
+            new.extend_from_slice(&old[next..end]);
+            next = end;
+            if numbers.below(2) == 0 {
+                new.extend(numbers.links(edited));
+            } else {
+                next = old.len().min(next + usize::try_from(edited).unwrap());
+            }
+            // What follows has another operand.
+            expected += usize::try_from(edited).unwrap() + 1;
+        }
+        let found = between(&chain(&old), &chain(&new));
+        let [program] = &*found.programs else { panic!("one differs") };
+        assert_whole(program);
+        let count = program.count();
+        assert!(count <= expected * 5 / 4, "period {period}, up to {most}: {count}, {expected}");
+    }
+}
+
 #[test]
 fn entirely_different_programs() {
     // As many equations of as few kinds as there may be, in other orders.
-    let links = |mut state: u64| -> Vec<Link> {
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            u32::try_from(state >> 60).unwrap()
-        };
-        (0..20_000).map(|_| link(next())).collect()
-    };
-    let (one, another) = (chain(&links(1)), chain(&links(2)));
+    let [one, another] = [1, 2].map(|seed| chain(&Numbers(seed).links(20_000)));
     let found = between(&one, &another);
     let [program] = &*found.programs else { panic!("one differs") };
     assert_whole(program);
