@@ -246,13 +246,9 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn start(&self) -> [usize; 2] {
-        self.ends.last().copied().unwrap_or_default()
-    }
-
     /// Ends a gap of which the first sequence's places are there; without any on a side it is none.
     fn end(&mut self, others: impl Iterator<Item = Index>) {
-        let start = self.start();
+        let start = self.ends.last().copied().unwrap_or_default();
         if self.places[0].len() > start[0] {
             self.places[1].extend(others);
             let end = [self.places[0].len(), self.places[1].len()];
@@ -348,21 +344,23 @@ impl Common {
 
     /// What two windows have in common.
     fn in_window(&mut self, one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
-        let pairs = self.edit(Algorithm::Myers, one, another);
+        let Some(count) = self.intern(one, another) else { return Vec::new() };
+        let pairs = self.edit(Algorithm::Myers, count);
         if one.len().max(another.len()) <= WINDOW {
             return pairs;
         }
         // Myers' algorithm as it is there gives up where much was inserted. The other one begins with
         // what is rare, and so finds what follows.
-        let others = self.edit(Algorithm::Histogram, one, another);
+        let others = self.edit(Algorithm::Histogram, count);
         if others.len() > pairs.len() { others } else { pairs }
     }
 
-    /// What two short sequences have in common.
-    fn edit(&mut self, algorithm: Algorithm, one: &[u64], another: &[u64]) -> Vec<(usize, usize)> {
-        let Self { diff, known, tokens: [tokens, others], .. } = self;
-        known.clear();
-        let mut intern = |items: &[u64], tokens: &mut Vec<Token>| {
+    /// Takes the tokens of two sequences; how many different ones there are, where they have any in
+    /// common.
+    fn intern(&mut self, one: &[u64], another: &[u64]) -> Option<u32> {
+        self.known.clear();
+        let mut intern = |side: usize, items: &[u64]| {
+            let (known, tokens) = (&mut self.known, &mut self.tokens[side]);
             tokens.clear();
             tokens.extend(items.iter().map(|&item| {
                 let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
@@ -370,11 +368,14 @@ impl Common {
             }));
             u32::try_from(known.len()).unwrap_or(u32::MAX)
         };
-        let own = intern(one, tokens);
-        let count = intern(another, others);
-        if others.iter().all(|token| token.0 >= own) {
-            return Vec::new();
-        }
+        let own = intern(0, one);
+        let count = intern(1, another);
+        self.tokens[1].iter().any(|token| token.0 < own).then_some(count)
+    }
+
+    /// What the tokens of the two sequences have in common.
+    fn edit(&mut self, algorithm: Algorithm, count: u32) -> Vec<(usize, usize)> {
+        let Self { diff, tokens: [tokens, others], .. } = self;
         diff.compute_with(algorithm, tokens, others, count);
         let kept = (0_u32..).zip(tokens).filter(|&(index, _)| !diff.is_removed(index));
         let others_kept = (0_u32..).zip(others).filter(|&(index, _)| !diff.is_added(index));
