@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jaxide._transparent import OF_JAX
+from jaxide import _trust
 
 
 @dataclasses.dataclass(frozen=True)
@@ -358,9 +358,7 @@ class Rules:
         follow = lambda parts: all(self._is_of_jax(part, *within, value) for part in parts)
         if isinstance(value, types.FunctionType):
             defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-            return value.__code__.co_filename.startswith(OF_JAX) and follow(
-                [*defaults, *_contents(value)]
-            )
+            return _trust.is_own_function(value) and follow([*defaults, *_contents(value)])
         if isinstance(value, (tuple, list)):
             return follow(value)
         custom_jvp, custom_vjp = self._private.custom_rule_types

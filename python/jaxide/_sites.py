@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jaxide import _core
+from jaxide import _core, _trust
 
 # Modules whose public functions are macros over primitives.
 MODULES = (
@@ -83,6 +83,7 @@ def catch_new() -> None:
     if _types is None or len(sys.modules) == _modules_seen:
         return
     _modules_seen = len(sys.modules)
+    _core.extend_world()
     jit_type, callable_types = _types
     for module in _loaded():
         if _names_seen.get(module.__name__) == len(vars(module)):
@@ -92,9 +93,10 @@ def catch_new() -> None:
             if name.startswith("_") or id(value) in _caught:
                 continue
             if isinstance(value, types.FunctionType):
-                if name not in STATEFUL and not _takes_functions(value):
+                trusted = _trust.is_own_callable(value)
+                if trusted and name not in STATEFUL and not _takes_functions(value):
                     catch(value, f"{module.__name__}.{name}")
-            elif isinstance(value, (jit_type, *callable_types)):
+            elif isinstance(value, (jit_type, *callable_types)) and not _trust.is_foreign(value):
                 _caught.add(id(value))
                 _core.trust_callable(value)
 

@@ -10,16 +10,18 @@ there.
 from __future__ import annotations
 
 import dis
+import enum
+import functools
 import inspect
 import math
-import os
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
-from jaxide import _core, _sites
+from jaxide import _core, _sites, _trust
 
 
 class Read(NamedTuple):
@@ -29,8 +31,9 @@ class Read(NamedTuple):
     """A global or builtin variable, or one of the closure."""
     cell: int | None
     """The position in the function's closure; None for a global or builtin variable."""
-    attributes: tuple[str, ...]
-    """What is read of it at once, to be followed through modules."""
+    attributes: tuple[tuple[str, bool], ...]
+    """What is read of it at once, to be followed through modules; and whether that may be read of
+    what is no module."""
 
 
 class Reads(NamedTuple):
@@ -67,13 +70,47 @@ _PURE = {
 # Of `CALL_INTRINSIC_1`.
 _PURE_INTRINSICS = ("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE")
 
-# Methods that change what they are called on, of the mutable classes that an argument may have.
-_CHANGING = {
-    name
-    for of in (list, dict)
-    for name in vars(of)
-    if name not in ("copy", "count", "index", "get", "items", "keys", "values", "fromkeys")
+# Attributes of arrays, types and functions of numpy's kind that say or compute something, and nothing
+# else; those that arrays have as methods are added by `trust`.
+_PURE_ATTRIBUTES = {
+    *("T", "aval", "at", "dtype", "imag", "itemsize", "mT", "nbytes", "ndim", "real", "shape"),
+    *("size", "weak_type", "name", "kind", "num", "reduce", "accumulate", "reduceat", "outer"),
 }
+# Classes of values that a function may read or be given, of which any other attribute may change
+# something, or say what is another thing at the next call.
+_VALUE_CLASSES = (
+    *(jax.Array, jax.core.Tracer, np.ndarray, np.generic, np.dtype, types.FunctionType, type),
+    *(jax.custom_jvp, jax.custom_vjp, jax.numpy.ufunc, type(jax.jit(len)), jax.ShapeDtypeStruct),
+    *(jax.sharding.Sharding, jax.sharding.NamedSharding, enum.Enum, types.ModuleType),
+)
+# Methods of numpy's arrays that change them.
+_CHANGING_ARRAYS = {"byteswap", "fill", "itemset", "partition", "put", "resize", "setfield"}
+_CHANGING_ARRAYS |= {"setflags", "sort"}
+# Methods of Python's immutable classes.
+_OF_VALUES = {
+    name
+    for of in (str, bytes, int, float, complex, tuple, slice, range, frozenset, bool)
+    for name in vars(of)
+}
+# Methods of lists, dicts and sets that read, and those that change them.
+_READING = {"copy", "count", "index", "get", "items", "keys", "values", "fromkeys"}
+_READING |= {"difference", "intersection", "union", "isdisjoint", "issubset", "issuperset"}
+_READING |= {"symmetric_difference"}
+_CHANGING = {name for of in (list, dict, set) for name in vars(of)} - _READING - _OF_VALUES
+_CHANGING |= _CHANGING_ARRAYS
+
+
+@functools.cache
+def _impure_attributes() -> frozenset[str]:
+    """Attributes that those classes have besides."""
+    found = {name for of in _VALUE_CLASSES for name in dir(of)}
+    return frozenset(found - _PURE_ATTRIBUTES - _OF_VALUES - _READING - {"value"})
+
+
+def _is_pure(attribute: str) -> bool:
+    """Whether to read an attribute, of whatever a function may have, does nothing else."""
+    return not attribute.startswith("_") and attribute not in _impure_attributes()
+
 
 # Functions without side effects, whose result depends on their arguments alone.
 _PURE_FUNCTIONS = (
@@ -84,8 +121,6 @@ _PURE_FUNCTIONS = (
 # Classes that are called, or asked whether something is of them.
 _PURE_CLASSES = (jax.Array, jax.core.Tracer, jax.numpy.finfo, jax.numpy.iinfo)
 
-OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
-
 
 # What jax makes of functions, and its modules of functions without side effects.
 _TRANSFORMATIONS = (
@@ -95,8 +130,13 @@ _TRANSFORMATIONS = (
 _MODULES = (jax.lax, jax.numpy, jax.tree)
 
 
-def trust() -> None:
-    """Lets pure functions be arguments of calls that are remembered."""
+def trust(array_methods: Iterable[str]) -> None:
+    """Lets pure functions be arguments of calls that are remembered.
+
+    Args:
+      array_methods: names of the methods of jax's arrays that compute something.
+    """
+    _PURE_ATTRIBUTES.update(name for name in array_methods if not name.startswith("_"))
     for callable_ in (*_PURE_FUNCTIONS, *_PURE_CLASSES):
         _core.trust_callable(callable_)
     functions = [getattr(jax, name) for name in _TRANSFORMATIONS]
@@ -108,7 +148,7 @@ def trust() -> None:
             and not name.startswith("_")
             and name not in _sites.STATEFUL
         ]
-    for function in functions:
+    for function in filter(_trust.is_own_callable, functions):
         while function is not None:
             _core.trust_callable(function)
             function = vars(function).get("__wrapped__")
@@ -124,7 +164,7 @@ def reads(code: types.CodeType) -> Reads | None:
 
     A function of jax is taken at its word: it reads its closure, and modules of jax.
     """
-    if code.co_filename.startswith(OF_JAX):
+    if code.co_filename.startswith(_trust.OF_JAX):
         # One without a closure is a module's, which is trusted or not.
         cells = tuple(Read(name, index, ()) for index, name in enumerate(code.co_freevars))
         return Reads(cells, is_of_jax=True) if cells else None
@@ -150,22 +190,27 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
     flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
     if code.co_flags & flags or code.co_exceptiontable:
         raise _Opaque
+    followed: set[int] = set()
     instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
     for position, instruction in enumerate(instructions):
         operation, value = instruction.opname, instruction.argval
         if operation in _PURE or operation.startswith("POP_JUMP_") or "_IF_" in operation:
             continue
-        elif operation == "LOAD_GLOBAL":
-            yield Read(value, None, _attributes(instructions, position))
-        elif operation in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
-            if value in outer:
-                yield Read(value, outer[value], _attributes(instructions, position))
+        elif operation == "LOAD_GLOBAL" or (operation in _CELLS and value in outer):
+            attributes = _attributes(instructions, position)
+            # The core looks at what they are read of.
+            followed.update(range(position + 1, position + 1 + len(attributes)))
+            yield Read(value, outer[value] if operation in _CELLS else None, attributes)
+        elif operation in _CELLS:
+            continue
         elif operation == "STORE_DEREF":
             if value in outer:
                 raise _Opaque
         elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
             if value in _CHANGING:
                 yield _CHANGES
+            elif position not in followed and not _is_pure(value):
+                raise _Opaque
         elif operation == "BINARY_OP":
             if instruction.argrepr.endswith("="):
                 yield _CHANGES
@@ -181,12 +226,16 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
             yield from _reads(constant, shared)
 
 
-def _attributes(instructions: list[dis.Instruction], position: int) -> tuple[str, ...]:
+_CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF")
+
+
+def _attributes(instructions: list[dis.Instruction], position: int) -> tuple[tuple[str, bool], ...]:
     """The attributes that are read of what an instruction loads, and of nothing else."""
     names = []
     for instruction in instructions[position + 1 :]:
         attribute = instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
         if not attribute or instruction.is_jump_target:
             break
-        names.append(instruction.argval)
+        name = instruction.argval
+        names.append((name, _is_pure(name) or name in _CHANGING))
     return tuple(names)

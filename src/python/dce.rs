@@ -25,6 +25,7 @@ use super::expand::twins::run_rule;
 use super::graph::{Graph, unfilled};
 use super::jax::{EqnParts, Jax, jax};
 use super::side::address;
+use super::world::difference;
 
 /// Params that are others once dead code is removed.
 type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
@@ -80,7 +81,7 @@ fn with_live_programs<'py>(
     num_consts: usize,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = jaxpr.py();
-    if jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
+    if has_changed_rules(py)? || jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
         return Ok(None);
     }
     let mut live: FxHashSet<usize> = FxHashSet::default();
@@ -139,6 +140,11 @@ fn with_live_programs<'py>(
     jaxpr.call_method(intern!(py, "replace"), (), Some(&changes)).map(Some)
 }
 
+/// Whether somebody has changed jax, so that its rules may do something else.
+fn has_changed_rules(py: Python<'_>) -> PyResult<bool> {
+    Ok(difference(py)?.number() != 0)
+}
+
 /// Whether there are names of arguments or results, which jax would filter, or effects, which it would
 /// gather.
 fn has_names_or_effects(jaxpr: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -166,7 +172,11 @@ fn nothing_dead<'py>(
     graph: &Bound<'py, Graph>,
 ) -> PyResult<Option<Changed>> {
     let py = jaxpr.py();
-    if graph.borrow().is_derived() || jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
+    if has_changed_rules(py)?
+        || graph.borrow().is_derived()
+        || jax.checks_jaxprs(py)?
+        || has_names_or_effects(jaxpr)?
+    {
         return Ok(None);
     }
     let program = graph.borrow().program().clone();

@@ -72,7 +72,7 @@ impl Recording {
             EPOCH.fetch_add(1, Ordering::Relaxed);
             // Some rules of jax leave the trace that is under way for as long as they trace.
             if of_thread.load(Ordering::Relaxed) == 0 {
-                begin_outermost();
+                begin_outermost(py);
             }
         }
         of_thread.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +135,10 @@ pub fn outermost() -> u64 {
     OUTERMOST.get()
 }
 
-fn begin_outermost() {
+fn begin_outermost(py: Python<'_>) {
+    // What has changed since the last trace may have gone unnoticed.
+    super::world::poll_outermost(py);
+    super::epoch::note_change();
     OUTERMOST.set(OUTERMOSTS.fetch_add(1, Ordering::Relaxed) + 1);
 }
 
@@ -284,7 +287,7 @@ impl Activation {
         } else {
             let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
             if DEPTH.get() == 0 && trace.is(&jax.eval_trace) {
-                begin_outermost();
+                begin_outermost(py);
             }
             DEPTH.set(DEPTH.get() + 1);
         }
@@ -362,6 +365,7 @@ fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     }
     super::warn::on(py, jax)?;
     super::epoch::on(py, jax);
+    super::world::poll();
     super::reads::on(jax);
     super::expand::switch::on(py)
 }
@@ -391,7 +395,9 @@ unsafe extern "C" fn new_trace(
             // SAFETY: CPython passes a tuple and a dict or null.
             let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
             let jax = jax(py).ok()?;
-            let plain = class == jax.trace_type.as_ptr().cast() && !lowering;
+            // Where anything of jax may have been changed, all is left to it.
+            let total = super::world::difference(py).is_ok_and(|difference| difference.is_total());
+            let plain = class == jax.trace_type.as_ptr().cast() && !lowering && !total;
             plain.then(|| trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)).flatten()
         })
     } else {

@@ -3,7 +3,7 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
-use std::sync::{Mutex, PoisonError};
+use std::cell::Cell;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
+use super::epoch::{SettingsMoment, settings_moment};
 use super::native::{Slot, allocate};
 use super::side::is_exactly;
 
@@ -114,8 +115,8 @@ jax_objects! {
     array_methods: PyTuple,
     /// A function with the code that another has now.
     copy_code: PyAny,
-    /// Settings that functions read and that are not part of the config context.
-    other_settings: PyTuple,
+    /// All settings by name: what has the value of each.
+    all_settings: PyDict,
     check_tracer_leaks: PyAny,
     no_tracing: PyAny,
     disable_jit: PyAny,
@@ -128,6 +129,8 @@ jax_objects! {
     is_literalable: PyAny,
     /// The scalar types that are always literals.
     literalable_scalar_types: PySet,
+    /// `jax.Array`.
+    jax_array_type: PyAny,
     /// `ArrayImpl`, and its property `_value`.
     array_type: PyType,
     stock_value: PyAny,
@@ -139,6 +142,11 @@ jax_objects! {
     jit_node: PyAny,
     /// Primitives of jax's with programs among their params, whose rules look into no array.
     control_primitives: PySet,
+    /// Classes that are called for what they are: numbers, texts and containers of Python's, scalars of
+    /// numpy's.
+    fixed_types: PySet,
+    /// How classes are registered as trees.
+    tree_registry: PyDict,
     /// Types of objects that never change, of which equal ones are the same.
     immutable_types: PySet,
     /// Classes of objects among params that are what their fields are, with the names of these.
@@ -431,34 +439,45 @@ impl Slots {
     }
 }
 
-/// Values of the other settings that were seen; the position is the number.
-static OTHER_SETTINGS: Mutex<Vec<Py<PyTuple>>> = Mutex::new(Vec::new());
+/// Values of all settings that were seen, with a number for each combination.
+static SETTINGS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+
+thread_local! {
+    /// The number of this thread's settings, and the moment at which they were read.
+    static LAST_SETTINGS: Cell<Option<(SettingsMoment, u32)>> = const { Cell::new(None) };
+}
 
 impl Jax {
-    /// A number for the settings that are not part of the config context, as they are now.
+    /// A number for all settings as they are now in this thread, read where one may have changed.
     ///
     /// # Errors
-    /// A setting cannot be read or compared.
-    pub fn other_settings_number(&self, py: Python<'_>) -> PyResult<u32> {
-        let values: Vec<_> = self
-            .other_settings
-            .bind(py)
-            .iter()
-            .map(|setting| setting.getattr(intern!(py, "value")))
-            .collect::<PyResult<_>>()?;
-        let values = PyTuple::new(py, values)?;
-        let known: Vec<Py<PyTuple>> = {
-            let seen = OTHER_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.iter().map(|values| values.clone_ref(py)).collect()
-        };
-        for (number, seen) in known.iter().enumerate() {
-            if seen.bind(py).eq(&values)? {
-                return Ok(u32::try_from(number)?);
-            }
+    /// A setting cannot be read.
+    pub fn settings_number(&self, py: Python<'_>) -> PyResult<u32> {
+        let moment = settings_moment();
+        if let Some((known, number)) = LAST_SETTINGS.get()
+            && moment == Some(known)
+        {
+            return Ok(number);
         }
-        let mut seen = OTHER_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.push(values.unbind());
-        Ok(u32::try_from(seen.len() - 1)?)
+        let mut values = Vec::new();
+        for (name, setting) in self.all_settings.bind(py) {
+            values.push(name);
+            values.push(setting.getattr(intern!(py, "value"))?);
+        }
+        let values = PyTuple::new(py, values)?;
+        let known = SETTINGS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        // An option of a library may have a value without a hash: then its text stands for it.
+        let key = if values.hash().is_ok() { values.into_any() } else { values.repr()?.into_any() };
+        let number = match known.get_item(&key)? {
+            Some(number) => number.extract()?,
+            None => {
+                let number = u32::try_from(known.len())?;
+                known.set_item(&key, number)?;
+                number
+            }
+        };
+        LAST_SETTINGS.set(moment.map(|moment| (moment, number)));
+        Ok(number)
     }
 
     /// `core.Var(aval)`.
@@ -513,6 +532,10 @@ impl Jax {
             self.copy_typed_float(&value)?
         } else if self.typed_scalar_types.bind(py).contains(&class)? {
             class.call1((&value, value.getattr(intern!(py, "dtype"))?))?
+        } else if value.is_instance(self.jax_array_type.bind(py))? {
+            // An array is a literal under a setting of jax, the same object wherever it occurs; and
+            // jax traces what copies one.
+            value
         } else {
             // Numbers of numpy and of Python; the latter are as they are.
             self.copy_function.bind(py).call1((value,))?

@@ -22,6 +22,7 @@
 //! reads.rs     noticing that somebody reads the elements of a concrete array
 //! expand/      what library functions append, remembered and replayed
 //! warn.rs      warnings that do not count trampolines
+//! world/       whether jax is as it was: its modules, classes, registries and functions
 //! hook.rs      switching the interposition on and off
 //! structure.rs the objects of programs, for their structural hash and equality
 //! diff.rs      where two programs differ, as Python has it
@@ -64,6 +65,7 @@ mod texts;
 mod trace;
 mod tracer;
 mod warn;
+mod world;
 
 use pyo3::prelude::*;
 
@@ -83,6 +85,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::diff::{Rows, diff_of};
+    #[pymodule_export]
+    use super::expand::classes::set_known_classes;
     #[pymodule_export]
     use super::expand::derivations::DerivationCache;
     #[pymodule_export]
@@ -109,4 +113,11 @@ mod _core {
     use super::print::print_jaxpr;
     #[pymodule_export]
     use super::store::{load_program, save_program};
+    #[pymodule_export]
+    use super::world::note_code;
+    #[pymodule_export]
+    use super::world::{
+        extend_world, is_pristine, note_functions, note_modules, note_primitives, set_world,
+        watch_dicts,
+    };
 }

@@ -46,6 +46,12 @@ pub fn note_trampoline(code: &Bound<'_, PyAny>) {
     trampolines.get_or_insert_default().insert(code.as_ptr() as usize);
 }
 
+/// Whether a code object, by its address, is that of a trampoline.
+pub fn is_trampoline(code: usize) -> bool {
+    let trampolines = TRAMPOLINES.lock().unwrap_or_else(PoisonError::into_inner);
+    trampolines.as_ref().is_some_and(|known| known.contains(&code))
+}
+
 /// Puts our `warn` in place.
 ///
 /// # Errors

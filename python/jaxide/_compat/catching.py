@@ -8,17 +8,34 @@ import types
 import jax
 
 from jaxide import _core, _sites, _transparent
+from jaxide._classes import tell_classes
 from jaxide._compat.stand_ins import eval_shape_stand_in
 from jaxide._compat.symbols import checked_function, symbol
 from jaxide._compat.tracing import api_boundary, type_of_jits
+from jaxide._world import World
 
 
 def catch_functions() -> None:
     """Catches the functions of jax whose calls are remembered."""
+    tell_classes()
+    custom_rules = (
+        symbol("custom_derivatives:custom_jvp"),
+        symbol("custom_derivatives:custom_vjp"),
+    )
+    _core.set_world(
+        World(
+            _core.watch_dicts,
+            _core.note_functions,
+            _core.note_modules,
+            _core.note_primitives,
+            symbol("core:Primitive"),
+            custom_rules,
+        )
+    )
     scalar = type(jax.numpy.float32)
     trusted = (symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     _sites.catch_loaded(type_of_jits(), trusted, api_boundary(lambda: None).__code__)
-    _transparent.trust()
+    _transparent.trust(symbol("numpy.array_methods:_array_methods"))
     _core.catch_instances("jax.numpy scalar type", scalar)
     checked_function("numpy.ufunc_api:ufunc.__call__", "self *args out where")
     _core.catch_instances("ufunc", jax.numpy.ufunc)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxide import _sites
+from jaxide import _core, _sites
 from jaxide._compat.hooks import HOOK
 from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
 from jaxide._compat.tracing import is_top_level, private
@@ -224,9 +224,11 @@ def function_place(fun: Callable[..., Any]) -> str:
     return private().fun_sourceinfo(fun) or "<unknown>"
 
 
-def _exchange_code(function: Any, hook: Callable[..., Any]) -> None:
-    """Makes a function call ``hook`` with what its parameters are, in their order."""
-    function.__code__ = _sites.trampoline(function.__code__, hook)
+def _trampoline(function: Any, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
+    """A function, and code for it that calls ``hook`` with what its parameters are, in their order."""
+    code = _sites.trampoline(function.__code__, hook)
+    _core.note_code(code)
+    return function, code
 
 
 def intercept_jits(
@@ -237,15 +239,26 @@ def intercept_jits(
     """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
     they have to be traced, ``execute(args, params)`` where they have no executable, and lower
     ``lowered(jaxpr)``."""
+    for function, code in _interceptions(trace, execute, lowered):
+        function.__code__ = code
+
+
+@functools.cache
+def _interceptions(
+    trace: Callable[..., Any],
+    execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+    lowered: Callable[[Any], Any],
+) -> list[tuple[Any, types.CodeType]]:
     jax_ = execution()
-    stock = jax_.stock_lowering
-    _exchange_code(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest))
-    names = execution().param_names
-    _exchange_code(jit_tracing().function, trace)
-    _exchange_code(
-        execution().function,
-        lambda args, *params: execute(args, dict(zip(names, params, strict=True))),
-    )
+    stock, names = jax_.stock_lowering, jax_.param_names
+    return [
+        _trampoline(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest)),
+        _trampoline(jit_tracing().function, trace),
+        _trampoline(
+            jax_.function,
+            lambda args, *params: execute(args, dict(zip(names, params, strict=True))),
+        ),
+    ]
 
 
 def leave_jits() -> None:
@@ -296,10 +309,12 @@ def _miss_code(stock: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         return hook(miss, jit_info, args, kwargs)
 
     code = _miss_template(None, None).__code__
-    return code.replace(
+    code = code.replace(
         co_consts=tuple(caught if value == HOOK else value for value in code.co_consts),
         co_filename=stock.co_filename,
         co_firstlineno=stock.co_firstlineno,
         co_name=stock.co_name,
         co_qualname=stock.co_qualname,
     )
+    _core.note_code(code)
+    return code

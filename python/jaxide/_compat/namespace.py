@@ -34,6 +34,7 @@ from jaxide._compat.hooks import (
 )
 from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
 from jaxide._compat.objects import (
+    fixed_types,
     flat_trees,
     immutable_types,
     made_anew,
@@ -230,19 +231,7 @@ def load_namespace() -> types.SimpleNamespace:
         current_eqn_context=symbol(f"{core}:current_jaxpr_eqn_context"),
         copy_code=_sites.copy_function,
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
-        other_settings=tuple(
-            symbol(f"config:{name}")
-            for name in (
-                "default_prng_impl",
-                "enable_custom_prng",
-                "legacy_prng_key",
-                "enable_checks",
-                "debug_nans",
-                "debug_infs",
-                "jax_platforms",
-                "disable_vmap_shmap_error",
-            )
-        ),
+        all_settings=jax.config._value_holders,
         check_tracer_leaks=symbol("config:check_tracer_leaks"),
         no_tracing=symbol("config:no_tracing"),
         disable_jit=symbol("config:disable_jit"),
@@ -252,9 +241,12 @@ def load_namespace() -> types.SimpleNamespace:
         typeof_fn=symbol(f"{core}:typeof"),
         is_literalable=checked_function(f"{core}:is_literalable", "x for_ad"),
         literalable_scalar_types=symbol(f"{core}:literalable_scalar_types"),
+        jax_array_type=jax.Array,
         array_type=symbol("array:ArrayImpl"),
         stock_value=_sites.copy_function(array_value()),
         plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
+        fixed_types=fixed_types(),
+        tree_registry=symbol("tree_util:_registry"),
         immutable_types=immutable_types(),
         records=known_records,
         find_record=find_record,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import functools
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from jaxide import _objects
 from jaxide._compat.derivative_rules import rule_reader
@@ -25,6 +28,22 @@ def immutable_types() -> set[type]:
     """
     found = known_symbols(paths.split()).values()
     return {cls for cls in found if isinstance(cls, type)}
+
+
+def fixed_types() -> set[type]:
+    """Classes of Python and numpy that do nothing but make a value of their arguments, and that nobody
+    can change."""
+    plain = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, range, slice)
+    makers = (zip, enumerate, map, filter, reversed, type(None))
+    pending, scalars = [np.generic], set()
+    while pending:
+        cls = pending.pop()
+        pending += type.__subclasses__(cls)
+        if cls.__module__.partition(".")[0] in ("numpy", "ml_dtypes", "jax"):
+            scalars.add(cls)
+    errors = (value for value in vars(builtins).values() if isinstance(value, type))
+    errors = (cls for cls in errors if issubclass(cls, BaseException))
+    return {*plain, *makers, *scalars, *errors}
 
 
 def ref_effects() -> set[type]:

@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from typing import Any
 
-from jaxide import _printing
+from jaxide import _core, _printing
 from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.sources import source_text
 from jaxide._compat.symbols import Mismatch, jax_module, optional_symbol, symbol
@@ -85,7 +85,7 @@ def printing() -> _printing.Printing:
             summarize=symbol("source_info_util:summarize"),
             use_color=lambda: bool(printer.CAN_USE_COLOR and color.value),
             text_format=optional_symbol("pretty_printer:OutputFormat.TEXT"),
-            is_known=_is_known,
+            is_known=lambda: _is_known() and _core.is_pristine(),
         )
     )
 
@@ -104,11 +104,14 @@ def print_in_rust(lazy_jaxpr: type) -> None:
         return stock.pretty_print(self, **settings) if text is None else text
 
     def to_text(self: Any) -> str:
-        return str(self.pretty_print())
+        return str(self.pretty_print()) if _core.is_pristine() else stock.__str__(self)
+
+    def to_repr(self: Any) -> str:
+        return str(self.pretty_print()) if _core.is_pristine() else stock.__repr__(self)
 
     for name, method in (
         ("pretty_print", pretty_print),
         ("__str__", to_text),
-        ("__repr__", to_text),
+        ("__repr__", to_repr),
     ):
         setattr(lazy_jaxpr, name, method)

@@ -28,7 +28,7 @@ use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
 use super::programs::{Form, Number, is_jaxpr, number_of, open, tracebacks_of};
 use super::record::NEW_OBJECTS;
-use super::site::WARNED;
+use super::site::{REACHES_CHANGE, WARNED};
 use super::store::{self, Hits};
 use super::twins::{Given, Making, OwnChanges, close};
 
@@ -67,8 +67,14 @@ impl DerivationCache {
         }
         let configuration = configuration_now(py, jax)?;
         let (given, number, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
-            (Ok((given, number)), Ok(configuration)) => (given, number, configuration),
-            (Err(reason), _) | (_, Err(reason)) => {
+            (Ok((given, number)), Ok(configuration)) if !configuration.differs => {
+                (given, number, configuration)
+            }
+            (Ok(_), Ok(_)) => {
+                store::count_bypass(self.id, REACHES_CHANGE);
+                return run();
+            }
+            (Err(reason), _) | (Ok(_), Err(reason)) => {
                 store::count_bypass(self.id, reason);
                 return run();
             }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -20,6 +20,8 @@ use super::super::native::{Slot, with_bytes};
 use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, constant_of, traced};
+use super::super::world::owns_primitive;
+use super::classes::{Verdict, verdict};
 use super::now::Now;
 use super::programs::is_jaxpr;
 use super::shared::{shared, shared_traceback};
@@ -37,6 +39,8 @@ pub const REF: Reason = "Ref or other type that is no array";
 pub const CALLABLE: Reason = "callable without a stable identity";
 pub const UNHASHABLE: Reason = "unhashable argument";
 pub const UNKNOWN_OBJECT: Reason = "object of an unknown class";
+pub const USERS_CLASS: Reason = "class of the user's that may have methods";
+pub const USERS_PRIMITIVE: Reason = "primitive that is not jax's";
 pub const TANGENT: Reason = "tangent that was captured or is zero";
 pub const TWO_TRACERS: Reason = "two tracers of one value";
 pub const LARGE_VALUE: Reason = "value too large for a key";
@@ -73,6 +77,8 @@ pub struct Call {
     pub pins: Option<Vec<*mut ffi::PyObject>>,
     /// Objects that words name though no argument holds them.
     pub kept: Vec<Py<PyAny>>,
+    /// Objects that are alive for as long as the call is being described.
+    pub held: Vec<Py<PyAny>>,
     /// As `kept`, the tracebacks of a program's equations.
     pub tracebacks: Vec<Py<PyAny>>,
     /// There are concrete arrays, by their types.
@@ -149,6 +155,7 @@ impl Call {
             of_jits: SmallVec::new(),
             pins: None,
             kept: Vec::new(),
+            held: Vec::new(),
             tracebacks: Vec::new(),
             located: false,
             has_arrays: false,
@@ -218,6 +225,7 @@ pub fn encode_rule<'py>(
     let base = Encoder::new(py, jax, now, call);
     let mut encoder = Encoder { programs: true, functions: Functions::Params, ..base };
     encoder.given_traceback(now)?;
+    encoder.primitive(primitive.as_ptr())?;
     encoder.passes_arrays = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
     for &arg in args {
         encoder.value(arg, 0)?;
@@ -291,7 +299,7 @@ pub fn encode_transposition<'py>(
 ) -> Result<(), Reason> {
     let mut encoder = Encoder { programs: true, ..Encoder::new(py, jax, now, call) };
     encoder.identity(equation.context);
-    encoder.identity(equation.primitive);
+    encoder.primitive(equation.primitive)?;
     // SAFETY: live while the equation is transposed.
     let primitive = unsafe { Bound::from_borrowed_ptr(py, equation.primitive) };
     let passes = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
@@ -813,6 +821,17 @@ impl<'a, 'py> Encoder<'a, 'py> {
         Ok(())
     }
 
+    /// A primitive, whose rules have to be jax's.
+    pub(super) fn primitive(&mut self, primitive: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live object, as part of an equation.
+        let object = unsafe { Bound::from_borrowed_ptr(self.py, primitive) };
+        if !owns_primitive(self.jax, &object) {
+            return Err(USERS_PRIMITIVE);
+        }
+        self.identity(primitive);
+        Ok(())
+    }
+
     #[inline]
     pub(super) fn pin(&mut self, object: *mut ffi::PyObject) {
         if let Some(pins) = &mut self.call.pins {
@@ -841,10 +860,11 @@ impl<'a, 'py> Encoder<'a, 'py> {
             if ffi::PyTuple_Check(value) != 0 {
                 let len = ffi::PyTuple_GET_SIZE(value);
                 if class != &raw mut ffi::PyTuple_Type {
-                    if !is_plain_namedtuple(class) {
-                        return Err(UNKNOWN_OBJECT);
+                    if !is_plain_namedtuple(self.py, class) {
+                        return Err(USERS_CLASS);
                     }
                     self.pin(class.cast());
+                    self.registration(class);
                 }
                 let items =
                     (0..len.unsigned_abs()).map(|i| ffi::PyTuple_GET_ITEM(value, i.cast_signed()));
@@ -957,27 +977,31 @@ impl<'a, 'py> Encoder<'a, 'py> {
             // SAFETY: two types; the method resolution order is read, no Python runs.
             unsafe { ffi::PyType_IsSubtype(class, of.as_ptr().cast()) != 0 }
         };
+        let is_fixed = |class: *mut ffi::PyObject| {
+            // SAFETY: looking up a type runs no Python code.
+            unsafe { ffi::PySet_Contains(self.jax.fixed_types.as_ptr(), class) == 1 }
+        };
         // SAFETY: as above; types are live objects.
-        let is_class = unsafe { ffi::PyType_Check(value) != 0 };
-        let enum_class = subtype(
-            // SAFETY: the type of a type.
-            unsafe { ffi::Py_TYPE(class.cast()) },
-            &known.enum_meta,
-        );
-        if is_class {
-            let as_class: *mut ffi::PyTypeObject = value.cast();
-            // SAFETY: a type. One made in Python can change, so what it says of itself is no key.
-            let fixed = unsafe { (*as_class).tp_flags & ffi::Py_TPFLAGS_HEAPTYPE == 0 }
-                || subtype(as_class, &known.numpy_scalar);
-            if !fixed {
-                return Err(UNKNOWN_OBJECT);
+        if unsafe { ffi::PyType_Check(value) != 0 } {
+            // Another class may do anything when it is called, and may change.
+            if !is_fixed(value) {
+                return Err(USERS_CLASS);
             }
-        }
-        if is_class || enum_class || subtype(class, &known.dtype) {
             self.identity(value);
             return Ok(());
         }
+        if subtype(class, &known.dtype) {
+            self.identity(value);
+            return Ok(());
+        }
+        // SAFETY: the type of a type.
+        if subtype(unsafe { ffi::Py_TYPE(class.cast()) }, &known.enum_meta) {
+            return self.enum_member(value, class, depth);
+        }
         if subtype(class, &known.numpy_scalar) {
+            if !is_fixed(class.cast()) {
+                return Err(USERS_CLASS);
+            }
             return self.numpy_scalar(value, class);
         }
         if class == known.numpy_array.as_ptr().cast() && !self.in_program {
@@ -1008,6 +1032,51 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Ok(());
         }
         Err(self.refusal(value, class))
+    }
+
+    /// A member of an enum: itself, and of a user's enum the value that it has now.
+    fn enum_member(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        // SAFETY: the class of a live argument.
+        let verdict = unsafe { verdict(self.py, class) };
+        if verdict == Verdict::Other {
+            return Err(USERS_CLASS);
+        }
+        if verdict == Verdict::Library {
+            self.identity(value);
+            return Ok(());
+        }
+        // Its class has it for as long as that lives.
+        self.call.signature.pair(Tag::Identity, 0, value as u64);
+        self.pin(class.cast());
+        // SAFETY: a live argument, whose class has no descriptors of the user's.
+        let member = unsafe { Bound::from_borrowed_ptr(self.py, value) };
+        let own = member.getattr(intern!(self.py, "__dict__")).map_err(|_| UNKNOWN_OBJECT)?;
+        let own = own.cast_into::<PyDict>().map_err(|_| UNKNOWN_OBJECT)?;
+        for (name, part) in own.iter() {
+            let name = name.cast_into_exact::<PyString>().map_err(|_| UNKNOWN_OBJECT)?;
+            match name.to_str().map_err(|_| UNKNOWN_OBJECT)? {
+                "_value_" | "_inverted_" => self.value(part.as_ptr(), depth + 1)?,
+                "_name_" | "__objclass__" | "_sort_order_" => {}
+                _ => return Err(USERS_CLASS),
+            }
+        }
+        Ok(())
+    }
+
+    /// How a class is registered as a tree, which jax goes by where an instance is flattened.
+    fn registration(&mut self, class: *mut ffi::PyTypeObject) {
+        // SAFETY: a class has a hash of its own, since its class is `type`: no Python runs.
+        let entry =
+            unsafe { ffi::PyDict_GetItemWithError(self.jax.tree_registry.as_ptr(), class.cast()) };
+        self.call.signature.word(entry as u64);
+        if !entry.is_null() {
+            self.pin(entry);
+        }
     }
 
     /// What `x.at[i]` is.
@@ -1119,11 +1188,16 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         self.call.finite_float = true;
         self.call.has_mutable_arrays = true;
+        self.mutable = true;
         Ok(())
     }
 
     /// The bytes of a numpy scalar, or of an array without dimensions.
     fn buffer(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
+        // To ask one of jax's for its buffer may append an equation.
+        if is_exactly(value, self.jax.array_type.as_ptr().cast()) {
+            return Err(CONCRETE_ARRAY);
+        }
         let signature = &mut self.call.signature;
         let fits = with_bytes(value, |bytes| {
             let fits = bytes.len() <= 64;
@@ -1192,21 +1266,8 @@ fn has_names_only(py: Python<'_>, set: *mut ffi::PyObject) -> bool {
 /// Whether a subclass of tuple has nothing beyond its items, and names for them.
 ///
 /// # Safety
-/// `class` is a type.
-pub unsafe fn is_plain_namedtuple(class: *mut ffi::PyTypeObject) -> bool {
-    // SAFETY: looks the name up along the method resolution order; nothing of Python runs for a
-    // class whose metaclass is `type`.
-    unsafe {
-        if (*class).tp_dictoffset != 0 || ffi::Py_TYPE(class.cast()) != &raw mut ffi::PyType_Type {
-            return false;
-        }
-        let fields = ffi::PyObject_GetAttrString(class.cast(), c"_fields".as_ptr());
-        if fields.is_null() {
-            ffi::PyErr_Clear();
-            return false;
-        }
-        let plain = ffi::PyTuple_CheckExact(fields) != 0;
-        ffi::Py_DECREF(fields);
-        plain
-    }
+/// `class` is a live type.
+pub unsafe fn is_plain_namedtuple(py: Python<'_>, class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: as promised.
+    unsafe { (*class).tp_dictoffset == 0 && verdict(py, class) == Verdict::Plain }
 }

@@ -26,11 +26,13 @@
 
 pub mod backward;
 pub mod caught;
+pub mod classes;
 pub mod derivations;
 pub mod encode;
 pub mod now;
 pub mod operators;
 pub mod owned;
+pub mod pins;
 pub mod programs;
 pub mod record;
 pub mod renewed;

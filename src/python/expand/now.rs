@@ -17,12 +17,14 @@ use super::super::memo::Context;
 use super::super::native::attached;
 use super::super::source::SourceRef;
 use super::super::trace::{frame_of, is_ours};
+use super::super::world::{self, Difference};
 use super::encode::Reason;
 use super::stack::Stack;
 
 pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
 pub const FOLDS_EAGERLY: Reason = "eager constant folding";
 pub const LEAK_CHECK: Reason = "leak checking";
+pub const CHANGED_JAX: Reason = "jax was changed in a way that may affect any call";
 pub const NO_TRACING: Reason = "tracing is forbidden";
 
 /// What a configuration means to the cache.
@@ -32,6 +34,8 @@ pub struct Configuration {
     pub number: u64,
     /// Functions under jit run as if they were not.
     pub jit_disabled: bool,
+    /// Somebody has changed jax: what is recorded is kept where it has not reached that.
+    pub differs: bool,
 }
 
 /// The moment of a call.
@@ -93,6 +97,7 @@ impl<'py> Now<'py> {
     /// jax's state cannot be read.
     #[inline]
     pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
+        world::poll_soon();
         let epoch = Epoch::now();
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
@@ -181,7 +186,11 @@ impl<'py> Now<'py> {
 
 impl Moment {
     #[cold]
-    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
+    fn read(py: Python<'_>, jax: &Jax, mut epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
+        world::poll();
+        if epoch.is_some() {
+            epoch = Epoch::now();
+        }
         let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
         let remember = |moment| {
             if let Some(epoch) = epoch {
@@ -264,11 +273,20 @@ fn configuration(
         if context.eager_folding {
             Err(FOLDS_EAGERLY)
         } else {
-            let settings = jax.other_settings_number(py)?;
-            Ok(Configuration {
-                number: u64::from(context.number) | u64::from(settings) << 32,
-                jit_disabled: is_on(&jax.disable_jit)?,
-            })
+            let settings = jax.settings_number(py)?;
+            let difference = world::difference(py)?;
+            let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
+            match (difference, numbers) {
+                (Difference::None | Difference::Some(..), (Ok(settings), Ok(world))) => {
+                    let beside = u64::from(settings) << 32 | u64::from(world) << 48;
+                    Ok(Configuration {
+                        number: u64::from(context.number) | beside,
+                        jit_disabled: is_on(&jax.disable_jit)?,
+                        differs: world != 0,
+                    })
+                }
+                _ => Err(CHANGED_JAX),
+            }
         }
     };
     if let Some(epoch) = epoch {

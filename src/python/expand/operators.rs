@@ -14,6 +14,7 @@ use super::super::jax::Jax;
 use super::super::native::guarded_by_caller;
 use super::super::side::is_exactly;
 use super::super::tracer;
+use super::super::world::{Difference, difference};
 use super::site::{Site, call};
 
 /// A method of jax's tracer behind a slot.
@@ -105,10 +106,15 @@ fn apply<'py>(
     let operator = OPERATORS.get(py).and_then(|operators| operators.get(index));
     let Some(operator) = operator else { return Ok(py.NotImplemented().into_bound(py)) };
     call(py, &operator.site, args, std::ptr::null_mut(), || {
+        let method = match difference(py)? {
+            // Somebody may have put another method on jax's class.
+            Difference::Total => current(py, index)?,
+            _ => operator.method.bind(py).clone(),
+        };
         // SAFETY: operands of the operation under way.
         unsafe {
             let result = ffi::PyObject_Vectorcall(
-                operator.method.as_ptr(),
+                method.as_ptr(),
                 args.as_ptr(),
                 args.len(),
                 std::ptr::null_mut(),
@@ -116,6 +122,13 @@ fn apply<'py>(
             Bound::from_owned_ptr_or_err(py, result)
         }
     })
+}
+
+/// The method that jax's class has now.
+#[cold]
+fn current(py: Python<'_>, index: usize) -> PyResult<Bound<'_, PyAny>> {
+    let name = NAMES.get(index).copied().unwrap_or("__getitem__");
+    super::super::jax::jax(py)?.tracer_type.bind(py).getattr(name)
 }
 
 fn binary(

@@ -25,6 +25,7 @@ use super::super::jax::Jax;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
 use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::pins::Pins;
 use super::shared::shared;
 use super::site::put_in_words;
 
@@ -125,8 +126,6 @@ fn with_lore<R>(body: impl FnOnce(&mut Lore) -> R) -> R {
 /// By address.
 static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
 
-type Pins = Vec<Py<PyAny>>;
-
 /// What programs say.
 struct Numbers {
     /// With the objects that the words name.
@@ -215,11 +214,11 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
         nested.extend(of_inner);
     }
     // SAFETY: alive, as parts of the program.
-    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind();
-    let mut pins: Vec<_> = call.pins.take().into_iter().flatten().map(pin).collect();
-    pins.append(&mut call.kept);
+    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
+    let mut pins = Pins::new(call.pins.take().into_iter().flatten().map(pin));
+    pins.keep(std::mem::take(&mut call.kept));
     let (number, old) =
-        number_of_words(call.signature.words().into(), pins, std::mem::take(&mut call.tracebacks));
+        number_of_words(py, call.signature.words().into(), pins, &mut call.tracebacks);
     drop(old);
     note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
     with(program, |known| known.of_jits = of_jits);
@@ -228,27 +227,32 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
 
 /// What is replaced by this is to be dropped by the caller.
 fn number_of_words(
+    py: Python<'_>,
     words: Box<[u64]>,
-    pins: Vec<Py<PyAny>>,
-    tracebacks: Vec<Py<PyAny>>,
-) -> (Number, impl Sized) {
+    pins: Pins,
+    tracebacks: &mut Vec<Py<PyAny>>,
+) -> (Number, impl Sized + use<>) {
+    let tracebacks = std::mem::take(tracebacks);
     let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     let numbers = numbers.get_or_insert_with(|| Numbers {
         by_words: LruCache::new(usize::MAX),
         tracebacks: FxHashMap::default(),
         last: 0,
     });
-    if let Some((number, _)) = numbers.by_words.get(&words) {
-        return (*number, (Some((pins, tracebacks)), None, None));
+    if let Some((number, known)) = numbers.by_words.get(&words)
+        && known.are_alive(py)
+    {
+        return (*number, (Some((pins, tracebacks)), None, None, (None, None)));
     }
     numbers.last += 1;
     let number = Number(numbers.last);
-    numbers.by_words.insert(words, (number, pins));
+    let same = numbers.by_words.insert(words, (number, pins));
+    let of_same = same.as_ref().and_then(|(number, _)| numbers.tracebacks.remove(number));
     numbers.tracebacks.insert(number, Arc::new(tracebacks));
     let many = numbers.by_words.len() > MAX_NUMBERS;
     let last = if many { numbers.by_words.remove_lru() } else { None };
     let of_last = last.as_ref().and_then(|(_, (number, _))| numbers.tracebacks.remove(number));
-    (number, (None, last, of_last))
+    (number, (None, last, of_last, (same, of_same)))
 }
 
 /// The tracebacks of the equations of programs that say what a number stands for; None where that is
@@ -602,7 +606,7 @@ impl<'py> Encoder<'_, 'py> {
         for object in objects.iter_borrowed() {
             self.identity(object.as_ptr());
         }
-        self.call.kept.push(words.unbind());
+        self.call.held.push(words.unbind());
         let programs = self.call.programs.len();
         self.value(values.as_ptr(), depth + 1)?;
         // Last, since it takes longest.
@@ -692,7 +696,7 @@ impl<'py> Encoder<'_, 'py> {
                 operands.len(),
                 &primitive,
                 &side.object(py, program.context(data.context)),
-            );
+            )?;
             let source = program.source(data.source);
             let stack = match source.name_stack {
                 Some(id) => side.source_object(py, id),
@@ -798,7 +802,7 @@ impl<'py> Encoder<'_, 'py> {
             let get = |name: &str| eqn.getattr(name).map_err(unknown);
             self.effects_of(&get("effects")?, &places)?;
             let operands = list(&eqn, "invars")?;
-            self.equation(operands.len(), &get("primitive")?, &get("ctx")?);
+            self.equation(operands.len(), &get("primitive")?, &get("ctx")?)?;
             self.source(&SourceRef::of(jax, &get("source_info")?).map_err(unknown)?)?;
             self.value(get("params")?.as_ptr(), 1)?;
             for operand in operands.iter() {
@@ -820,11 +824,12 @@ impl<'py> Encoder<'_, 'py> {
         operands: usize,
         primitive: &Bound<'py, PyAny>,
         context: &Bound<'py, PyAny>,
-    ) {
+    ) -> Result<(), Reason> {
         self.of_jit = self.jax.is_jit(primitive);
-        self.call.signature.pair(Tag::Equation, operands, primitive.as_ptr() as u64);
-        self.pin(primitive.as_ptr());
+        self.call.signature.tag(Tag::Equation, operands);
+        self.primitive(primitive.as_ptr())?;
         self.identity(context.as_ptr());
+        Ok(())
     }
 
     fn source(&mut self, source: &SourceRef<'py>) -> Result<(), Reason> {

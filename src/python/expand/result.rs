@@ -250,7 +250,7 @@ impl Recipe {
         }
         if let Ok(tuple) = result.cast::<PyTuple>() {
             // SAFETY: a type.
-            if unsafe { super::encode::is_plain_namedtuple(class.as_type_ptr()) } {
+            if unsafe { super::encode::is_plain_namedtuple(py, class.as_type_ptr()) } {
                 return of_all(&mut tuple.iter())
                     .map(|items| Self::Named(class.clone().unbind(), items));
             }

@@ -13,8 +13,10 @@ use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::reads;
 use super::super::warn;
+use super::super::world;
 use super::encode::{Call, Reason, encode, encode_params, is_stable};
-use super::now::{FOLDS_EAGERLY, Now};
+use super::now::{FOLDS_EAGERLY, Now, configuration_now};
+use super::pins::Pins;
 use super::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
 use super::replay::replay;
 use super::script;
@@ -29,6 +31,7 @@ pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
 pub const READ: Reason = "function that looks into a concrete array";
 pub const WARNED: Reason = "function that warned";
 pub const KEPT: Reason = "new program that may be used again";
+pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
 pub const MINGLED: Reason = "program that other calls have beside others";
 
 /// A callable that is caught.
@@ -288,7 +291,11 @@ pub fn derive_params<'py>(
         return run();
     }
     let py = params.py();
-    let mut call = Call::new(0);
+    let configuration = match configuration_now(py, jax)? {
+        Ok(configuration) if !configuration.differs => configuration.number,
+        Ok(_) | Err(_) => return run_rule(run),
+    };
+    let mut call = Call::new(configuration);
     let describe = |call: &mut Call| encode_params(py, jax, params.as_ptr(), call);
     let given = match put_in_words(py, &mut call, describe)? {
         Ok(()) => Given::of(py, jax, &call),
@@ -390,14 +397,15 @@ fn pins(
     py: Python<'_>,
     call: &Call,
     describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
-) -> Option<Vec<Py<PyAny>>> {
+) -> Option<Pins> {
     let mut again = Call { pins: Some(Vec::new()), ..call.empty() };
     describe(&mut again).ok()?;
     let same = again.signature.words() == call.signature.words();
     // SAFETY: alive, as parts of the arguments.
-    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) }.unbind();
-    let pins = again.pins.filter(|_| same)?;
-    Some(pins.into_iter().map(pin).chain(again.kept).collect())
+    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
+    let mut pins = Pins::new(again.pins.filter(|_| same)?.into_iter().map(pin));
+    pins.keep(again.kept);
+    Some(pins)
 }
 
 /// Runs a call; its result, and what is known of it now.
@@ -416,7 +424,13 @@ fn learn<'py>(
     let before = Before::now(jax, now, call)?;
     let (warnings, reads) = (warn::count(), reads::count());
     let recording = warn::Recording::begin(py, jax)?;
-    let result = if call.programs.is_empty() { proceed() } else { run_rule(proceed) };
+    let (result, reaches) =
+        world::reaching(
+            py,
+            || {
+                if call.programs.is_empty() { proceed() } else { run_rule(proceed) }
+            },
+        )?;
     drop(recording);
     let result = result?;
     let given = Given::of(py, jax, call);
@@ -424,7 +438,9 @@ fn learn<'py>(
         let settling = Settling::new(jax, given, (site.id, call.signature.words()));
         before.frames().try_for_each(|(frame, first)| settling.settle(frame, first))?;
     }
-    let learnt = if warn::count() != warnings {
+    let learnt = if reaches {
+        Err(REACHES_CHANGE)
+    } else if warn::count() != warnings {
         Err(WARNED)
     } else if call.has_arrays && reads::count() != reads {
         Err(READ)

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
 use super::encode::Reason;
+use super::pins::Pins;
 use super::record::Recorded;
 
 /// What is known of a call.
@@ -27,7 +28,7 @@ pub enum Known {
 pub struct Entry {
     pub known: Known,
     /// What the signature refers to by identity.
-    _pins: Vec<Py<PyAny>>,
+    pins: Pins,
     /// For a function whose program can be forgotten: when that last happened.
     generation: Option<u64>,
 }
@@ -139,7 +140,8 @@ pub fn find<'py>(
     id: CallableId,
     signature: &Signature,
 ) -> Option<Bound<'py, Entry>> {
-    with(|store| Some(store.cache.get(id, signature)?.bind(py).clone()))
+    let found = with(|store| Some(store.cache.get(id, signature)?.bind(py).clone()))?;
+    found.get().pins.are_alive(py).then_some(found)
 }
 
 /// Counts a call that ran because it must.
@@ -169,19 +171,19 @@ pub fn insert(
     id: CallableId,
     signature: &Signature,
     known: Known,
-    pins: Vec<Py<PyAny>>,
+    pins: Pins,
     generation: Option<u64>,
 ) -> PyResult<()> {
     let bytes = match &known {
         Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
         Known::Bypass(_) => 0,
     };
-    let bytes = bytes + pins.len() * size_of::<usize>() + size_of::<Entry>();
+    let bytes = bytes + pins.memory_bytes() + size_of::<Entry>();
     let bypass = match known {
         Known::Bypass(reason) => Some(reason),
         Known::Replay(_) | Known::Candidate(_) => None,
     };
-    let entry = Py::new(py, Entry { known, _pins: pins, generation })?;
+    let entry = Py::new(py, Entry { known, pins, generation })?;
     let removed = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
             match bypass {

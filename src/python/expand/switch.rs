@@ -57,24 +57,21 @@ impl Switched {
             Code::Stock => (&self.stock, &self.trampoline),
             Code::Trampoline => (&self.trampoline, &self.stock),
         };
+        let function: *mut ffi::PyFunctionObject = self.function.as_ptr().cast();
+        // SAFETY: `catch_function` checked that it is a function.
+        if unsafe { (*function).func_code } != other.as_ptr() {
+            // It has the code already, or one that somebody gave it, which it keeps.
+            return Ok(());
+        }
         if keeps_versions {
             return self.function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
         }
-        let function: *mut ffi::PyFunctionObject = self.function.as_ptr().cast();
-        // SAFETY: `catch_function` checked that it is a function, and that both codes have as many
-        // free variables as its closure. The reference that comes with `code` becomes the
-        // function's, and the function's becomes the one that comes with `other`; where somebody
-        // gave the function a third code, that one is dropped last.
+        // SAFETY: both codes have as many free variables as the function's closure. The reference that
+        // comes with `code` becomes the function's, and the function's becomes the one that comes with
+        // `other`.
         unsafe {
-            if (*function).func_code == code.as_ptr() {
-                return Ok(());
-            }
-            let old = std::mem::replace(&mut (*function).func_code, code.as_ptr());
+            (*function).func_code = code.as_ptr();
             (*function).func_version = 0;
-            if old != other.as_ptr() {
-                ffi::Py_INCREF(other.as_ptr());
-                ffi::Py_DECREF(old);
-            }
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use pyo3::types::PyString;
 
 use crate::expand::Tag;
 
+use super::super::world::is_own_module;
 use super::encode::{CALLABLE, Encoder, Reason, UNKNOWN_OBJECT};
 use super::stack::Stack;
 
@@ -34,8 +35,8 @@ struct Read {
     name: Py<PyString>,
     /// Where in the closure; None for a global or builtin variable.
     cell: Option<usize>,
-    /// What is read of it, as far as it is modules.
-    attributes: Vec<Py<PyString>>,
+    /// What is read of it, as far as it is modules; and whether that may be read of anything.
+    attributes: Vec<(Py<PyString>, bool)>,
 }
 
 /// What is known of code.
@@ -198,9 +199,10 @@ unsafe fn value_of(
             None => entry((*function).func_globals, &read.name)
                 .or_else(|| entry((*function).func_builtins, &read.name))?,
         };
-        for attribute in &read.attributes {
+        for (index, (attribute, _)) in read.attributes.iter().enumerate() {
             if ffi::PyModule_CheckExact(value) == 0 {
-                break;
+                let pure = read.attributes[index..].iter().all(|(_, pure)| *pure);
+                return pure.then_some(value);
             }
             value = entry(ffi::PyModule_GetDict(value), attribute)?;
         }
@@ -240,6 +242,11 @@ impl Encoder<'_, '_> {
             return Err(UNREAD_CODE);
         };
         let Some(reads) = &known.reads else { return Err(CALLABLE) };
+        // SAFETY: as above.
+        let globals = unsafe { (*function).func_globals };
+        if known.is_of_jax && !is_own_module(globals as usize) {
+            return Err(CALLABLE);
+        }
         self.changes |= known.changes;
         self.call.signature.pair(Tag::Function, reads.len(), code as u64);
         self.pin(code);
@@ -252,7 +259,14 @@ impl Encoder<'_, '_> {
             let dict = (*function).func_dict;
             let empty = dict.is_null() || ffi::PyDict_Size(dict) == 0;
             let dict = if empty { null_mut() } else { dict };
-            [(*function).func_name, (*function).func_defaults, (*function).func_kwdefaults, dict]
+            [
+                (*function).func_name,
+                (*function).func_qualname,
+                (*function).func_module,
+                (*function).func_defaults,
+                (*function).func_kwdefaults,
+                dict,
+            ]
         };
         for part in parts {
             // SAFETY: a constant of the interpreter.
@@ -303,7 +317,7 @@ impl Encoder<'_, '_> {
         let may_run = self.rule_may_run()?;
         self.within.push(value);
         self.function(fun, depth + 1)?;
-        self.identity(rule);
+        self.named_rule(rule)?;
         if may_run {
             self.value(rule, depth + 1)?;
         }
@@ -343,7 +357,7 @@ impl Encoder<'_, '_> {
         self.within.push(value);
         self.function(fun.as_ptr(), depth + 1)?;
         for (rule, may_run) in [(&fwd, may_run), (&bwd, is_nested)] {
-            self.identity(rule.as_ptr());
+            self.named_rule(rule.as_ptr())?;
             if may_run {
                 self.value(rule.as_ptr(), depth + 1)?;
             }
@@ -352,6 +366,24 @@ impl Encoder<'_, '_> {
             self.value(field(name)?.as_ptr(), depth + 1)?;
         }
         self.within.pop();
+        Ok(())
+    }
+
+    /// A derivative rule that does not run: itself, and its names, which are printed.
+    fn named_rule(&mut self, rule: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live object; the exact type is checked before its parts are read.
+        unsafe {
+            if ffi::Py_TYPE(rule) != &raw mut ffi::PyFunction_Type {
+                return Err(CALLABLE);
+            }
+            let function: *mut ffi::PyFunctionObject = rule.cast();
+            self.identity(rule);
+            self.identity((*function).func_code);
+            for name in [(*function).func_name, (*function).func_qualname, (*function).func_module]
+            {
+                self.value(if name.is_null() { ffi::Py_None() } else { name }, 0)?;
+            }
+        }
         Ok(())
     }
 

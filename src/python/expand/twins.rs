@@ -977,7 +977,8 @@ impl<'py> Making<'py> {
 /// Whether a tuple has nothing but items, and names for them.
 fn is_plain(tuple: &Bound<'_, PyTuple>) -> bool {
     // SAFETY: a type.
-    tuple.is_exact_instance_of::<PyTuple>() || unsafe { is_plain_namedtuple(tuple.get_type_ptr()) }
+    tuple.is_exact_instance_of::<PyTuple>()
+        || unsafe { is_plain_namedtuple(tuple.py(), tuple.get_type_ptr()) }
 }
 
 /// A tuple of the class of another.

@@ -1,0 +1,126 @@
+"""Which functions and values are jax's own, and which were put there by somebody else.
+
+A function of jax is one whose code is from a file of the installed jax and whose globals are those
+of the module that jax has imported from that file.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
+
+# Packages that jax is built on. What they define does not change jax when jax uses it.
+_FOUNDATION = ("jaxlib", "nanobind", "numpy", "ml_dtypes", "opt_einsum", "scipy", "jaxide")
+_FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker", "zstandard")
+# Modules of the standard library whose objects stand in for others.
+_STAND_INS = ("unittest", "doctest", "pdb", "code")
+
+
+def is_jax_module(name: str) -> bool:
+    """Whether a module of this name is one of jax's."""
+    return name == "jax" or name.startswith("jax.")
+
+
+def is_own_function(function: Any) -> bool:
+    """Whether a Python function is jax's own, with the code and the globals that jax gave it."""
+    if not isinstance(function, types.FunctionType):
+        return False
+    if not function.__code__.co_filename.startswith(OF_JAX):
+        return False
+    name = function.__globals__.get("__name__")
+    if not isinstance(name, str) or not is_jax_module(name):
+        return False
+    module = sys.modules.get(name)
+    return module is not None and vars(module) is function.__globals__
+
+
+def is_own_callable(value: Any) -> bool:
+    """Whether a callable of jax, a function or what jax makes of one, consists of jax's functions
+    alone."""
+    found = list(functions_of(value))
+    return bool(found) and all(map(is_own_function, found))
+
+
+def functions_of(value: Any) -> Iterator[types.FunctionType]:
+    """The Python functions that a callable is made of: through partial applications, methods, jits
+    and functions with derivative rules."""
+    pending, seen = [value], set()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, types.FunctionType):
+            yield item
+            # What filters tracebacks has a file of jax's, whatever it calls.
+            pending.append(vars(item).get("__wrapped__"))
+        elif isinstance(item, functools.partial):
+            pending += [item.func, *item.args, *item.keywords.values()]
+        elif isinstance(item, (types.MethodType, staticmethod, classmethod)):
+            pending.append(item.__func__)
+        elif isinstance(item, property):
+            pending += [item.fget, item.fset, item.fdel]
+        elif item is not None and not isinstance(item, (type, types.ModuleType)):
+            own = getattr(item, "__dict__", None)
+            if isinstance(own, dict):
+                names = ("__wrapped__", "fun", "jvp", "fwd", "bwd", "func", "_fun", "_func")
+                pending += [own[name] for name in names if name in own]
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    """Where code is that belongs to jax, to Python or to what jax is built on."""
+    folders = [OF_JAX]
+    for name in _FOUNDATION:
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "__file__", None):
+            folders.append(os.path.join(os.path.dirname(inspect.getfile(module)), ""))
+    folders.append(os.path.join(sysconfig.get_path("stdlib"), ""))
+    return tuple(folders)
+
+
+@functools.cache
+def _packages() -> tuple[str, ...]:
+    """Where packages are installed, which is a folder of the standard library's."""
+    return tuple(os.path.join(sysconfig.get_path(key), "") for key in ("purelib", "platlib"))
+
+
+def _is_of_library(function: types.FunctionType) -> bool:
+    """Whether a function's code belongs to jax, to Python or to what jax is built on."""
+    file = function.__code__.co_filename
+    if file.startswith("<"):
+        # Code that was generated, such as the methods of a dataclass, is its module's.
+        name = str(function.__globals__.get("__name__", ""))
+        frozen = file.startswith(("<frozen ", "<__array_function__"))
+        return frozen or is_jax_module(name) or name.startswith("namedtuple_")
+    own = next((folder for folder in _library_folders() if file.startswith(folder)), None)
+    if own is None:
+        return False
+    if own == _library_folders()[-1]:
+        below = file[len(own) :].split(os.sep)[0].removesuffix(".py")
+        return below not in _STAND_INS and not file.startswith(_packages())
+    return True
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether a value in a module, class or registry of jax was put there by somebody else: code, or
+    an instance of a class, that is neither of jax nor of what jax is built on."""
+    if isinstance(value, types.ModuleType):
+        return False
+    if not all(map(_is_of_library, functions_of(value))):
+        return True
+    module = (value if isinstance(value, type) else type(value)).__module__
+    package = module.partition(".")[0] if isinstance(module, str) else ""
+    if package in ("jax", *_FOUNDATION):
+        return False
+    return package not in sys.stdlib_module_names or package in _STAND_INS

@@ -1,0 +1,331 @@
+"""How jax differs from what it was when jaxide first looked: what the user has put on its modules,
+classes and registries, or on its functions.
+
+A replay holds only while the functions of jax do what they did. ``World`` keeps what jax's names
+referred to, and says what differs: the core notices that something may have changed, and asks.
+What differs is *named*: a call that was recorded while these names differed, and that reached
+none of them, does not depend on them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import math
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxide import _trust
+
+_MISSING: Any = object()
+# Modules that functions of jax look into, besides its own.
+_BESIDE = (builtins, math, operator, functools, np)
+# Names that say nothing about what a class does.
+_SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
+_SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractmethods__"}
+# In every module, and none of its definitions.
+_OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
+
+
+class Place(NamedTuple):
+    """A dict that functions of jax look into."""
+
+    kind: str
+    """``module``, ``class``, ``registry`` or ``instance``."""
+    name: str
+    entries: Any
+    """The dict, or of a class its attributes."""
+    was: dict[Any, Any]
+    """What it had."""
+
+
+class Difference(NamedTuple):
+    """What jax differs in."""
+
+    number: int
+    """Names all that differs; 0 where nothing does."""
+    names: frozenset[str]
+    """Names whose lookup may find something else."""
+    codes: tuple[types.CodeType, ...]
+    """Code that does not belong to jax, or belongs to a function that was changed."""
+    described: str
+    """What differs, for a person."""
+    is_total: bool
+    """Whether everything may be affected."""
+
+
+class Changed(NamedTuple):
+    """A function of jax and what it was before it was first changed."""
+
+    function: types.FunctionType
+    code: types.CodeType
+    defaults: Any
+    kwdefaults: Any
+    name: str
+    qualname: str
+
+
+class World:
+    """The modules, classes, registries and functions of jax as they were.
+
+    Args:
+      watch: is given the dicts, classes and modules that are to be watched, in the order of their
+        numbers.
+      note_functions: is given functions of jax, and whether their names are printed.
+      note_modules: is given modules of jax.
+      note_primitives: is given primitives that are jax's own.
+      primitive_type: the class of jax's primitives.
+      instance_types: classes whose instances in modules of jax count by their attributes.
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[list[Any]], None],
+        note_functions: Callable[[list[Any], bool], None],
+        note_modules: Callable[[list[Any]], None],
+        note_primitives: Callable[[list[Any]], None],
+        primitive_type: type,
+        instance_types: tuple[type, ...],
+    ) -> None:
+        self._watch = watch
+        self._note_functions = note_functions
+        self._note_modules = note_modules
+        self._note_primitives = note_primitives
+        self._primitive_type = primitive_type
+        self._instance_types = instance_types
+        self._places: list[Place] = []
+        self._known: set[int] = set()
+        self._modules_seen = 0
+        self._primitives: set[int] = set()
+        self._foreign: dict[int, frozenset[Any]] = {}
+        self._differing: dict[int, frozenset[Any]] = {}
+        self._functions: dict[int, Changed] = {}
+        self._numbers: dict[Any, int] = {frozenset(): 0}
+
+    def extend(self) -> list[int]:
+        """Takes in what was imported since the last time; the numbers of new places that somebody
+        has changed already."""
+        if len(sys.modules) == self._modules_seen:
+            return []
+        self._modules_seen = len(sys.modules)
+        first = len(self._places)
+        watched = [owner for module in self._new_modules() for owner in self._take_in(module)]
+        if watched:
+            self._watch(watched)
+        for number, place in enumerate(self._places[first:], first):
+            if foreign := self._foreign_in(place):
+                self._foreign[number] = self._differing[number] = foreign
+        return [number for number in self._foreign if number >= first]
+
+    def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
+        """What differs, once some places may have changed, and functions: each as it was, with its
+        code and its defaults."""
+        for found in (Changed(*parts) for parts in functions):
+            self._functions.setdefault(id(found.function), found)
+        for number in changed:
+            self._differing.pop(number, None)
+            if found := self._differences(number):
+                self._differing[number] = found
+        parts = [(number, key) for number, keys in self._differing.items() for key in keys]
+        altered = [found for found in self._functions.values() if _is_altered(found)]
+        key = frozenset((number, name) for number, name in parts)
+        key |= frozenset(("function", id(found.function)) for found in altered)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        return self._described(number, parts, altered)
+
+    # ---- what there is ----
+
+    def _new_modules(self) -> Iterator[types.ModuleType]:
+        for name, module in list(sys.modules.items()):
+            of_jax = _trust.is_jax_module(name) or any(module is other for other in _BESIDE)
+            if (
+                of_jax
+                and isinstance(module, types.ModuleType)
+                and id(vars(module)) not in self._known
+            ):
+                yield module
+
+    def _take_in(self, module: types.ModuleType) -> Iterator[Any]:
+        """Notes a module with its classes, registries and instances; yields what is to be watched."""
+        name = module.__name__
+        yield self._note(Place("module", name, vars(module), dict(vars(module))), module)
+        if not _trust.is_jax_module(name):
+            return
+        entries = list(vars(module).items())
+        self._note_modules([module])
+        functions = [found for _, value in entries for found in _functions_within(value)]
+        self._note_functions(functions, not name.startswith("jax._src"))
+        own = [value for _, value in entries if self._is_own_primitive(value)]
+        self._primitives.update(map(id, own))
+        self._note_primitives(own)
+        for key, value in entries:
+            if key in _OF_MODULES or id(value) in self._known:
+                continue
+            path = f"{name}.{key}"
+            if isinstance(value, type):
+                if _trust.is_jax_module(str(value.__module__)) and _is_made_in_python(value):
+                    yield self._note(Place("class", path, vars(value), dict(vars(value))), value)
+            elif isinstance(value, dict):
+                yield self._note(Place("registry", path, value, dict(value)), value)
+            elif type(value) in self._instance_types or id(value) in self._primitives:
+                yield self._note(
+                    Place("instance", path, vars(value), dict(vars(value))), vars(value)
+                )
+                self._known.add(id(value))
+
+    def _is_own_primitive(self, value: Any) -> bool:
+        if not isinstance(value, self._primitive_type):
+            return False
+        return not _trust.is_foreign(type(value)) and not any(
+            _trust.is_foreign(attribute) for attribute in vars(value).values()
+        )
+
+    def _note(self, place: Place, owner: Any) -> Any:
+        self._known.add(id(place.entries) if place.kind == "module" else id(owner))
+        self._places.append(place)
+        return owner
+
+    # ---- what differs ----
+
+    def _foreign_in(self, place: Place) -> frozenset[Any]:
+        """The entries of a new place that were not made by jax."""
+        if place.kind == "registry":
+            keys = (key for key in place.was if self._is_of_jax(key))
+        else:
+            keys = (key for key in place.was if key not in _OF_MODULES)
+        return frozenset(_Key(key) for key in keys if _trust.is_foreign(place.was[key]))
+
+    def _differences(self, number: int) -> frozenset[Any]:
+        place = self._places[number]
+        now, was = dict(place.entries), place.was
+        found = set()
+        for key in now.keys() | was.keys():
+            new, old = now.get(key, _MISSING), was.get(key, _MISSING)
+            if new is not old and self._counts(place, key, new, old):
+                found.add(_Key(key))
+        return self._foreign.get(number, frozenset()) | found
+
+    def _counts(self, place: Place, key: Any, new: Any, old: Any) -> bool:
+        """Whether it matters that an entry is another one."""
+        if place.kind == "module":
+            if key in _OF_MODULES or self._is_state(place, key):
+                return False
+            if old is _MISSING:
+                # A submodule, or a name that nobody could look up before.
+                module = sys.modules.get(place.name)
+                return not isinstance(new, types.ModuleType) and (
+                    hasattr(builtins, key) or hasattr(module, "__getattr__")
+                )
+            return True
+        if place.kind == "class":
+            return key not in _SILENT
+        if place.kind == "registry":
+            if not self._is_of_jax(key):
+                return False
+            # Modules of jax that are imported later add rules to registries.
+            return old is not _MISSING or _trust.is_foreign(new)
+        return True
+
+    def _is_of_jax(self, key: Any) -> bool:
+        """Whether a registry's key is a primitive or a class that jax deals with."""
+        if isinstance(key, type):
+            return _trust.is_jax_module(str(key.__module__)) or not _trust.is_foreign(key)
+        return isinstance(key, self._primitive_type) and id(key) in self._primitives
+
+    def _is_state(self, place: Place, name: str) -> bool:
+        """Whether functions of a module assign one of its global variables: state of jax's."""
+        return name in _assigned(place.name)
+
+    def _described(
+        self, number: int, parts: list[tuple[int, Any]], altered: list[Changed]
+    ) -> Difference:
+        names: set[str] = set()
+        codes: list[types.CodeType] = []
+        is_total = False
+        texts = []
+        for place, key in ((self._places[index], key.key) for index, key in parts):
+            texts.append(
+                f"{place.name}[{key!r}]" if place.kind == "registry" else f"{place.name}.{key}"
+            )
+            if place.kind == "module":
+                names.add(key)
+                continue
+            found = list(_trust.functions_of(dict(place.entries).get(key)))
+            # What stages an equation remembers what such rules have said.
+            staging = place.name.startswith("jax._src.interpreters.partial_eval.")
+            is_total |= not found or place.kind == "class" or staging
+            codes += [function.__code__ for function in found]
+        for changed in altered:
+            texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
+            codes += [changed.function.__code__, changed.code]
+        described = ", ".join(sorted(texts)[:8])
+        return Difference(number, frozenset(names), tuple(codes), described, is_total)
+
+
+class _Key:
+    """A key by identity: what a registry has as keys may compare in any way."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = sys.intern(key) if type(key) is str else key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.key is other.key
+
+    def __hash__(self) -> int:
+        return id(self.key)
+
+
+def _is_made_in_python(cls: type) -> bool:
+    return bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
+
+
+def _is_altered(changed: Changed) -> bool:
+    function = changed.function
+    return (
+        function.__code__ is not changed.code
+        or function.__defaults__ is not changed.defaults
+        or function.__kwdefaults__ is not changed.kwdefaults
+        or function.__name__ != changed.name
+        or function.__qualname__ != changed.qualname
+    )
+
+
+@functools.cache
+def _assigned(module: str) -> frozenset[str]:
+    """The global variables that functions of a module assign."""
+    found: set[str] = set()
+    pending = [
+        function.__code__
+        for value in list(vars(sys.modules[module]).values())
+        for function in _functions_within(value)
+        if function.__module__ == module
+    ]
+    while pending:
+        code = pending.pop()
+        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        stores = any(op in _STORES for op in code.co_code[::2])
+        if stores:
+            instructions = dis.get_instructions(code)
+            found |= {
+                i.argval for i in instructions if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+            }
+    return frozenset(found)
+
+
+_STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
+
+
+def _functions_within(value: Any) -> Iterator[types.FunctionType]:
+    if isinstance(value, type):
+        for member in list(vars(value).values()):
+            yield from _trust.functions_of(member)
+    else:
+        yield from _trust.functions_of(value)

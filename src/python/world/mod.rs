@@ -1,0 +1,221 @@
+//! Whether jax is as it was: its modules, classes, registries and functions.
+//!
+//! ```text
+//! watch.rs     noticing that something may have changed
+//! reach.rs     whether a call reaches what has changed
+//! ```
+//!
+//! What is remembered of jax's functions rests on what they do. Where somebody changes what they look
+//! into, `jaxide._world` names what differs. Under each such name another part of the cache is used; and
+//! what is recorded there is kept only if it has reached nothing that differs.
+
+mod reach;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyModule};
+use rustc_hash::FxHashSet;
+
+pub use watch::{note_code, poll_soon};
+
+use super::jax::Jax;
+use reach::{Differing, Reached};
+
+/// How jax differs from what it was.
+#[derive(Clone)]
+pub enum Difference {
+    /// It does not.
+    None,
+    /// What has to be kept apart, by its number; a call that is recorded must not reach it.
+    Some(u32, Arc<Differing>),
+    /// Anything may be affected.
+    Total,
+}
+
+impl Difference {
+    /// Whether anything may be affected.
+    pub fn is_total(&self) -> bool {
+        matches!(self, Self::Total)
+    }
+
+    /// Names what differs.
+    pub fn number(&self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Some(number, _) => *number,
+            Self::Total => u32::MAX,
+        }
+    }
+}
+
+static WORLD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+/// What was found last, and what had been noticed by then.
+static LAST: Mutex<(u64, Difference)> = Mutex::new((0, Difference::None));
+
+/// Takes what says how jax differs: an object with the methods `look` and `extend`.
+#[pyfunction]
+pub fn set_world(py: Python<'_>, world: Py<PyAny>) -> PyResult<()> {
+    let _ = WORLD.set(py, world);
+    extend_world(py)
+}
+
+/// Addresses of the dicts of jax's modules, which live as long as the process.
+static MODULES: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+
+/// Whether the dict at an address is that of a module of jax.
+pub fn is_own_module(globals: usize) -> bool {
+    let own = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    own.as_ref().is_some_and(|own| own.contains(&globals))
+}
+
+/// Notes modules that are jax's own.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // of Python
+pub fn note_modules(modules: Vec<Bound<'_, PyModule>>) {
+    let mut own = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = own.get_or_insert_default();
+    for module in modules {
+        let dict = module.dict();
+        if own.insert(dict.as_ptr() as usize) {
+            // Its address is known from now on, so it must stay its own.
+            std::mem::forget(dict.unbind());
+        }
+    }
+}
+
+/// Notices what has changed since the last trace, or since the surroundings of this one changed.
+pub fn poll() {
+    watch::poll(None);
+}
+
+/// As `poll`, where a program begins that is not part of another.
+pub fn poll_outermost(py: Python<'_>) {
+    watch::poll(None);
+    watch::poll_names(py);
+}
+
+/// Notes functions of jax; of some the names are printed and count as well.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // of Python
+pub fn note_functions(functions: Vec<Bound<'_, PyAny>>, named: bool) {
+    watch::note_functions(&functions, named);
+}
+
+/// Watches the dicts of modules, classes and registries, numbered in this order.
+///
+/// Raises:
+///     `TypeError`: one has no dict.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // of Python
+pub fn watch_dicts(owners: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+    watch::watch(&owners)
+}
+
+/// Looks at modules that were imported since the last time.
+#[pyfunction]
+pub fn extend_world(py: Python<'_>) -> PyResult<()> {
+    let Some(world) = WORLD.get(py) else { return Ok(()) };
+    let changed = world.bind(py).call_method0(pyo3::intern!(py, "extend"))?;
+    if changed.is_truthy()? { look(py, &changed, Vec::new()) } else { Ok(()) }
+}
+
+/// Whether nobody has changed jax.
+#[pyfunction]
+pub fn is_pristine(py: Python<'_>) -> PyResult<bool> {
+    watch::poll(None);
+    Ok(difference(py)?.number() == 0)
+}
+
+/// How jax differs now.
+///
+/// # Errors
+/// What jax has cannot be compared.
+pub fn difference(py: Python<'_>) -> PyResult<Difference> {
+    while let Some((dicts, functions)) = watch::take() {
+        look(py, PyList::new(py, dicts)?.as_any(), functions)?;
+    }
+    Ok(LAST.lock().unwrap_or_else(PoisonError::into_inner).1.clone())
+}
+
+/// Runs `body`, and says whether that reached something of jax that differs from what it was.
+///
+/// # Errors
+/// Calls cannot be looked at.
+pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, bool)> {
+    let before = difference(py)?;
+    let reached = match &before {
+        Difference::None => None,
+        Difference::Some(_, differing) => match Reached::start(py, differing.clone())? {
+            Some(reached) => Some(reached),
+            None => return Ok((body(), true)),
+        },
+        Difference::Total => return Ok((body(), true)),
+    };
+    let result = body();
+    let reaches = reached.map(Reached::finish).transpose()?.unwrap_or(false);
+    // It may have changed jax itself.
+    poll();
+    Ok((result, reaches || difference(py)?.number() != before.number()))
+}
+
+/// Addresses of jax's primitives, which live as long as the process.
+static PRIMITIVES: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+
+/// Notes primitives that are jax's own.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // of Python
+pub fn note_primitives(primitives: Vec<Bound<'_, PyAny>>) {
+    let mut own = PRIMITIVES.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = own.get_or_insert_default();
+    for primitive in primitives {
+        if own.insert(primitive.as_ptr() as usize) {
+            // Its address is known from now on, so it must stay its own.
+            std::mem::forget(primitive.unbind());
+        }
+    }
+}
+
+/// Whether a primitive is jax's own. Where somebody has changed its rules, jax differs.
+pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
+    let is_known = |primitive: &Bound<'_, PyAny>| {
+        let own = PRIMITIVES.lock().unwrap_or_else(PoisonError::into_inner);
+        own.as_ref().is_some_and(|own| own.contains(&(primitive.as_ptr() as usize)))
+    };
+    if is_known(primitive) {
+        return true;
+    }
+    // In the linear program of a pullback jax has primitives that stand for others.
+    let node = jax.vjp_node_type.bind(primitive.py());
+    primitive.get_type().is(node)
+        && primitive.getattr(pyo3::intern!(primitive.py(), "prim")).is_ok_and(|of| is_known(&of))
+}
+
+fn look(py: Python<'_>, dicts: &Bound<'_, PyAny>, functions: Vec<watch::Function>) -> PyResult<()> {
+    let Some(world) = WORLD.get(py) else { return Ok(()) };
+    let before = watch::count();
+    let functions: Vec<_> = functions.into_iter().map(|watch::Function(parts)| parts).collect();
+    let found = world.bind(py).call_method1(pyo3::intern!(py, "look"), (dicts, functions))?;
+    let number: u32 = found.getattr(pyo3::intern!(py, "number"))?.extract()?;
+    let difference = if number == 0 {
+        Difference::None
+    } else if found.getattr(pyo3::intern!(py, "is_total"))?.is_truthy()? {
+        Difference::Total
+    } else {
+        Difference::Some(number, Arc::new(Differing::read(&found)?))
+    };
+    let old = {
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have looked later.
+        if last.0 <= before {
+            Some(std::mem::replace(&mut *last, (before, difference)))
+        } else {
+            None
+        }
+    };
+    drop(old);
+    super::epoch::note_change();
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Whether a call reaches something of jax that differs from what it was.
+//!
+//! While the call runs, the interpreter says which code does. Code that belongs to what differs, or that
+//! has one of the differing names among those that it looks up, may do something else next time.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyFrozenSet, PyString, PyTuple};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// What differs.
+pub struct Differing {
+    /// Names that are looked up.
+    names: Py<PyFrozenSet>,
+    /// Code, by address, which is kept alive.
+    codes: FxHashSet<usize>,
+    _kept: Py<PyAny>,
+}
+
+impl Differing {
+    /// Reads what `jaxide._world` has found.
+    ///
+    /// # Errors
+    /// It is not as expected.
+    pub fn read(found: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = found.py();
+        let names = found.getattr(intern!(py, "names"))?.cast_into::<PyFrozenSet>()?.unbind();
+        let kept = found.getattr(intern!(py, "codes"))?;
+        let codes = kept.try_iter()?.map(|code| Ok(code?.as_ptr() as usize));
+        let codes = codes.collect::<PyResult<_>>()?;
+        Ok(Self { names, codes, _kept: kept.unbind() })
+    }
+
+    /// Whether code belongs to what differs, or looks it up.
+    fn is_reached_by(&self, code: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = code.py();
+        if self.codes.contains(&(code.as_ptr() as usize)) {
+            return Ok(true);
+        }
+        let names = self.names.bind(py);
+        // A name may also be looked up by `getattr`.
+        for part in [intern!(py, "co_names"), intern!(py, "co_consts")] {
+            for name in code.getattr(part)?.cast::<PyTuple>()?.iter_borrowed() {
+                if name.is_exact_instance_of::<PyString>() && names.contains(name)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What is seen of the calls of a thread.
+struct Seen {
+    differing: std::sync::Arc<Differing>,
+    known: FxHashMap<usize, bool>,
+    reached: bool,
+}
+
+thread_local! {
+    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While it lives, calls of this thread are seen.
+pub struct Reached {
+    _private: (),
+}
+
+impl Reached {
+    /// Begins to look at calls; None where somebody else does, such as a profiler.
+    pub fn start(py: Python<'_>, differing: std::sync::Arc<Differing>) -> PyResult<Option<Self>> {
+        let depth = SEEN.with_borrow(Vec::len);
+        if depth == 0 {
+            let profiler =
+                py.import(intern!(py, "sys"))?.call_method0(intern!(py, "getprofile"))?;
+            if !profiler.is_none() {
+                return Ok(None);
+            }
+        }
+        SEEN.with_borrow_mut(|seen| {
+            seen.push(Seen { differing, known: FxHashMap::default(), reached: false });
+        });
+        // SAFETY: with the interpreter attached; `note_call` is what the interpreter expects.
+        unsafe { ffi::PyEval_SetProfile(Some(note_call), std::ptr::null_mut()) };
+        Ok(Some(Self { _private: () }))
+    }
+
+    /// Whether something that differs was reached.
+    ///
+    /// # Errors
+    /// Somebody has begun to look at calls meanwhile.
+    pub fn finish(self) -> PyResult<bool> {
+        SEEN.with_borrow(|seen| seen.last().map(|seen| seen.reached))
+            .ok_or_else(|| PyRuntimeError::new_err("jaxide: no call is looked at"))
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        let (last, outer) = SEEN.with_borrow_mut(|seen| {
+            let last = seen.pop();
+            if let (Some(last), Some(outer)) = (&last, seen.last_mut()) {
+                outer.reached |= last.reached;
+            }
+            (last, seen.len())
+        });
+        drop(last);
+        if outer == 0 {
+            // SAFETY: a call under way has the interpreter attached.
+            unsafe { ffi::PyEval_SetProfile(None, std::ptr::null_mut()) };
+        }
+    }
+}
+
+unsafe extern "C" fn note_call(
+    _object: *mut ffi::PyObject,
+    frame: *mut ffi::PyFrameObject,
+    what: c_int,
+    _arg: *mut ffi::PyObject,
+) -> c_int {
+    if what != ffi::PyTrace_CALL {
+        return 0;
+    }
+    // SAFETY: the interpreter passes the frame that begins.
+    let (py, code) = unsafe {
+        let py = Python::assume_attached();
+        (py, Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast()))
+    };
+    let address = code.as_ptr() as usize;
+    let ask = SEEN.with_borrow(|seen| {
+        let seen = seen.last()?;
+        let new = !seen.reached && !seen.known.contains_key(&address);
+        new.then(|| seen.differing.clone())
+    });
+    let Some(differing) = ask else { return 0 };
+    let reached = differing.is_reached_by(&code).unwrap_or(true);
+    SEEN.with_borrow_mut(|seen| {
+        if let Some(seen) = seen.last_mut() {
+            seen.known.insert(address, reached);
+            seen.reached |= reached;
+        }
+    });
+    let _ = py;
+    0
+}
