@@ -101,6 +101,7 @@ jax_objects! {
     /// `source_info_util._source_info_context`, a thread-local.
     source_info_context: PyAny,
     get_traceback: PyAny,
+    traceback_type: PyType,
     /// The frames of a traceback that are of the user's code: addresses of codes, and places.
     user_frames: PyAny,
     empty_name_stack: PyAny,

@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 
 use super::convert::aval_info;
 use super::frame::{Frame, Operand};
-use super::graph::borrow_mut;
 use super::hook::Recording;
 use super::jax::{Jax, jax};
 use super::leaves::array_type;
@@ -165,14 +164,15 @@ pub fn const_operand<'py>(
     aval: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Operand<'py>> {
     let py = x.py();
-    let known = borrow_mut(frame).known_const(x);
+    let address = x.as_ptr() as usize;
+    let known = frame.get().peek(|state| state.known_const(address));
     let array = array_type(jax, x);
     let is_array = array.is_some();
     let aval = match (known, aval) {
         (Some(var), given) => {
             let aval = match given {
                 Some(aval) => aval,
-                None => borrow_mut(frame).aval_of(py, var)?,
+                None => Frame::aval_of(frame, var)?,
             };
             return Ok(Operand::Const { value: x.clone(), aval });
         }
@@ -188,7 +188,7 @@ pub fn const_operand<'py>(
     }
     check_canonical(x)?;
     let scalar = jax.literalable_scalar_types.bind(py).contains(x.get_type())?;
-    let auto_dce = borrow_mut(frame).auto_dce();
+    let auto_dce = frame.get().auto_dce();
     if scalar || jax.is_literalable.bind(py).call1((x, auto_dce))?.is_truthy()? {
         let literal = jax.new_literal(x, &aval)?;
         return Ok(Operand::Literal { literal, value: x.clone(), aval });
@@ -227,7 +227,7 @@ pub fn tracer_of<'py>(
     match operand {
         Operand::Var { tracer: Some(tracer), .. } => Ok(tracer.clone()),
         Operand::Var { var, aval, tracer: None } => {
-            let source = borrow_mut(frame).source(source)?;
+            let source = Frame::source(frame, jax, source)?;
             new_tracer(jax, trace, *var, aval.clone(), source, false)
         }
         Operand::Literal { literal, aval, .. } => {
@@ -326,10 +326,8 @@ fn new_input<'py>(
     aval: Bound<'py, PyAny>,
     source: &SourceRef<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (new, source) = {
-        let mut frame = borrow_mut(frame);
-        (frame.new_invar(jax, &aval)?, frame.source(source)?)
-    };
+    let new = Frame::new_invar(frame, jax, &aval)?;
+    let source = Frame::source(frame, jax, source)?;
     new_tracer(jax, trace, new.var, aval, source, new.counted)
 }
 
@@ -404,7 +402,7 @@ fn process_primitive<'py>(
     let info = PrimitiveInfo::of(jax, &primitive)?;
     let context = Context::current(py, jax)?;
     if is_high(jax, &primitive, info, &tracers, &params)? {
-        borrow_mut(&frame).mark_high();
+        frame.get().mark_high();
     }
     if context.eager_folding {
         let any_tracer = jax.any_tracer_type.bind(py);

@@ -6,7 +6,6 @@
 
 use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyAttributeError;
@@ -50,10 +49,6 @@ static OWNED: PyOnceLock<Vec<Slot>> = PyOnceLock::new();
 /// Memory of tracers that died, for those to come: most die young, and many are made.
 static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 const MAX_SPARE: usize = 256;
-
-/// Variables whose tracer died while their frame was in use, with the frame.
-static PENDING: Mutex<Vec<(Py<Frame>, Var)>> = Mutex::new(Vec::new());
-static NUM_PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// The tracer type.
 pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
@@ -330,39 +325,12 @@ unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
         if let Ok(jax) = jax(py)
             && let Some(frame) = frame_of(jax, &tracer)
         {
-            release(&frame, Var::from_u32(var), tracer.as_ptr());
+            Frame::release(&frame, Var::from_u32(var), Some(tracer.as_ptr() as usize));
         }
         if let Some(error) = error {
             error.restore(py);
         }
     });
-}
-
-fn release(frame: &Bound<'_, Frame>, var: Var, tracer: *mut ffi::PyObject) {
-    let dropped = if let Ok(mut borrowed) = frame.try_borrow_mut() {
-        borrowed.release(var, Some(tracer as usize))
-    } else {
-        PENDING.lock().unwrap_or_else(PoisonError::into_inner).push((frame.clone().unbind(), var));
-        NUM_PENDING.fetch_add(1, Ordering::Relaxed);
-        Vec::new()
-    };
-    // Outside the borrow: dropping a constant can run arbitrary code.
-    drop(dropped);
-}
-
-/// Releases the variables of `frame` whose tracers died while the frame was in use.
-pub fn release_pending(frame: &Bound<'_, Frame>) {
-    if NUM_PENDING.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let mine: Vec<_> = {
-        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.extract_if(.., |(other, _)| other.as_ptr() == frame.as_ptr()).collect()
-    };
-    NUM_PENDING.fetch_sub(mine.len(), Ordering::Relaxed);
-    for (_, var) in mine {
-        release(frame, var, std::ptr::null_mut());
-    }
 }
 
 fn own_slot<'py>(tracer: &Bound<'py, PyAny>, slot: Slot) -> Option<Bound<'py, PyAny>> {

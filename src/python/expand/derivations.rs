@@ -307,15 +307,14 @@ impl Derived {
     }
 
     fn memory_bytes(&self, py: Python<'_>) -> usize {
-        let graph = self.graph.bind(py).try_borrow();
-        graph.map_or(0, |graph| graph.program().memory_bytes())
+        self.graph.bind(py).get().program().memory_bytes()
     }
 
     /// Whether no variable is among those seen, to which they are added: what has the same variables
     /// as another is no program by itself.
     fn has_own_vars(&self, py: Python<'_>, seen: &mut FxHashSet<usize>) -> bool {
-        let Ok(graph) = self.graph.bind(py).try_borrow() else { return false };
-        graph.side().seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
+        let side = self.graph.bind(py).get().side();
+        side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 
     fn twin<'py>(

@@ -433,11 +433,11 @@ pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bou
     let has_rule = |primitive: &Bound<'py, PyAny>| jax.rule_primitives.bind(py).contains(primitive);
     if let Some(graph) = unfilled(jax, program) {
         let program = Graph::unread(&graph).program;
-        let graph = graph.borrow();
+        let side = graph.get().side();
         for id in program.eqns() {
             let data = program.eqn(id);
-            if has_rule(&graph.side().object(py, program.primitive(data.primitive).object))? {
-                add(&graph.side().params_dict(py, data.params))?;
+            if has_rule(&side.object(py, program.primitive(data.primitive).object))? {
+                add(&side.params_dict(py, data.params))?;
             }
         }
         return Ok(rules);
@@ -628,7 +628,7 @@ impl<'py> Encoder<'_, 'py> {
             self.names(&text)?;
         }
         match unfilled(self.jax, program) {
-            Some(graph) if !graph.borrow().is_derived() => self.words_of_graph(&graph),
+            Some(graph) if !graph.get().is_derived() => self.words_of_graph(&graph),
             _ => self.words_of_lists(program),
         }
     }
@@ -648,7 +648,7 @@ impl<'py> Encoder<'_, 'py> {
     fn words_of_graph(&mut self, graph: &Bound<'py, Graph>) -> Result<(), Reason> {
         let (py, jax) = (self.py, self.jax);
         let program = Graph::unread(graph).program;
-        let graph = graph.try_borrow().map_err(|_| UNKNOWN_OBJECT)?;
+        let graph = graph.get();
         let side = graph.side();
         // Variables that were removed have numbers too.
         let mut places: Vec<u32> = vec![u32::MAX; program.num_vars()];
