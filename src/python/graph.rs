@@ -14,7 +14,6 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -34,7 +33,7 @@ use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, me
 use super::objects::OwnLiteral;
 use super::params::programs_of;
 use super::read::{self, Detail, resolve_subprograms};
-use super::shared::{Quiet, Shared};
+use super::shared::{Once, Quiet, Shared};
 use super::side::{Side, is_exactly};
 use super::structure::{PyObjects, describe_step, purpose, repeated, step_fingerprints};
 
@@ -773,7 +772,7 @@ pub fn new_nested_jaxpr<'py>(
     Ok((jaxpr, consts))
 }
 
-static LAZY_JAXPR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static LAZY_JAXPR: Once<Py<PyType>> = Once::new();
 
 /// The subclass of jax's `Jaxpr` with lists on demand. Shows itself under jax's own name, and
 /// becomes jax's own class when the equations are there.

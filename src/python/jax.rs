@@ -9,10 +9,10 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
 use super::native::{Slot, allocate};
+use super::shared::Once;
 use super::side::is_exactly;
 
 /// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
@@ -656,7 +656,7 @@ impl<'py> EqnParts<'py> {
     }
 }
 
-static JAX: PyOnceLock<Jax> = PyOnceLock::new();
+static JAX: Once<Jax> = Once::new();
 
 /// Stores the resolved objects; a second call is ignored, as modules are imported once.
 pub fn set_jax(py: Python<'_>, jax: Jax) {

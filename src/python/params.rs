@@ -10,7 +10,6 @@ use std::hash::Hasher;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
 };
@@ -19,6 +18,7 @@ use rustc_hash::FxHasher;
 use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use super::jax::Jax;
+use super::shared::Once;
 use super::side::{Side, is_exactly};
 
 /// Deeper nesting than this is not hashed: bounded recursion.
@@ -32,7 +32,7 @@ pub struct Known {
     pub numpy_array: Py<PyType>,
 }
 
-static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
+static KNOWN: Once<Known> = Once::new();
 
 /// The classes, looked up once.
 ///

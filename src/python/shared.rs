@@ -7,7 +7,7 @@
 //! is handed out of the closure, and dies outside. `docs/reentrance.md` has the rules.
 
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 
@@ -84,5 +84,53 @@ impl<T> Shared<T> {
     /// For the collector, which may come only where nobody has the lock.
     pub fn visit<R>(&self, body: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_lock().ok().map(|value| body(&value))
+    }
+}
+
+/// What is made when somebody asks for it, and stays. To make it may run Python code, in which somebody
+/// else asks for it: nobody waits, and the first one that is made is the one. (pyo3's `PyOnceLock` waits
+/// for whoever is making it.)
+#[derive(Default)]
+pub struct Once<T>(OnceLock<T>);
+
+impl<T> Once<T> {
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    #[inline]
+    pub fn get(&self, _py: Python<'_>) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// Puts the value there if there is none, else gives it back.
+    pub fn set(&self, _py: Python<'_>, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    #[inline]
+    pub fn get_or_init(&self, py: Python<'_>, make: impl FnOnce() -> T) -> &T {
+        match self.0.get() {
+            Some(value) => value,
+            None => self.put(py, make()),
+        }
+    }
+
+    #[inline]
+    pub fn get_or_try_init<E>(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&T, E> {
+        match self.0.get() {
+            Some(value) => Ok(value),
+            None => Ok(self.put(py, make()?)),
+        }
+    }
+
+    #[cold]
+    fn put(&self, _py: Python<'_>, value: T) -> &T {
+        // The closure only moves the value, and a late one dies outside of the lock.
+        self.0.get_or_init(|| value)
     }
 }

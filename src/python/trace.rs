@@ -7,7 +7,6 @@ use pyo3::exceptions::{PyAssertionError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple, PyType};
 use smallvec::SmallVec;
 
@@ -18,12 +17,13 @@ use super::jax::{Jax, jax};
 use super::leaves::array_type;
 use super::memo::{Context, PrimitiveInfo};
 use super::native::{Args, TypeSpec, call_init, heap_type, method};
+use super::shared::Once;
 use super::side::is_exactly;
 use super::source::SourceRef;
 use super::stage::{NewEqn, Staging, emit, stage};
 use super::tracer::{new_literal_tracer, new_tracer, set_mutable_qdd, variable_of_trace};
 
-static TRACE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TRACE: Once<Py<PyType>> = Once::new();
 
 /// The trace type, shown under jax's own name.
 pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {

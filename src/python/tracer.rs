@@ -12,7 +12,6 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use crate::ir::{SourceId, Var};
@@ -21,6 +20,7 @@ use super::expand::{operators, switch::catch_method};
 use super::frame::Frame;
 use super::jax::{Jax, jax};
 use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method};
+use super::shared::Once;
 use super::side::is_exactly;
 
 /// What a tracer has beyond jax's slots. Zeroed by the allocator: not one of ours.
@@ -39,12 +39,12 @@ const VARIABLE: u32 = 1;
 /// A variable whose program counts the tracers on it.
 const COUNTED: u32 = 2;
 
-static TRACER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TRACER: Once<Py<PyType>> = Once::new();
 /// `tp_basicsize` of jax's tracer, where our fields start.
 static FIELDS_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// The slots of jax's tracer, all of which a dying tracer leaves empty.
-static OWNED: PyOnceLock<Vec<Slot>> = PyOnceLock::new();
+static OWNED: Once<Vec<Slot>> = Once::new();
 
 /// Memory of tracers that died, for those to come: most die young, and many are made.
 static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());

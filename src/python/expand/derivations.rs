@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashSet;
 
@@ -22,6 +21,7 @@ use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::read::graph_of;
+use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
 use super::encode::{Reason, UNKNOWN_OBJECT};
@@ -110,7 +110,7 @@ struct Memo {
     bytes: AtomicUsize,
 }
 
-static MEMO: PyOnceLock<Memo> = PyOnceLock::new();
+static MEMO: Once<Memo> = Once::new();
 const MAX_DERIVATIONS: usize = 1 << 12;
 const MAX_BYTES: usize = 1 << 27;
 
@@ -138,8 +138,13 @@ impl Memo {
         let all = memo.known.bind(py);
         all.set_item(key, Bound::new(py, known)?)?;
         while all.len() > MAX_DERIVATIONS || memo.bytes.load(Ordering::Relaxed) > MAX_BYTES {
-            let Some((oldest, _)) = all.iter().next() else { break };
+            let (len, oldest) = (all.len(), all.iter().next());
+            let Some((oldest, _)) = oldest else { break };
             Self::remove(oldest.cast::<PyTuple>()?)?;
+            if all.len() >= len {
+                // A key that is no longer found, or somebody else adds others.
+                break;
+            }
         }
         Ok(())
     }
@@ -149,8 +154,10 @@ impl Memo {
         let memo = Self::of_process(py);
         if let Some(known) = memo.known.bind(py).get_item(key)? {
             let bytes = known.cast::<Known>()?.get().memory_bytes(py);
-            memo.known.bind(py).del_item(key)?;
-            memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            // Where it is still there: keys are compared by Python code.
+            if memo.known.bind(py).del_item(key).is_ok() {
+                memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
