@@ -97,8 +97,8 @@ class Executables:
     def __init__(self, hash_bits: int = 128) -> None:
         """``hash_bits``: how much of a hash is looked at; fewer make collisions, for tests."""
         self._mask = (1 << hash_bits) - 1
-        # The same thread may take it again: a signal handler or a finalizer may run a jit. So what is done
-        # with it holds whatever comes in between.
+        # The same thread may take it again: a signal handler or a finalizer may run a jit. So
+        # what is done with it holds whatever comes in between.
         self._lock = threading.RLock()
         self._programs: dict[int, list[_Program]] = {}
         self._new: OrderedDict[_Program, None] = OrderedDict()

@@ -53,8 +53,8 @@ class _Thread(threading.local):
 
 
 _THREAD = _Thread()
-# The contexts that somebody is in, and those of them that are for all threads. One that could not be left,
-# since an exception came in between, goes when nobody refers to it.
+# The contexts that somebody is in, and those of them that are for all threads. One that could not
+# be left, since an exception came in between, goes when nobody refers to it.
 _entered: weakref.WeakSet[sharing] = weakref.WeakSet()
 _process: weakref.WeakSet[sharing] = weakref.WeakSet()
 
@@ -87,8 +87,8 @@ _settled: list[bool] = [False]
 
 
 def _settle() -> None:
-    """Has jits intercepted where somebody is in such a context. Others may enter or leave one meanwhile,
-    and do the same: whoever was interrupted goes on towards what is wanted by then."""
+    """Has jits intercepted where somebody is in such a context. Others may enter or leave one
+    meanwhile, and do the same: whoever was interrupted goes on towards what is wanted by then."""
     while True:
         is_wanted = bool(_entered)
         if _settled != [is_wanted]:

@@ -60,8 +60,8 @@ class Ledger:
     """The notes of all call sites."""
 
     def __init__(self) -> None:
-        # The same thread may take it again: a signal handler or a finalizer may run a jit. So what is done
-        # with it holds whatever comes in between.
+        # The same thread may take it again: a signal handler or a finalizer may run a jit. So
+        # what is done with it holds whatever comes in between.
         self._lock = threading.RLock()
         self._sites: OrderedDict[Any, _Site] = OrderedDict()
         # Traced, but not executed yet, by the address of the jaxpr.

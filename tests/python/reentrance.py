@@ -1,5 +1,5 @@
-"""Whoever comes in between: profilers, the collector, finalizers, signal handlers and other threads use
-jaxide at every moment at which Python code can run.
+"""Whoever comes in between: profilers, the collector, finalizers, signal handlers and other threads
+use jaxide at every moment at which Python code can run.
 
     python reentrance.py SCENARIO SECONDS SEED
 
@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,9 +26,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp
-import jaxide
 import numpy as np
 from jax import lax
+from jax._src import core
+
+import jaxide
 
 X = jnp.ones(3)
 
@@ -76,7 +79,7 @@ TEXTS: dict[Callable[..., Any], str] = {}
 HASHES: dict[Callable[..., Any], Any] = {}
 TRACERS: list[Any] = []
 # Programs that somebody has traced and that others look at.
-POOL: list[tuple[Callable[..., Any], Any]] = []
+POOL: list[tuple[Callable[..., Any], Any, str]] = []
 FAILED: list[str] = []
 COUNTS: dict[str, int] = {}
 RANDOM = random.Random(0)
@@ -92,24 +95,38 @@ def check(program: Callable[..., Any], what: str, got: Any, want: Any) -> None:
         FAILED.append(f"{what} of {program.__name__}:\n{got}\nstock:\n{want}")
 
 
-def trace() -> None:
-    program = RANDOM.choice(PROGRAMS)
-    made = jaxide.make_jaxpr(fresh(program))(X)
-    POOL.append((program, made))
+def keep(program: Callable[..., Any], made: Any) -> None:
+    POOL.append((program, made, str(made)))
     del POOL[:-8]
-    check(program, "text", str(made), TEXTS[program])
+
+
+def check_text(program: Callable[..., Any], what: str, made: Any) -> None:
+    if program is loops:
+        # Whether programs within are one and the same depends on when somebody clears jax's caches.
+        check(program, f"hash instead of {what}", jaxide.structural_hash(made), HASHES[program])
+    else:
+        check(program, what, str(made), TEXTS[program])
+
+
+def trace() -> None:
+    program = choose()
+    made = jaxide.make_jaxpr(fresh(program))(X)
+    keep(program, made)
+    check_text(program, "text", made)
 
 
 def trace_by_jit() -> None:
-    program = RANDOM.choice(PROGRAMS)
+    program = choose()
     made = jax.jit(fresh(program)).trace(X).jaxpr
-    check(program, "text of the jit", str(made), TEXTS[program])
+    check_text(program, "text of the jit", made)
 
 
 def look(use: Callable[[Callable[..., Any], Any], None]) -> Callable[[], None]:
     def act() -> None:
         if known := list(POOL):
-            use(*RANDOM.choice(known))
+            program, made, text = RANDOM.choice(known)
+            use(program, made)
+            check(program, "text", str(made), text)
 
     act.__name__ = use.__name__
     return act
@@ -117,7 +134,7 @@ def look(use: Callable[[Callable[..., Any], Any], None]) -> Callable[[], None]:
 
 @look
 def show(program: Callable[..., Any], made: Any) -> None:
-    check(program, "text", str(made), TEXTS[program])
+    str(made)
 
 
 @look
@@ -144,13 +161,16 @@ def read(program: Callable[..., Any], made: Any) -> None:
 
 @look
 def compare(program: Callable[..., Any], made: Any) -> None:
-    if not jaxide.structurally_equal(made, made):
-        FAILED.append(f"{program.__name__} differs from itself")
+    one, other = jaxide.from_jaxpr(made), jaxide.from_jaxpr(jax.make_jaxpr(fresh(program))(X))
+    if one != other or one.diff(other):
+        FAILED.append(f"{program.__name__} differs:\n{one.diff(other)}\n{one == other}")
 
 
 @look
 def evaluate(program: Callable[..., Any], made: Any) -> None:
-    jax.core.eval_jaxpr(made.jaxpr, made.consts, X)
+    # Otherwise it becomes part of the trace that is under way, as with stock jax.
+    with core.set_current_trace(core.eval_trace):
+        jax.core.eval_jaxpr(made.jaxpr, made.consts, X)
 
 
 def look_at_tracers() -> None:
@@ -171,7 +191,7 @@ def uninstall() -> None:
 
 
 def clear() -> None:
-    RANDOM.choice((jaxide.cache_clear, jax.clear_caches))()
+    RANDOM.choice((jaxide.clear_caches, jax.clear_caches))()
 
 
 def info() -> None:
@@ -184,6 +204,10 @@ ACTIONS: tuple[Callable[[], None], ...] = (
 )  # fmt: skip
 
 
+# What is done, and traced, by those who come in between.
+BETWEEN: list[Any] = [ACTIONS, PROGRAMS]
+
+
 class Busy(threading.local):
     within = 0
 
@@ -191,7 +215,11 @@ class Busy(threading.local):
 BUSY = Busy()
 
 
-class Interrupted(Exception):
+# Whether a signal handler may raise.
+ARMED: list[bool] = []
+
+
+class Interrupted(BaseException):
     """Raised by a signal handler, at any moment."""
 
 
@@ -201,13 +229,17 @@ def come_in_between(probability: float) -> None:
         return
     BUSY.within = 1
     try:
-        act()
+        act(BETWEEN[0])
     finally:
         BUSY.within = 0
 
 
-def act() -> None:
-    action = RANDOM.choice(ACTIONS)
+def choose() -> Callable[..., Any]:
+    return RANDOM.choice(BETWEEN[1] if BUSY.within else PROGRAMS)
+
+
+def act(actions: tuple[Callable[[], None], ...] = ACTIONS) -> None:
+    action = RANDOM.choice(actions)
     COUNTS[action.__name__] = COUNTS.get(action.__name__, 0) + 1
     try:
         action()
@@ -216,15 +248,19 @@ def act() -> None:
     except BaseException as error:
         if is_of_jax(error):
             return
-        import traceback
-
         FAILED.append(f"{action.__name__}: {''.join(traceback.format_exception(error))[-6000:]}")
 
 
 def is_of_jax(error: BaseException) -> bool:
     """What stock jax raises too where somebody comes in between."""
-    # A tracer whose trace is over, and what jax's own caches raise where they are cleared meanwhile.
-    return isinstance(error, jax.errors.UnexpectedTracerError)
+    if isinstance(error, jax.errors.UnexpectedTracerError):
+        return True  # somebody looked at a tracer whose trace is over
+    if isinstance(error, RecursionError):
+        # jax's caches refuse a call within a call of the same function on the same arguments.
+        return str(error).startswith("Recursively calling")
+    # jax goes through its caches while another thread makes one.
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    return isinstance(error, RuntimeError) and "clear_all_caches" in names
 
 
 class Dying:
@@ -243,7 +279,7 @@ def learn() -> None:
     for program in PROGRAMS:
         TEXTS[program] = str(jax.make_jaxpr(fresh(program))(X))
         HASHES[program] = jaxide.structural_hash(jax.make_jaxpr(fresh(program))(X))
-        POOL.append((program, jaxide.make_jaxpr(fresh(program))(X)))
+        keep(program, jaxide.make_jaxpr(fresh(program))(X))
 
 
 def until(seconds: float) -> Iterator[int]:
@@ -282,6 +318,9 @@ def collected(seconds: float) -> None:
         if phase == "stop":
             come_in_between(0.002)
 
+    # jaxlib holds a lock while it makes a jit: nobody who makes one may come in between.
+    within = tuple(a for a in ACTIONS if a not in (trace_by_jit, compare, evaluate, clear))
+    BETWEEN[:] = [within, tuple(p for p in PROGRAMS if p is not loops)]
     gc.collect()
     gc.freeze()
     gc.callbacks.append(callback)
@@ -303,18 +342,19 @@ def interrupted(seconds: float, raises: bool = False) -> None:
     def handler(*_: Any) -> None:
         COUNTS["interrupts"] = COUNTS.get("interrupts", 0) + 1
         signal.setitimer(signal.ITIMER_REAL, RANDOM.expovariate(1 / 0.004) + 1e-5)
-        if raises and not BUSY.within and RANDOM.random() < 0.5:
+        if raises and ARMED and not BUSY.within and RANDOM.random() < 0.5:
             raise Interrupted
         come_in_between(0.5)
 
     signal.signal(signal.SIGALRM, handler)
     for _ in until(seconds):
+        signal.setitimer(signal.ITIMER_REAL, RANDOM.expovariate(1 / 0.01) + 1e-5)
         try:
-            signal.setitimer(signal.ITIMER_REAL, RANDOM.expovariate(1 / 0.01) + 1e-5)
+            ARMED.append(True)
             act()
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            ARMED.clear()
         except Interrupted:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            ARMED.clear()
             forget_what_jax_left()
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.collect()
@@ -331,7 +371,7 @@ def interrupted_for_good(seconds: float) -> None:
 
 def codes_of_jax() -> list[tuple[str, Any, Any]]:
     """The functions of jax that jaxide catches, with their own code."""
-    from jax._src import core, pjit
+    from jax._src import pjit
     from jax._src.interpreters import partial_eval
 
     jaxide.uninstall()
@@ -345,7 +385,7 @@ def codes_of_jax() -> list[tuple[str, Any, Any]]:
 
 def forget_what_jax_left() -> None:
     """jax's contexts are Python: an exception between their bytecodes leaves them as they are."""
-    from jax._src import core, source_info_util
+    from jax._src import source_info_util
 
     core.trace_ctx.set_trace(core.eval_trace)
     source_info_util._source_info_context.context = source_info_util.new_source_info()
@@ -381,8 +421,8 @@ def main(scenario: str, seconds: float, seed: int) -> int:
     SCENARIOS[scenario](seconds)
     jaxide.uninstall()
     for program in PROGRAMS:
-        check(program, "stock text", str(jax.make_jaxpr(fresh(program))(X)), TEXTS[program])
-        check(program, "text", str(jaxide.make_jaxpr(fresh(program))(X)), TEXTS[program])
+        check_text(program, "stock text", jax.make_jaxpr(fresh(program))(X))
+        check_text(program, "text", jaxide.make_jaxpr(fresh(program))(X))
     print(COUNTS)
     for failed in FAILED[:3]:
         print(failed)

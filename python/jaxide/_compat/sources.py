@@ -83,7 +83,7 @@ def source_text(function: Any) -> str:
         try:
             return " ".join(inspect.getsource(function).split())
         except SystemError:
-            # CPython 3.11 and 3.12 parse the file of a class, which two threads cannot do at a time.
+            # CPython 3.11 and 3.12 parse the file of a class: one thread at a time can do so.
             if attempt == MAX_ATTEMPTS:
                 raise OSError(f"the source of {function} cannot be read") from None
             time.sleep(0.001 * attempt * (1 + threading.get_ident() // 4096 % 5))
