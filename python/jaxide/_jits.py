@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxide import _compat
 from jaxide._consing import cons
@@ -95,7 +95,7 @@ def _settle() -> None:
             _settled[:] = []
             if is_wanted:
                 _forget_with_jax()
-                _compat.intercept_jits(_trace, _execute, _lowered)
+                _compat.intercept_jits(_before_trace, _after_trace, _execute, _lowered)
             else:
                 _compat.leave_jits()
             _settled[:] = [is_wanted]
@@ -110,21 +110,32 @@ def _forget_with_jax() -> None:
     )
 
 
-def _trace(
+class _Begun(NamedTuple):
+    """A jit that is being traced for a call."""
+
+    call: tuple[Any, ...]
+    counts: Counts | None
+    begin: float
+
+
+def _before_trace(
     fun: Any, jit: Any, mesh: Any, debug_info: Any, avals: Any, args: Any, kwargs: Any
-) -> Any:
-    """Stands in for jax's ``_trace_for_jit``."""
-    jax_ = _compat.jit_tracing()
+) -> _Begun | None:
+    """Called before jax traces a jit."""
     own = _THREAD.counts
-    is_noted = (_process or own is not None) and jax_.is_top_level()
-    begin = time.perf_counter()
-    traced = jax_.stock(fun, jit, mesh, debug_info, avals, args, kwargs)
-    if is_noted:
-        seconds = time.perf_counter() - begin
-        if own is not None:
-            own.traces += 1
-            own.tracing += seconds
-        LEDGER.traced(jax_.call_of(traced, fun, jit, args, kwargs), seconds)
+    if (_process or own is not None) and _compat.jit_tracing().is_top_level():
+        return _Begun((fun, jit, args, kwargs), own, time.perf_counter())
+    return None
+
+
+def _after_trace(begun: _Begun | None, traced: Any) -> Any:
+    """Called with what was traced, which it returns."""
+    if begun is not None:
+        seconds = time.perf_counter() - begun.begin
+        if begun.counts is not None:
+            begun.counts.traces += 1
+            begun.counts.tracing += seconds
+        LEDGER.traced(_compat.jit_tracing().call_of(traced, *begun.call), seconds)
     return traced
 
 

@@ -29,7 +29,9 @@ use super::abridge::abridge;
 use super::convert::{self, build_error};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
-use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
+use super::native::{
+    Args, NoCollection, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots,
+};
 use super::objects::OwnLiteral;
 use super::params::programs_of;
 use super::read::{self, Detail, resolve_subprograms};
@@ -812,32 +814,34 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
     if consts.len()? > 0 {
         invars(slf)?;
     }
-    // jax's method copies the lists into a plain Jaxpr: lend it empty ones meanwhile.
-    let slots = Part::ALL.map(|part| part.slot(jax));
-    // SAFETY: `slf` is of the lazy subclass.
-    let lists = slots.map(|slot| unsafe { slot.get(slf) });
-    for (slot, list) in slots.iter().zip(&lists) {
-        if list.as_ref().is_some_and(PyAnyMethods::is_instance_of::<Graph>) {
-            // SAFETY: as above; the graph goes back before anything else can run on it but jax's
-            // own copying.
-            unsafe { slot.set(slf.as_ptr(), PyList::empty(py).into_any()) };
-        }
-    }
-    let copied = stock.call1((slf, consts));
-    let give_back = |jaxpr: &Bound<'py, PyAny>| {
-        for (slot, list) in slots.iter().zip(&lists) {
-            if let Some(list) = list {
-                // SAFETY: as above.
-                unsafe { slot.set(jaxpr.as_ptr(), list.clone()) };
+    // jax's method copies the lists of a plain Jaxpr: it is given one that nobody sees, with empty ones.
+    let lent = allocate(jax.jaxpr_type.bind(py))?;
+    let slots = JAXPR_SLOTS.get_or_try_init(py, || owned_slots(jax.jaxpr_type.bind(py)))?;
+    let mut lazy: SmallVec<[(Slot, Bound<'py, PyAny>); 3]> = SmallVec::new();
+    for &slot in slots {
+        // SAFETY: `slf` is of the lazy subclass, which has jax's slots, and `lent` is a fresh instance of
+        // jax's class.
+        unsafe {
+            let Some(value) = slot.get(slf) else { continue };
+            if value.is_instance_of::<Graph>() {
+                lazy.push((slot, value));
+                slot.fill(lent.as_ptr(), PyList::empty(py).into_any());
+            } else {
+                slot.fill(lent.as_ptr(), value);
             }
         }
-    };
-    give_back(slf);
-    let copied = copied?;
+    }
+    let copied = stock.call1((lent, consts))?;
+    for (slot, graph) in lazy {
+        // SAFETY: an instance of jax's class.
+        unsafe { slot.set(copied.as_ptr(), graph) };
+    }
     copied.setattr(intern!(py, "__class__"), lazy_jaxpr_type(py, jax)?)?;
-    give_back(&copied);
     Ok(copied)
 }
+
+/// What a jaxpr consists of.
+static JAXPR_SLOTS: Once<Vec<Slot>> = Once::new();
 
 /// Whether an object is a jaxpr that was traced here and whose equations nobody has read.
 pub fn is_lazy(py: Python<'_>, object: *mut ffi::PyObject) -> bool {

@@ -18,6 +18,7 @@ use rustc_hash::FxHasher;
 use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use super::jax::Jax;
+use super::native::entries;
 use super::shared::Once;
 use super::side::{Side, is_exactly};
 
@@ -232,7 +233,7 @@ pub fn canonical_params(
     params: &Bound<'_, PyDict>,
 ) -> PyResult<Params> {
     let mut fields = Vec::with_capacity(params.len());
-    for (name, value) in params.iter() {
+    for (name, value) in entries(params) {
         let name: Box<str> = name.cast::<PyString>()?.to_str()?.into();
         fields.push((name, canonical(jax, builder, side, &value, 0)?));
     }
@@ -328,7 +329,7 @@ fn canonical(
     }
     if let Ok(dict) = value.cast_exact::<PyDict>() {
         let mut items = Vec::with_capacity(dict.len());
-        for (key, item) in dict.iter() {
+        for (key, item) in entries(dict) {
             let key = canonical(jax, builder, side, &key, depth + 1)?;
             items.push((key, canonical(jax, builder, side, &item, depth + 1)?));
         }

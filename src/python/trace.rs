@@ -16,7 +16,7 @@ use super::hook::Recording;
 use super::jax::{Jax, jax};
 use super::leaves::array_type;
 use super::memo::{Context, PrimitiveInfo};
-use super::native::{Args, TypeSpec, call_init, heap_type, method};
+use super::native::{Args, TypeSpec, call_init, entries, heap_type, method};
 use super::shared::Once;
 use super::side::is_exactly;
 use super::source::SourceRef;
@@ -478,7 +478,7 @@ pub fn keeps_params(
     if names.len() != params.len() {
         return Ok(false);
     }
-    for (name, (param, _)) in names.iter().zip(params.iter()) {
+    for (name, (param, _)) in names.iter().zip(entries(params)) {
         if !name.is(&param) && !name.eq(&param)? {
             return Ok(false);
         }

@@ -19,7 +19,7 @@ use crate::ir::{SourceId, Var};
 use super::expand::{operators, switch::catch_method};
 use super::frame::Frame;
 use super::jax::{Jax, jax};
-use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method};
+use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots};
 use super::shared::Once;
 use super::side::is_exactly;
 
@@ -164,17 +164,6 @@ fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
         ffi::PyObject_GC_Track(raw.cast());
         Bound::from_owned_ptr_or_opt(class.py(), raw)
     }
-}
-
-/// The members of a class with `__slots__` and of its bases.
-fn owned_slots(class: &Bound<'_, PyType>) -> PyResult<Vec<Slot>> {
-    let mut slots = Vec::new();
-    for base in class.mro() {
-        for member in base.getattr("__dict__")?.call_method0("values")?.try_iter()? {
-            slots.extend(Slot::of_descriptor(&member?));
-        }
-    }
-    Ok(slots)
 }
 
 /// `tp_dealloc`: what `CPython` does for a class with `__slots__` and no dict, without looking for

@@ -15,6 +15,7 @@ from jaxide import _sites
 from jaxide._compat.hooks import HOOK
 from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
 from jaxide._compat.tracing import is_top_level, private
+from jaxide._instrumented import noted
 
 _EXECUTE = "pjit:_pjit_call_impl_python"
 _EXECUTE_PARAMETERS = (
@@ -229,19 +230,36 @@ def _exchange_code(function: Any, hook: Callable[..., Any]) -> None:
     function.__code__ = _sites.trampoline(function.__code__, hook)
 
 
+@functools.cache
+def _tracing_code(before: Callable[..., Any], after: Callable[..., Any]) -> types.CodeType:
+    """Code of the function that traces a jit. A user's function is not called any deeper for it."""
+    jax_ = jit_tracing()
+    code = noted(jax_.stock, before, after)
+    if code is not None:
+        return code
+
+    def trace(*args: Any) -> Any:
+        begun = before(*args)
+        return after(begun, jax_.stock(*args))
+
+    return _sites.trampoline(jax_.stock.__code__, trace)
+
+
 def intercept_jits(
-    trace: Callable[..., Any],
+    before_trace: Callable[..., Any],
+    after_trace: Callable[[Any, Any], Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     lowered: Callable[[Any], Any],
 ) -> None:
-    """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
-    they have to be traced, ``execute(args, params)`` where they have no executable, and lower
+    """From now on jits call ``before_trace(fun, options, mesh, debug_info, avals, args, kwargs)``
+    where they have to be traced, and ``after_trace`` on what that returned and what was traced,
+    which returns the latter; ``execute(args, params)`` where they have no executable; and lower
     ``lowered(jaxpr)``."""
     jax_ = execution()
     stock = jax_.stock_lowering
     _exchange_code(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest))
     names = execution().param_names
-    _exchange_code(jit_tracing().function, trace)
+    jit_tracing().function.__code__ = _tracing_code(before_trace, after_trace)
     _exchange_code(
         execution().function,
         lambda args, *params: execute(args, dict(zip(names, params, strict=True))),

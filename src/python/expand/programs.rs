@@ -22,6 +22,7 @@ use crate::ir::{AtomKind, Effect, EffectsId, Var};
 use super::super::graph::{self, Graph, unfilled};
 use super::super::hook;
 use super::super::jax::Jax;
+use super::super::native::entries;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
 use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
@@ -422,7 +423,7 @@ pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bou
     let py = program.py();
     let mut rules = Vec::new();
     let mut add = |params: &Bound<'py, PyAny>| -> PyResult<()> {
-        for (_, value) in params.cast::<PyDict>()? {
+        for (_, value) in entries(params.cast::<PyDict>()?) {
             let wrapped = is_exactly(value.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
             if wrapped || value.is_exact_instance_of::<PyFunction>() {
                 rules.push(value);

@@ -21,6 +21,7 @@ use crate::ir::{Eqn, ParamsId, Var};
 use super::super::frame::Frame;
 use super::super::graph::{Graph, is_lazy};
 use super::super::jax::Jax;
+use super::super::native::entries;
 use super::super::read::graph_of;
 use super::super::side::{address, is_exactly};
 use super::encode::{Call, Reason, fields_of, is_plain_namedtuple};
@@ -1104,7 +1105,7 @@ impl<'a, 'py> Settling<'a, 'py> {
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let made_anew = MadeAnew::by(self.jax, primitive).filter(|made| made.always);
         let mut settled: Option<Bound<'py, PyDict>> = None;
-        for (name, value) in params {
+        for (name, value) in entries(params) {
             // There is another one at each call.
             if made_anew.as_ref().is_some_and(|made| made.has(&name)) {
                 continue;
