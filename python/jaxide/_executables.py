@@ -64,13 +64,15 @@ class _Program:
     def lowering(self, key: Any) -> Any:
         found = self.lowerings.get(key)
         if found is not None:
-            self.lowerings.move_to_end(key)
+            with contextlib.suppress(KeyError):  # another thread may drop it
+                self.lowerings.move_to_end(key)
         return found
 
     def add_lowering(self, key: Any, lowering: Any) -> None:
         self.lowerings[key] = lowering
         while len(self.lowerings) > MAX_LOWERINGS:
-            self.lowerings.popitem(last=False)
+            with contextlib.suppress(KeyError):
+                self.lowerings.popitem(last=False)
 
 
 class _Plan(NamedTuple):
@@ -95,7 +97,9 @@ class Executables:
     def __init__(self, hash_bits: int = 128) -> None:
         """``hash_bits``: how much of a hash is looked at; fewer make collisions, for tests."""
         self._mask = (1 << hash_bits) - 1
-        self._lock = threading.Lock()
+        # The same thread may take it again: a signal handler or a finalizer may run a jit. So
+        # what is done with it holds whatever comes in between.
+        self._lock = threading.RLock()
         self._programs: dict[int, list[_Program]] = {}
         self._new: OrderedDict[_Program, None] = OrderedDict()
         self._proven: OrderedDict[_Program, None] = OrderedDict()
@@ -242,7 +246,7 @@ class Executables:
             self._programs.setdefault(key, []).append(program)
             self._new[program] = None
             while len(self._new) > MAX_NEW:
-                self._drop(next(iter(self._new)))
+                self._drop(next(iter(self._new), None))
         return program
 
     def _guard(self, jaxpr: Any, program: _Program) -> None:
@@ -261,25 +265,28 @@ class Executables:
 
     def _forget_gone(self) -> None:
         while self._gone:
-            program = self._gone.popleft()()
+            try:
+                program = self._gone.popleft()()
+            except IndexError:
+                return
             if program is not None:
                 self._drop(program)
 
     def _prove(self, program: _Program) -> None:
         """Another function had the program: it is kept longer."""
-        if program in self._new:
-            del self._new[program]
+        is_known = self._new.pop(program, self) is None or self._proven.pop(program, self) is None
+        if is_known:
             self._proven[program] = None
-        elif program in self._proven:
-            self._proven.move_to_end(program)
         while len(self._proven) > MAX_PROVEN:
-            self._drop(next(iter(self._proven)))
+            self._drop(next(iter(self._proven), None))
 
-    def _drop(self, program: _Program) -> None:
+    def _drop(self, program: _Program | None) -> None:
+        if program is None:
+            return
         self._new.pop(program, None)
         self._proven.pop(program, None)
         same = self._programs.get(program.key, [])
-        if program in same:
+        with contextlib.suppress(ValueError):
             same.remove(program)
         if not same:
             self._programs.pop(program.key, None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 from jaxide import _compat, _core, _jits, _sites
 
-_lock = threading.Lock()
-_installed: contextlib.ExitStack | None = None
+# The context that `install` has entered, if it has. Changed in one step each time: whoever comes in
+# between, be it a thread or a signal handler, finds it there or not, and waits for nobody.
+_installed: dict[str, contextlib.ExitStack] = {}
 
 
 def install() -> None:
@@ -20,12 +20,21 @@ def install() -> None:
     runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
     jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
     """
-    global _installed
-    with _lock:
-        if _installed is None and _compat.native():
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(accelerated())
-                _installed = stack.pop_all()
+    if not _compat.native():
+        return
+    stack = contextlib.ExitStack()
+    if _installed.setdefault("context", stack) is not stack:
+        return
+    try:
+        stack.enter_context(accelerated())
+    except BaseException:
+        if _installed.get("context") is stack:
+            del _installed["context"]
+        stack.close()
+        raise
+    if _installed.get("context") is not stack:
+        # `uninstall` was called meanwhile.
+        stack.close()
 
 
 def uninstall() -> None:
@@ -34,11 +43,9 @@ def uninstall() -> None:
     Traces that are under way in other threads end as they began. Without a previous ``install``
     nothing happens.
     """
-    global _installed
-    with _lock:
-        if _installed is not None:
-            _installed.close()
-            _installed = None
+    stack = _installed.pop("context", None)
+    if stack is not None:
+        stack.close()
 
 
 @contextlib.contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 from jaxide import _compat
 from jaxide._consing import cons
@@ -38,45 +37,70 @@ class Counts:
 
 
 class _Thread(threading.local):
-    """The contexts of :func:`sharing` that this thread is in, each with what it counts."""
+    """The contexts of :func:`sharing` that this thread is in, where jits are counted."""
 
     def __init__(self) -> None:
-        self.counts: list[Counts] = []
+        self.entered: list[weakref.ref[sharing]] = []
+
+    @property
+    def counts(self) -> Counts | None:
+        """What the innermost one counts."""
+        for entered in reversed(self.entered):
+            context = entered()
+            if context is not None:
+                return context.counts
+        return None
 
 
 _THREAD = _Thread()
-_LOCK = threading.Lock()
-# How many contexts there are of the whole process, and of any kind.
-_process = 0
-_active = 0
+# The contexts that somebody is in, and those of them that are for all threads. One that could not
+# be left, since an exception came in between, goes when nobody refers to it.
+_entered: weakref.WeakSet[sharing] = weakref.WeakSet()
+_process: weakref.WeakSet[sharing] = weakref.WeakSet()
 
 
-@contextlib.contextmanager
-def sharing(counts: Counts | None = None) -> Iterator[None]:
+class sharing:
     """A context in which executables are shared: by the jits that this thread calls, where they are
     counted, by those of all threads otherwise."""
-    _change(1, counts)
-    try:
-        yield
-    finally:
-        _change(-1, counts)
 
+    def __init__(self, counts: Counts | None = None) -> None:
+        self.counts = counts
 
-def _change(by: int, counts: Counts | None) -> None:
-    global _active, _process
-    with _LOCK:
-        if counts is None:
-            _process += by
-        elif by > 0:
-            _THREAD.counts.append(counts)
+    def __enter__(self) -> None:
+        if self.counts is None:
+            _process.add(self)
         else:
-            _THREAD.counts.pop()
-        was_active, _active = _active > 0, _active + by
-        if not was_active:
-            _forget_with_jax()
-            _compat.intercept_jits(_trace, _execute, _lowered)
-        elif not _active:
-            _compat.leave_jits()
+            _THREAD.entered.append(weakref.ref(self))
+        _entered.add(self)
+        _settle()
+
+    def __exit__(self, *exc: object) -> None:
+        _entered.discard(self)
+        _process.discard(self)
+        entered = _THREAD.entered
+        entered[:] = [ref for ref in entered if ref() not in (None, self)]
+        _settle()
+
+
+# Whether jits are intercepted, as far as somebody has seen to it.
+_settled: list[bool] = [False]
+
+
+def _settle() -> None:
+    """Has jits intercepted where somebody is in such a context. Others may enter or leave one
+    meanwhile, and do the same: whoever was interrupted goes on towards what is wanted by then."""
+    while True:
+        is_wanted = bool(_entered)
+        if _settled != [is_wanted]:
+            _settled[:] = []
+            if is_wanted:
+                _forget_with_jax()
+                _compat.intercept_jits(_before_trace, _after_trace, _execute, _lowered)
+            else:
+                _compat.leave_jits()
+            _settled[:] = [is_wanted]
+        if bool(_entered) == is_wanted:
+            return
 
 
 @functools.cache
@@ -86,39 +110,50 @@ def _forget_with_jax() -> None:
     )
 
 
-def _trace(
+class _Begun(NamedTuple):
+    """A jit that is being traced for a call."""
+
+    call: tuple[Any, ...]
+    counts: Counts | None
+    begin: float
+
+
+def _before_trace(
     fun: Any, jit: Any, mesh: Any, debug_info: Any, avals: Any, args: Any, kwargs: Any
-) -> Any:
-    """Stands in for jax's ``_trace_for_jit``."""
-    jax_ = _compat.jit_tracing()
+) -> _Begun | None:
+    """Called before jax traces a jit."""
     own = _THREAD.counts
-    is_noted = (_process or own) and jax_.is_top_level()
-    begin = time.perf_counter()
-    traced = jax_.stock(fun, jit, mesh, debug_info, avals, args, kwargs)
-    if is_noted:
-        seconds = time.perf_counter() - begin
-        if own:
-            own[-1].traces += 1
-            own[-1].tracing += seconds
-        LEDGER.traced(jax_.call_of(traced, fun, jit, args, kwargs), seconds)
+    if (_process or own is not None) and _compat.jit_tracing().is_top_level():
+        return _Begun((fun, jit, args, kwargs), own, time.perf_counter())
+    return None
+
+
+def _after_trace(begun: _Begun | None, traced: Any) -> Any:
+    """Called with what was traced, which it returns."""
+    if begun is not None:
+        seconds = time.perf_counter() - begun.begin
+        if begun.counts is not None:
+            begun.counts.traces += 1
+            begun.counts.tracing += seconds
+        LEDGER.traced(_compat.jit_tracing().call_of(traced, *begun.call), seconds)
     return traced
 
 
 def _lowered(jaxpr: Any) -> Any:
     """What is lowered in the place of ``jaxpr``."""
-    return cons(jaxpr) if _process or _THREAD.counts else jaxpr
+    return cons(jaxpr) if _process or _THREAD.counts is not None else jaxpr
 
 
 def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Stands in for jax's ``_pjit_call_impl_python``."""
     own = _THREAD.counts
-    if not (_process or own):
+    if not _process and own is None:
         return _compat.execution().stock(*args, **params)
-    result, outcome = EXECUTABLES.execute(args, params, lift_at_once=bool(own))
-    if own:
-        own[-1].shared += outcome.known and not outcome.lowered
-        own[-1].compiled += outcome.lowered
-        own[-1].lowering += outcome.lowering
-        own[-1].compiling += outcome.compiling
+    result, outcome = EXECUTABLES.execute(args, params, lift_at_once=own is not None)
+    if own is not None:
+        own.shared += outcome.known and not outcome.lowered
+        own.compiled += outcome.lowered
+        own.lowering += outcome.lowering
+        own.compiling += outcome.compiling
     LEDGER.executed(params["jaxpr"], outcome)
     return result

@@ -60,7 +60,9 @@ class Ledger:
     """The notes of all call sites."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The same thread may take it again: a signal handler or a finalizer may run a jit. So
+        # what is done with it holds whatever comes in between.
+        self._lock = threading.RLock()
         self._sites: OrderedDict[Any, _Site] = OrderedDict()
         # Traced, but not executed yet, by the address of the jaxpr.
         self._traced: dict[int, tuple[weakref.ref[Any], _Site]] = {}

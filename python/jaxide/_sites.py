@@ -82,14 +82,15 @@ def catch_new() -> None:
     global _modules_seen
     if _types is None or len(sys.modules) == _modules_seen:
         return
-    _modules_seen = len(sys.modules)
+    modules_seen = len(sys.modules)
     _core.extend_world()
     jit_type, callable_types = _types
     for module in _loaded():
         if _names_seen.get(module.__name__) == len(vars(module)):
             continue
-        _names_seen[module.__name__] = len(vars(module))
-        for name, value in vars(module).items():
+        # Other threads may import more of it meanwhile.
+        names = list(vars(module).items())
+        for name, value in names:
             if name.startswith("_") or id(value) in _caught:
                 continue
             if isinstance(value, types.FunctionType):
@@ -99,6 +100,8 @@ def catch_new() -> None:
             elif isinstance(value, (jit_type, *callable_types)) and not _trust.is_foreign(value):
                 _caught.add(id(value))
                 _core.trust_callable(value)
+        _names_seen[module.__name__] = len(names)
+    _modules_seen = modules_seen
 
 
 def _takes_functions(function: types.FunctionType) -> bool:

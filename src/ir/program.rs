@@ -220,6 +220,12 @@ pub struct Program {
     pub(super) debug_info: DebugInfo,
 }
 
+impl Default for Program {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
 impl Program {
     /// A program of nothing, which a builder fills.
     pub(super) fn empty() -> Self {

@@ -54,13 +54,13 @@ impl<'py> Abridging<'_, 'py> {
         let whole = PyObjects::of(self.jax, graph, Purpose::Execution)?;
         let program = &whole.program;
         let (needed, params) = needed(program, &whole.objects);
-        let mut side = graph.borrow().side().only(py, &needed);
+        let side = graph.get().side().only(py, &needed);
         for id in params {
-            self.kept.append(graph.borrow().side().object(py, id))?;
+            self.kept.append(graph.get().side().object(py, id))?;
         }
         if depth > 0 {
             for &(_, value) in program.constvars() {
-                let Some(constant) = graph.borrow().side().constant(py, value) else { continue };
+                let Some(constant) = graph.get().side().constant(py, value) else { continue };
                 let constant = self.jax.objects.bind(py).call_method1("captured", (constant,))?;
                 self.kept.append(&constant)?;
                 side.set_constant(value, &constant);

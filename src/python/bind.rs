@@ -22,7 +22,8 @@ use super::stage::{Staging, stage, stage_known};
 use super::trace::{const_operand, frame_of, has_high_param, is_ours, keeps_params, results};
 use super::tracer::variable_of_trace;
 
-/// Stands in for `Primitive.bind(primitive, *args, **params)`.
+/// What `Primitive.bind(primitive, *args, **params)` returns; `NotImplemented` where jax's own code is to
+/// go on.
 #[pyfunction]
 pub fn bind<'py>(
     primitive: &Bound<'py, PyAny>,
@@ -50,7 +51,7 @@ pub fn bind<'py>(
     {
         return Ok(result);
     }
-    stock()
+    Ok(py.NotImplemented().into_bound(py))
 }
 
 fn bind_fast<'py>(

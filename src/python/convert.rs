@@ -7,15 +7,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rustc_hash::FxHashMap;
 
-use crate::ir::{ArrayType, BuildError, DType, DebugInfo, Dim, Effect, Type};
+use crate::ir::{ArrayType, BuildError, DType, DebugInfo, Dim, Type};
 
 use super::jax::Jax;
-use super::side::Side;
 
 /// What the trace reads off an aval, once.
 pub struct AvalInfo {
     /// None where the IR has no description: such a type is opaque.
     pub ty: Option<Type>,
+    /// The name of its class.
+    pub name: Box<str>,
     pub is_high: bool,
     /// Has quasi-dynamic data (jax before 0.11).
     pub has_qdd: bool,
@@ -86,7 +87,13 @@ fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
         let shaped = aval.is_instance(jax.shaped_array_type.bind(py))?;
         (structured_type(jax, aval)?, !shaped)
     };
-    Ok(AvalInfo { ty, is_high: flag("is_high")?, has_qdd: flag("has_qdd")?, empty_mesh })
+    Ok(AvalInfo {
+        ty,
+        name: aval.get_type().name()?.to_str()?.into(),
+        is_high: flag("is_high")?,
+        has_qdd: flag("has_qdd")?,
+        empty_mesh,
+    })
 }
 
 fn array_type(jax: &Jax, aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> {
@@ -141,28 +148,6 @@ fn structured_type(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Option<Type>>
         }));
     }
     Ok(None)
-}
-
-/// The effects of an equation, in a fixed order.
-pub fn canonical_effects(
-    jax: &Jax,
-    side: &mut Side,
-    effects: &Bound<'_, PyAny>,
-) -> PyResult<Vec<Effect>> {
-    let py = effects.py();
-    let mut canonical = Vec::new();
-    for effect in effects.try_iter()? {
-        let effect = effect?;
-        let input = if effect.is_instance(jax.input_effect_type.bind(py))? {
-            side.var_of(&effect.getattr("input")?)
-        } else {
-            None
-        };
-        let name: Box<str> = effect.get_type().name()?.to_str()?.into();
-        canonical.push(Effect { name, input, object: side.handle(&effect) });
-    }
-    canonical.sort_by(|a, b| (&a.name, a.input, a.object).cmp(&(&b.name, b.input, b.object)));
-    Ok(canonical)
 }
 
 /// jax's `DebugInfo` in the IR's words.

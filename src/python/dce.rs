@@ -47,8 +47,8 @@ pub fn dce_jaxpr_consts<'py>(
         && let Some(changed) = nothing_dead(jax, jaxpr, &graph)?
     {
         let (consts, inputs) = {
-            let graph = graph.borrow();
-            (graph.program().constvars().len(), graph.program().invars().len())
+            let program = graph.get().program();
+            (program.constvars().len(), program.invars().len())
         };
         let all = |len: usize| PyList::new(py, std::iter::repeat_n(true, len));
         let new = Graph::derive(&graph, jax, jaxpr, changed)?;
@@ -157,8 +157,8 @@ fn has_names_or_effects(jaxpr: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Whether inputs that nobody uses stay; constants need not.
 fn are_all_instantiated(graph: &Bound<'_, Graph>, instantiate: &Bound<'_, PyAny>) -> bool {
-    let graph = graph.borrow();
-    let (consts, inputs) = (graph.program().constvars().len(), graph.program().invars().len());
+    let program = graph.get().program();
+    let (consts, inputs) = (program.constvars().len(), program.invars().len());
     instantiate.cast_exact::<PyList>().is_ok_and(|instantiate| {
         instantiate.len() == consts + inputs
             && all_true(&instantiate.get_slice(consts, instantiate.len()))
@@ -173,17 +173,17 @@ fn nothing_dead<'py>(
 ) -> PyResult<Option<Changed>> {
     let py = jaxpr.py();
     if has_changed_rules(py)?
-        || graph.borrow().is_derived()
+        || graph.get().is_derived()
         || jax.checks_jaxprs(py)?
         || has_names_or_effects(jaxpr)?
     {
         return Ok(None);
     }
-    let program = graph.borrow().program().clone();
+    let program = graph.get().program();
     let mut live: EntitySet<Var> = EntitySet::with_capacity(program.num_vars());
     let mut rules: FxHashMap<PrimitiveId, Rule> = FxHashMap::default();
     let mut changed = Changed::default();
-    let object = |id| graph.borrow().side().object(py, program.primitive(id).object);
+    let object = |id| graph.get().side().object(py, program.primitive(id).object);
     for atom in program.outvars() {
         if let AtomKind::Var(var) = atom.kind() {
             live.insert(var);
@@ -203,7 +203,7 @@ fn nothing_dead<'py>(
         match rule {
             Rule::Default => {}
             Rule::Own { of_jit } if used == program.eqn_outvars(id).len() => {
-                let params = graph.borrow().side().params_dict(py, data.params);
+                let params = graph.get().side().params_dict(py, data.params);
                 let eqn = || Graph::eqn_object(graph, jax, id);
                 let primitive = object(data.primitive);
                 let Some(new) = params_by_rule(jax, &primitive, &params, of_jit, eqn)? else {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use rustc_hash::FxHashMap;
 
 use crate::diff::{Ends, ProgramDiff, Row, Step, diff};
@@ -15,6 +14,7 @@ use crate::structure::{Nested, Place, inputs};
 use super::graph::Graph;
 use super::jax::jax;
 use super::print::eqn_texts;
+use super::shared::Once;
 use super::side::address;
 use super::structure::{Kept, PyObjects, eqn_in_words, primitive_name, purpose, traceback_of};
 
@@ -106,7 +106,7 @@ pub fn diff_of(
         }
     }
     let roots = [one, another].map(|root| root.clone().unbind());
-    let all = Arc::new(All { roots, programs: shown, names, texts: PyOnceLock::new() });
+    let all = Arc::new(All { roots, programs: shown, names, texts: Once::new() });
     for (program, found) in programs.iter_mut().enumerate() {
         let hunks = 0..all.programs[program].hunks.len();
         found.hunks = hunks.map(|hunk| Rows { all: all.clone(), program, hunk }).collect();
@@ -136,7 +136,7 @@ struct All {
     /// Whether equations are printed.
     names: bool,
     /// Of both programs, printed when the first row is looked at.
-    texts: PyOnceLock<[Texts; 2]>,
+    texts: Once<[Texts; 2]>,
 }
 
 impl All {

@@ -11,11 +11,11 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use rustc_hash::FxHashSet;
 
 use super::hook;
 use super::jax::Jax;
+use super::shared::Once;
 
 /// Grows with each change of configuration in any thread, and whenever changes may have been missed.
 static CONFIG: AtomicU64 = AtomicU64::new(0);
@@ -25,7 +25,7 @@ static NOTICING: AtomicBool = AtomicBool::new(false);
 /// Grows when a setting that has a name was changed in any thread.
 static SETTINGS: AtomicU64 = AtomicU64::new(0);
 /// The settings that have names, by address.
-static NAMED: PyOnceLock<FxHashSet<usize>> = PyOnceLock::new();
+static NAMED: Once<FxHashSet<usize>> = Once::new();
 
 /// In two equal moments the named settings of a thread are the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,9 +88,9 @@ unsafe impl Send for Mutator {}
 
 static MUTATORS: Mutex<Vec<Mutator>> = Mutex::new(Vec::new());
 /// `(address of the method, its own call pointer)`, for the counting function: written once.
-static STOCK_CALLS: PyOnceLock<Vec<(usize, ffi::vectorcallfunc)>> = PyOnceLock::new();
+static STOCK_CALLS: Once<Vec<(usize, ffi::vectorcallfunc)>> = Once::new();
 /// The objects that hold the current trace.
-static TRACE_STATES: PyOnceLock<[usize; 2]> = PyOnceLock::new();
+static TRACE_STATES: Once<[usize; 2]> = Once::new();
 static STOCK_SETATTRO: AtomicUsize = AtomicUsize::new(0);
 
 /// The methods of `Config` that change something.
@@ -204,8 +204,10 @@ pub fn on(py: Python<'_>, jax: &Jax) {
     // attributes are looked up through them each time.
     unsafe {
         let Some(stock) = (*class).tp_setattro else { return };
-        STOCK_SETATTRO.store(stock as usize, Ordering::Relaxed);
-        (*class).tp_setattro = Some(counting_setattro);
+        if stock as usize != counting_setattro as *const () as usize {
+            STOCK_SETATTRO.store(stock as usize, Ordering::Relaxed);
+            (*class).tp_setattro = Some(counting_setattro);
+        }
         for mutator in mutators.iter() {
             *mutator.pointer = Some(counting_call);
         }

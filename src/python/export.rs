@@ -104,7 +104,7 @@ impl<'py> Found<'_, 'py> {
         id: SubprogramId,
     ) -> PyResult<(Bound<'py, PyAny>, Key)> {
         let py = graph.py();
-        let object = graph.borrow().side().object(py, program.subprogram(id).object);
+        let object = graph.get().side().object(py, program.subprogram(id).object);
         let (open, consts) = self
             .jax
             .open_jaxpr
@@ -172,7 +172,7 @@ impl<'py> Found<'_, 'py> {
         for (name, value) in program.params(id).iter() {
             values.set_item(name, plain(graph, value, &places)?)?;
         }
-        Ok((graph.borrow().side().params_dict(py, id), values, objects))
+        Ok((graph.get().side().params_dict(py, id), values, objects))
     }
 
     fn table(
@@ -231,7 +231,7 @@ impl<'py> Found<'_, 'py> {
         let outputs = program.outvars().iter().map(&mut atom).collect();
         let params = params.0.into_iter().map(|id| self.params(&graph, program, id));
         let params = params.collect::<PyResult<Vec<_>>>()?;
-        let borrowed = graph.borrow();
+        let borrowed = graph.get();
         let side = borrowed.side();
         let texts = |texts: &Option<Vec<Box<str>>>| {
             texts.as_ref().map(|texts| texts.iter().map(ToString::to_string).collect())
@@ -348,7 +348,7 @@ fn plain<'py>(
             Some(place) => tagged("program", place.into_pyobject(py)?.into_any())?,
             None => py.None().into_bound(py),
         },
-        ParamValue::Opaque(object) => tagged("object", graph.borrow().side().object(py, *object))?,
+        ParamValue::Opaque(object) => tagged("object", graph.get().side().object(py, *object))?,
     })
 }
 

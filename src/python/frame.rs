@@ -12,20 +12,22 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Atom, AtomKind, Builder, ConstId, ContextId, DeadCode, Def, EffectsId, Eqn, EqnShape,
+    Atom, AtomKind, Builder, ConstId, DeadCode, DebugInfo, Def, EffectsId, Eqn, EqnData, EqnShape,
     LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
 };
 
-use super::convert::{self, build_error};
-use super::graph::{
-    EqnObjects, Graph, JaxprFields, borrow_mut, eqn_object, new_jaxpr, new_nested_jaxpr,
-};
+use super::convert::{AvalInfo, aval_info, build_error};
+use super::graph::{Graph, JaxprFields, new_jaxpr, new_nested_jaxpr};
 use super::hook::Recording;
-use super::jax::{Jax, jax};
+use super::jax::{EqnParts, Jax, jax};
 use super::memo::Entry;
-use super::side::Side;
+use super::objects::{LiteralCopies, Vars};
+use super::shared::{Quiet, Shared};
+use super::side::{PrimitiveWords, ReadEffects, Side, SourceKey, StackPlace, literal_type};
 use super::source::SourceRef;
-use super::tracer::{self, release_pending};
+use super::tracer;
+
+type Object = Py<PyAny>;
 
 /// An operand of an equation to be.
 #[derive(Clone)]
@@ -54,9 +56,55 @@ pub struct LocalEntry {
     pub out_types: SmallVec<[TypeId; 1]>,
 }
 
+/// An operand, as far as only Python can tell.
+pub enum Ready<'a> {
+    Var(Var),
+    Literal { literal: &'a Object, aval: Object, info: Arc<AvalInfo> },
+    Const { value: &'a Object, aval: &'a Object, info: Arc<AvalInfo> },
+}
+
+impl<'a> Ready<'a> {
+    /// # Errors
+    /// A type cannot be read.
+    pub fn of(jax: &Jax, operand: &'a Operand<'_>) -> PyResult<Self> {
+        Ok(match operand {
+            Operand::Var { var, .. } => Self::Var(*var),
+            Operand::Literal { literal, .. } => {
+                let (aval, info) = literal_type(jax, literal)?;
+                Self::Literal { literal: literal.as_unbound(), aval: aval.unbind(), info }
+            }
+            Operand::Const { value, aval } => Self::Const {
+                value: value.as_unbound(),
+                aval: aval.as_unbound(),
+                info: aval_info(jax, aval)?,
+            },
+        })
+    }
+}
+
+/// An equation to be appended.
+pub struct Appended<'a, 'py> {
+    pub local: &'a LocalEntry,
+    pub operands: &'a [Operand<'py>],
+    /// Not empty.
+    pub effects: Option<&'a Bound<'py, PyAny>>,
+    /// What stands for no effects.
+    pub no_effects: Option<&'a Bound<'py, PyAny>>,
+    pub source: SourceId,
+    /// jax's equation context.
+    pub context: &'a Bound<'py, PyAny>,
+}
+
 /// One program under construction.
-#[pyclass(module = "jax._src.interpreters.partial_eval", name = "JaxprStackFrame", weakref)]
+#[pyclass(module = "jax._src.interpreters.partial_eval", name = "JaxprStackFrame", weakref, frozen)]
 pub struct Frame {
+    auto_dce: bool,
+    state: Shared<State>,
+}
+
+/// What a frame has.
+pub struct State {
+    auto_dce: bool,
     /// None once the program is finished.
     builder: Option<Builder>,
     recording: Option<Recording>,
@@ -64,8 +112,7 @@ pub struct Frame {
     graph: Option<Py<Graph>>,
     /// The finished program once the trace is over and has let the graph go.
     program: Option<Arc<Program>>,
-    debug_info: Py<PyAny>,
-    auto_dce: bool,
+    debug_info: Option<Py<PyAny>>,
     is_high: bool,
     /// The trace is over: jax forgets equations and constants.
     invalidated: bool,
@@ -114,30 +161,27 @@ fn finished() -> PyErr {
     PyRuntimeError::new_err("this trace is finished: its jaxpr has been made and cannot grow")
 }
 
-impl Frame {
-    pub fn new(debug_info: Bound<'_, PyAny>, auto_dce: bool, recording: Recording) -> Self {
-        let dce = if auto_dce { DeadCode::RemoveUnreferenced } else { DeadCode::Keep };
-        Self {
-            builder: Some(Builder::new(dce)),
-            recording: Some(recording),
-            side: Side::default(),
-            graph: None,
-            program: None,
-            debug_info: debug_info.unbind(),
-            auto_dce,
-            is_high: false,
-            invalidated: false,
-            const_by_id: FxHashMap::default(),
-            constants_used: Vec::new(),
-            recordings: 0,
-            const_tracers: FxHashMap::default(),
-            entries: FxHashMap::default(),
-            rows: Vec::new(),
-            row_by_fragment: FxHashMap::default(),
-            qdds: Vec::new(),
-        }
-    }
+/// An equation under construction and its objects, but for those of its operands and results.
+struct RawEqn {
+    data: EqnData,
+    operands: SmallVec<[Atom; 4]>,
+    primitive: Option<Object>,
+    params: Option<Py<PyDict>>,
+    effects: Object,
+    context: Option<Object>,
+    /// The traceback and the name stack.
+    source: [Option<Object>; 2],
+}
 
+/// Where the object of a variable is.
+enum VarHolder {
+    Made(Object),
+    /// Still to be made, of its type.
+    Own(Option<Object>, Arc<Vars>),
+    Graph(Py<Graph>),
+}
+
+impl State {
     /// Where the frame is now, for reading what comes after.
     pub fn mark(&self) -> Mark {
         let row = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -192,22 +236,6 @@ impl Frame {
         }
     }
 
-    /// The jax `Literal` of a literal.
-    pub fn literal_object<'py>(
-        &mut self,
-        py: Python<'py>,
-        jax: &Jax,
-        literal: Atom,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (builder, side) = self.recording()?;
-        match literal.kind() {
-            AtomKind::Literal(id) => {
-                side.literal_object(py, jax, id, builder.literal_data(id).object)
-            }
-            AtomKind::Var(_) => Err(PyRuntimeError::new_err("a variable in place of a literal")),
-        }
-    }
-
     /// The builder and the objects of a frame that still records.
     pub fn recording(&mut self) -> PyResult<(&mut Builder, &mut Side)> {
         match &mut self.builder {
@@ -216,57 +244,30 @@ impl Frame {
         }
     }
 
-    pub fn auto_dce(&self) -> bool {
-        self.auto_dce
-    }
-
     pub fn is_high(&self) -> bool {
         self.is_high
     }
 
-    pub fn mark_high(&mut self) {
-        self.is_high = true;
-    }
-
-    /// A new input.
-    pub fn new_invar(&mut self, jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<NewVar> {
-        let (builder, side) = self.recording()?;
-        let ty = side.ty(jax, builder, aval)?;
-        let var = builder.invar(ty).map_err(build_error)?;
-        Ok(NewVar { var, counted: false })
-    }
-
-    /// The id of a source.
-    pub fn source(&mut self, source: &SourceRef<'_>) -> PyResult<SourceId> {
-        let (builder, side) = self.recording()?;
-        side.source(builder, source)
-    }
-
-    /// The constant that `value` is already.
-    pub fn known_const(&self, value: &Bound<'_, PyAny>) -> Option<Var> {
-        self.const_by_id.get(&(value.as_ptr() as usize)).copied()
-    }
-
-    /// The aval of a variable of a frame that still records.
-    pub fn aval_of<'py>(&mut self, py: Python<'py>, var: Var) -> PyResult<Bound<'py, PyAny>> {
-        let (builder, side) = self.recording()?;
-        Ok(side.aval(py, builder.type_of(var)))
+    /// The constant that is the value at an address.
+    pub fn known_const(&self, value: usize) -> Option<Var> {
+        self.const_by_id.get(&value).copied()
     }
 
     /// The constant for `value`, a new one where there is none.
     pub fn const_var(
         &mut self,
-        jax: &Jax,
-        value: &Bound<'_, PyAny>,
-        aval: &Bound<'_, PyAny>,
+        value: &Object,
+        aval: &Object,
+        info: &AvalInfo,
+        quiet: Quiet<'_>,
     ) -> PyResult<Var> {
         let address = value.as_ptr() as usize;
         let var = if let Some(&var) = self.const_by_id.get(&address) {
             var
         } else {
             let (builder, side) = self.recording()?;
-            let ty = side.ty(jax, builder, aval)?;
-            let id = side.new_const(value);
+            let ty = side.type_of(builder, aval, info, quiet);
+            let id = side.new_const_of(value, quiet);
             let var = builder.constvar(ty, id).map_err(build_error)?;
             self.const_by_id.insert(address, var);
             var
@@ -278,106 +279,22 @@ impl Frame {
     }
 
     /// The atom of an operand; constants come into being here.
-    fn atom(&mut self, jax: &Jax, operand: &Operand<'_>) -> PyResult<Atom> {
+    fn atom(&mut self, operand: &Ready<'_>, quiet: Quiet<'_>) -> PyResult<Atom> {
         match operand {
-            Operand::Var { var, .. } => Ok(Atom::var(*var)),
-            Operand::Const { value, aval } => self.const_var(jax, value, aval).map(Atom::var),
-            Operand::Literal { literal, .. } => {
+            Ready::Var(var) => Ok(Atom::var(*var)),
+            Ready::Const { value, aval, info } => {
+                self.const_var(value, aval, info, quiet).map(Atom::var)
+            }
+            Ready::Literal { literal, aval, info } => {
                 let (builder, side) = self.recording()?;
-                side.literal(jax, builder, literal).map(Atom::literal)
+                side.literal_of(builder, literal, (aval, info), quiet).map(Atom::literal)
             }
         }
     }
 
-    /// The ids of a remembered equation.
-    pub fn local_entry(
-        &mut self,
-        py: Python<'_>,
-        jax: &Jax,
-        primitive: &Bound<'_, PyAny>,
-        entry: &Entry,
-    ) -> PyResult<LocalEntry> {
-        if let Some(local) = self.entries.get(&entry.number) {
-            return Ok(local.clone());
-        }
-        let out_avals: Vec<_> = entry.out_avals.iter().map(|aval| aval.bind(py).clone()).collect();
-        let local = self.describe(jax, primitive, entry.params.bind(py), &out_avals)?;
-        self.entries.insert(entry.number, local.clone());
-        Ok(local)
-    }
-
-    /// The ids of an equation's primitive, params and output types.
-    pub fn describe(
-        &mut self,
-        jax: &Jax,
-        primitive: &Bound<'_, PyAny>,
-        params: &Bound<'_, PyDict>,
-        out_avals: &[Bound<'_, PyAny>],
-    ) -> PyResult<LocalEntry> {
-        let (builder, side) = self.recording()?;
-        let out_types =
-            out_avals.iter().map(|aval| side.ty(jax, builder, aval)).collect::<PyResult<_>>()?;
-        Ok(LocalEntry {
-            primitive: side.primitive(builder, primitive)?,
-            params: side.deferred_params_id(builder, params),
-            out_types,
-        })
-    }
-
-    /// The id of a jax equation context.
-    pub fn context(&mut self, context: &Bound<'_, PyAny>) -> PyResult<ContextId> {
-        let (builder, side) = self.recording()?;
-        let object = side.handle(context);
-        Ok(builder.context(object))
-    }
-
-    /// Notes what stands for no effects in an equation.
-    pub fn note_no_effects(&mut self, local: &LocalEntry, effects: &Bound<'_, PyAny>) {
-        self.side.note_no_effects(local.primitive, effects);
-    }
-
-    /// Appends an equation; its outputs are retained where they are counted.
-    pub fn append(
-        &mut self,
-        jax: &Jax,
-        local: &LocalEntry,
-        operands: &[Operand<'_>],
-        effects: Option<&Bound<'_, PyAny>>,
-        source: SourceId,
-        context: ContextId,
-    ) -> PyResult<SmallVec<[NewVar; 1]>> {
-        let atoms: SmallVec<[Atom; 4]> =
-            operands.iter().map(|operand| self.atom(jax, operand)).collect::<PyResult<_>>()?;
-        let counted = self.auto_dce;
-        let (builder, side) = self.recording()?;
-        let effects = match effects {
-            Some(effects) => side.effects_id(jax, builder, effects)?,
-            None => EffectsId::NONE,
-        };
-        let eqn = builder
-            .eqn(local.primitive, local.params, &atoms, &local.out_types, effects, source, context)
-            .map_err(build_error)?;
-        let outvars = builder.eqn_data(eqn).outvars();
-        Ok(outvars
-            .map(|var| {
-                if counted {
-                    builder.retain(var);
-                }
-                NewVar { var, counted }
-            })
-            .collect())
-    }
-
-    /// Counts a tracer on a constant.
-    fn retain_const(&mut self, var: Var, tracer: usize) -> PyResult<()> {
-        let (builder, _) = self.recording()?;
-        builder.retain(var);
-        self.const_tracers.insert(var, tracer);
-        Ok(())
-    }
-
     /// One tracer fewer on `var`; what the caller has to drop comes back.
-    pub fn release(&mut self, var: Var, tracer: Option<usize>) -> Vec<Py<PyAny>> {
+    #[must_use]
+    fn release(&mut self, var: Var, tracer: Option<usize>) -> Vec<Object> {
         if tracer.is_some() && self.const_tracers.get(&var).copied() == tracer {
             self.const_tracers.remove(&var);
         }
@@ -394,6 +311,235 @@ impl Frame {
             .collect()
     }
 
+    fn var_holder(&self, var: Var, quiet: Quiet<'_>) -> PyResult<VarHolder> {
+        if let Some(graph) = &self.graph {
+            return Ok(VarHolder::Graph(quiet.own(graph)));
+        }
+        if let Some(made) = self.side.vars().get(quiet, var) {
+            return Ok(VarHolder::Made(made));
+        }
+        let ty = match (&self.program, &self.builder) {
+            (Some(program), _) => program.var_type(var),
+            (None, Some(builder)) => builder.type_of(var),
+            (None, None) => return Err(finished()),
+        };
+        Ok(VarHolder::Own(self.side.aval_of(quiet, ty), self.side.vars().clone()))
+    }
+
+    fn raw_eqn(&self, jax: &Jax, eqn: Eqn, quiet: Quiet<'_>) -> PyResult<RawEqn> {
+        let Some(builder) = &self.builder else { return Err(finished()) };
+        let data = builder.eqn_data(eqn).clone();
+        let source = builder.source_data(data.source);
+        Ok(RawEqn {
+            operands: builder.eqn_invars(eqn).iter().copied().collect(),
+            primitive: self.side.object_of(quiet, builder.primitive_data(data.primitive).object),
+            params: self.side.params_of(quiet, data.params),
+            effects: self.side.effects_object(quiet, jax, data.effects, data.primitive),
+            context: self.side.object_of(quiet, builder.context_object(data.context)),
+            source: self.side.leaves().parts(quiet, jax, source),
+            data,
+        })
+    }
+}
+
+impl Frame {
+    pub fn new(debug_info: Bound<'_, PyAny>, auto_dce: bool, recording: Recording) -> Self {
+        let dce = if auto_dce { DeadCode::RemoveUnreferenced } else { DeadCode::Keep };
+        let state = State {
+            auto_dce,
+            builder: Some(Builder::new(dce)),
+            recording: Some(recording),
+            side: Side::default(),
+            graph: None,
+            program: None,
+            debug_info: Some(debug_info.unbind()),
+            is_high: false,
+            invalidated: false,
+            const_by_id: FxHashMap::default(),
+            constants_used: Vec::new(),
+            recordings: 0,
+            const_tracers: FxHashMap::default(),
+            entries: FxHashMap::default(),
+            rows: Vec::new(),
+            row_by_fragment: FxHashMap::default(),
+            qdds: Vec::new(),
+        };
+        Self { auto_dce, state: Shared::new(state) }
+    }
+
+    /// Reads or changes the program.
+    #[inline]
+    pub fn with<'py, R: Send>(
+        &self,
+        py: Python<'py>,
+        body: impl FnOnce(&mut State, Quiet<'py>) -> R + Send,
+    ) -> R {
+        self.state.with(py, body)
+    }
+
+    /// As `with`, for what counts no references.
+    #[inline]
+    pub fn peek<R: Send>(&self, body: impl FnOnce(&mut State) -> R + Send) -> R {
+        self.state.peek(body)
+    }
+
+    pub fn auto_dce(&self) -> bool {
+        self.auto_dce
+    }
+
+    pub fn mark_high(&self) {
+        self.peek(|state| state.is_high = true);
+    }
+
+    /// A new input.
+    pub fn new_invar(
+        slf: &Bound<'_, Self>,
+        jax: &Jax,
+        aval: &Bound<'_, PyAny>,
+    ) -> PyResult<NewVar> {
+        let (info, aval) = (aval_info(jax, aval)?, aval.as_unbound());
+        slf.get().with(slf.py(), |state, quiet| {
+            let (builder, side) = state.recording()?;
+            let ty = side.type_of(builder, aval, &info, quiet);
+            let var = builder.invar(ty).map_err(build_error)?;
+            Ok(NewVar { var, counted: false })
+        })
+    }
+
+    /// The id of a source.
+    pub fn source(slf: &Bound<'_, Self>, jax: &Jax, source: &SourceRef<'_>) -> PyResult<SourceId> {
+        let (py, frame) = (slf.py(), slf.get());
+        let key = SourceKey::of(jax, source)?;
+        let known = frame.with(py, |state, quiet| {
+            let (builder, side) = state.recording()?;
+            side.known_source_id(builder, &key, quiet)
+        })?;
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let stacks = |hash| frame.with(py, |state, quiet| state.side.name_stacks_of(hash, quiet));
+        let place = StackPlace::of(&source.name_stack, stacks)?;
+        let (id, old) = frame.with(py, |state, quiet| {
+            let (builder, side) = state.recording()?;
+            side.new_source(builder, &key, place, quiet)
+        })?;
+        drop(old);
+        Ok(id)
+    }
+
+    /// The aval of a variable of a frame that still records.
+    pub fn aval_of<'py>(slf: &Bound<'py, Self>, var: Var) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let aval = slf.get().with(py, |state, quiet| {
+            let (builder, side) = state.recording()?;
+            Ok::<_, PyErr>(side.aval_of(quiet, builder.type_of(var)))
+        })?;
+        Ok(aval.unwrap_or_else(|| py.None()).into_bound(py))
+    }
+
+    /// The ids of a remembered equation.
+    pub fn local_entry<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        primitive: &Bound<'py, PyAny>,
+        entry: &Entry,
+    ) -> PyResult<LocalEntry> {
+        let (py, frame) = (slf.py(), slf.get());
+        if let Some(local) = frame.peek(|state| state.entries.get(&entry.number).cloned()) {
+            return Ok(local);
+        }
+        let out_avals: Vec<_> = entry.out_avals.iter().map(|aval| aval.bind(py).clone()).collect();
+        let local = Self::describe(slf, jax, primitive, entry.params.bind(py), &out_avals)?;
+        frame.peek(|state| state.entries.insert(entry.number, local.clone()));
+        Ok(local)
+    }
+
+    /// The ids of an equation's primitive, params and output types.
+    pub fn describe<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+        out_avals: &[Bound<'py, PyAny>],
+    ) -> PyResult<LocalEntry> {
+        let infos: SmallVec<[_; 2]> = out_avals
+            .iter()
+            .map(|aval| Ok((aval.as_unbound(), aval_info(jax, aval)?)))
+            .collect::<PyResult<_>>()?;
+        let primitive = ReadPrimitive::of(slf, primitive)?;
+        let params = params.as_unbound();
+        slf.get().with(slf.py(), |state, quiet| {
+            let (builder, side) = state.recording()?;
+            let mut out_types = SmallVec::new();
+            for (aval, info) in &infos {
+                out_types.push(side.type_of(builder, aval, info, quiet));
+            }
+            Ok(LocalEntry {
+                primitive: primitive.id(builder, side, quiet)?,
+                params: side.deferred_params_id(builder, params, quiet),
+                out_types,
+            })
+        })
+    }
+
+    /// Appends an equation; its outputs are retained where they are counted.
+    pub fn append<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        eqn: &Appended<'_, 'py>,
+    ) -> PyResult<SmallVec<[NewVar; 1]>> {
+        let operands: SmallVec<[Ready<'_>; 4]> =
+            eqn.operands.iter().map(|operand| Ready::of(jax, operand)).collect::<PyResult<_>>()?;
+        let effects = eqn.effects.map(|effects| ReadEffects::of(jax, effects)).transpose()?;
+        let (no_effects, context) =
+            (eqn.no_effects.map(Bound::as_unbound), eqn.context.as_unbound());
+        let (local, source) = (eqn.local, eqn.source);
+        // The effects die with the equation, or here, once no Python code is held off.
+        let effects = &effects;
+        slf.get().with(slf.py(), |state, quiet| {
+            let counted = state.auto_dce;
+            let mut atoms: SmallVec<[Atom; 4]> = SmallVec::new();
+            for operand in &operands {
+                atoms.push(state.atom(operand, quiet)?);
+            }
+            let (builder, side) = state.recording()?;
+            if let Some(no_effects) = no_effects {
+                side.note_no_effects_of(local.primitive, no_effects, quiet);
+            }
+            let context = side.handle_of(context, quiet);
+            let context = builder.context(context);
+            let effects = match effects {
+                Some(effects) => side.effects_of(builder, effects, quiet),
+                None => EffectsId::NONE,
+            };
+            let eqn = builder
+                .eqn(
+                    local.primitive,
+                    local.params,
+                    &atoms,
+                    &local.out_types,
+                    effects,
+                    source,
+                    context,
+                )
+                .map_err(build_error)?;
+            let outvars = builder.eqn_data(eqn).outvars();
+            Ok(outvars
+                .map(|var| {
+                    if counted {
+                        builder.retain(var);
+                    }
+                    NewVar { var, counted }
+                })
+                .collect())
+        })
+    }
+
+    /// One tracer fewer on `var`.
+    pub fn release(slf: &Bound<'_, Self>, var: Var, tracer: Option<usize>) {
+        drop(slf.get().peek(|state| state.release(var, tracer)));
+    }
+
     /// The `Var` object of a variable.
     pub fn var_object<'py>(
         slf: &Bound<'py, Self>,
@@ -401,36 +547,62 @@ impl Frame {
         var: Var,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let mut frame = borrow_mut(slf);
-        if let Some(graph) = &frame.graph {
-            return borrow_mut(graph.bind(py)).var_object(py, jax, var);
+        match slf.get().with(py, |state, quiet| state.var_holder(var, quiet))? {
+            VarHolder::Made(object) => Ok(object.into_bound(py)),
+            VarHolder::Graph(graph) => Graph::var_object(graph.bind(py), jax, var),
+            VarHolder::Own(aval, vars) => {
+                let aval = aval.unwrap_or_else(|| py.None()).into_bound(py);
+                vars.make(jax, var, aval)
+            }
         }
-        if let Some(program) = frame.program.clone() {
-            return frame.side.var_object(py, jax, program.var_type(var), var);
+    }
+
+    /// The jax `Literal` of a literal.
+    pub fn literal_object<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        literal: Atom,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let AtomKind::Literal(id) = literal.kind() else {
+            return Err(PyRuntimeError::new_err("a variable in place of a literal"));
+        };
+        let own = slf.get().with(py, |state, quiet| match (&state.builder, &state.graph) {
+            (Some(builder), _) => {
+                Ok(state.side.own_literal(quiet, id, builder.literal_data(id).object))
+            }
+            (None, Some(graph)) => Ok(graph.get().own_literal(quiet, id)),
+            (None, None) => Err(finished()),
+        })?;
+        LiteralCopies::make(py, jax, id, own)
+    }
+
+    fn atom_object<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        atom: Atom,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match atom.kind() {
+            AtomKind::Var(var) => Self::var_object(slf, jax, var),
+            AtomKind::Literal(_) => Self::literal_object(slf, jax, atom),
         }
-        let (builder, side) = frame.recording()?;
-        let ty = builder.type_of(var);
-        side.var_object(py, jax, ty, var)
     }
 
     /// The captured value, where `var` is a constant of a running trace.
     pub fn constant<'py>(slf: &Bound<'py, Self>, var: Var) -> Option<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let frame = borrow_mut(slf);
-        if frame.invalidated {
-            return None;
-        }
-        if let Some(graph) = &frame.graph {
-            let graph = graph.borrow(py);
-            return match graph.program().var(var).def {
-                Def::Constvar(id) => graph.side().constant(py, id),
+        let value = slf.get().with(slf.py(), |state, quiet| {
+            if state.invalidated {
+                return None;
+            }
+            if let Some(graph) = &state.graph {
+                return graph.get().constant_of(quiet, var);
+            }
+            match state.builder.as_ref()?.var(var).def {
+                Def::Constvar(id) => state.side.constant_of(quiet, id),
                 _ => None,
-            };
-        }
-        match frame.builder.as_ref()?.var(var).def {
-            Def::Constvar(id) => frame.side.constant(py, id),
-            _ => None,
-        }
+            }
+        });
+        value.map(|value| value.into_bound(slf.py()))
     }
 
     /// A new `SourceInfo` of a recorded source.
@@ -440,21 +612,31 @@ impl Frame {
         source: SourceId,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let frame = borrow_mut(slf);
-        if let Some(graph) = &frame.graph {
-            let graph = graph.borrow(py);
-            return graph.side().source_info(py, jax, graph.program().source(source));
+        let parts = slf.get().with(py, |state, quiet| {
+            if let Some(graph) = &state.graph {
+                return Some(graph.get().source_parts(quiet, jax, source));
+            }
+            let source = match (&state.builder, &state.program) {
+                (Some(builder), _) => builder.source_data(source),
+                (None, Some(program)) => program.source(source),
+                (None, None) => return None,
+            };
+            Some(state.side.leaves().parts(quiet, jax, source))
+        });
+        match parts {
+            Some(parts) => source_info_of(py, jax, parts),
+            None => Ok(py.None().into_bound(py)),
         }
-        let source = match (&frame.builder, &frame.program) {
-            (Some(builder), _) => builder.source_data(source),
-            (None, Some(program)) => program.source(source),
-            (None, None) => return Ok(py.None().into_bound(py)),
-        };
-        frame.side.source_info(py, jax, source)
     }
 
     pub fn debug_info_object<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyAny> {
-        borrow_mut(slf).debug_info.bind(slf.py()).clone()
+        slf.get().own_debug_info(slf.py())
+    }
+
+    fn own_debug_info<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        let own =
+            self.with(py, |state, quiet| state.debug_info.as_ref().map(|info| quiet.own(info)));
+        own.unwrap_or_else(|| py.None()).into_bound(py)
     }
 
     /// The tracer for a constant: the one that is alive, else a new one.
@@ -466,19 +648,39 @@ impl Frame {
         aval: &Bound<'py, PyAny>,
         source: &SourceRef<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let (var, source) = {
-            let mut frame = borrow_mut(slf);
-            let var = frame.const_var(jax, value, aval)?;
-            if let Some(&alive) = frame.const_tracers.get(&var) {
-                // SAFETY: the entry goes when the tracer is finalized, before its memory does.
-                return Ok(unsafe { Bound::from_borrowed_ptr(py, alive as *mut _) });
+        let (py, frame) = (slf.py(), slf.get());
+        let info = aval_info(jax, aval)?;
+        let source = Self::source(slf, jax, source)?;
+        let (of_value, of_type) = (value.as_unbound(), aval.as_unbound());
+        let (var, alive) = frame.with(py, |state, quiet| {
+            let var = state.const_var(of_value, of_type, &info, quiet)?;
+            let alive = state.alive_tracer(var, quiet);
+            if alive.is_none() {
+                // Before the tracer is there: whatever comes in between may not remove the constant.
+                state.recording()?.0.retain(var);
             }
-            (var, frame.source(source)?)
+            Ok::<_, PyErr>((var, alive))
+        })?;
+        if let Some(alive) = alive {
+            return Ok(alive.into_bound(py));
+        }
+        let tracer = match tracer::new_tracer(jax, trace, var, aval.clone(), source, true) {
+            Ok(tracer) => tracer,
+            Err(error) => {
+                Self::release(slf, var, None);
+                return Err(error);
+            }
         };
-        let tracer = tracer::new_tracer(jax, trace, var, aval.clone(), source, true)?;
-        borrow_mut(slf).retain_const(var, tracer.as_ptr() as usize)?;
-        Ok(tracer)
+        let address = tracer.as_ptr() as usize;
+        let alive = frame.with(py, |state, quiet| {
+            let alive = state.alive_tracer(var, quiet);
+            if alive.is_none() {
+                state.const_tracers.insert(var, address);
+            }
+            alive
+        });
+        // Somebody may have made one meanwhile.
+        Ok(alive.map_or(tracer, |alive| alive.into_bound(py)))
     }
 
     /// The operand that `tracer`, made through jax's own constructor, stands for.
@@ -494,7 +696,10 @@ impl Frame {
             let value = val.getattr(intern!(py, "val"))?;
             return Ok(Operand::Literal { literal: val, value, aval });
         }
-        match borrow_mut(slf).side.var_of(&val) {
+        match slf.get().peek({
+            let address = val.as_ptr() as usize;
+            move |state| state.side.vars().var_at(address)
+        }) {
             Some(var) => Ok(Operand::Var { var, aval, tracer: Some(tracer.clone()) }),
             None => Err(PyRuntimeError::new_err(format!(
                 "jaxide: the tracer {} has a variable that its trace does not know",
@@ -505,9 +710,12 @@ impl Frame {
 
     /// The quasi-dynamic data of a variable, where it has any.
     pub fn qdd<'py>(slf: &Bound<'py, Self>, var: Var) -> Option<Bound<'py, PyAny>> {
-        let frame = borrow_mut(slf);
-        let (_, qdd) = frame.qdds.iter().find(|(known, _)| *known == var)?;
-        Some(qdd.bind(slf.py()).clone())
+        let py = slf.py();
+        let qdd = slf.get().with(py, |state, quiet| {
+            let (_, qdd) = state.qdds.iter().find(|(known, _)| *known == var)?;
+            Some(quiet.own(qdd))
+        })?;
+        Some(qdd.into_bound(py))
     }
 
     /// Gives an input quasi-dynamic data.
@@ -517,14 +725,15 @@ impl Frame {
         object: &Bound<'_, PyAny>,
         mutable_qdd: &Bound<'_, PyAny>,
     ) {
-        let mut frame = borrow_mut(slf);
-        frame.side.set_var_object(var, object);
-        frame.qdds.push((var, mutable_qdd.clone().unbind()));
+        Self::set_var_object(slf, var, object);
+        let qdd = mutable_qdd.clone().unbind();
+        slf.get().peek(|state| state.qdds.push((var, qdd)));
     }
 
     /// Makes `object` the `Var` object of a variable.
     pub fn set_var_object(slf: &Bound<'_, Self>, var: Var, object: &Bound<'_, PyAny>) {
-        borrow_mut(slf).side.set_var_object(var, object);
+        let vars = slf.get().peek(|state| state.side.vars().clone());
+        vars.set(var, object);
     }
 
     /// The equation that defined `var`, as jax's `TracingEqn`; None for inputs and constants.
@@ -569,14 +778,11 @@ impl Frame {
         jax: &Jax,
         var: Var,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let eqn = match &borrow_mut(slf).builder {
-            Some(builder) => match builder.var(var).def {
-                Def::Eqn(eqn) => eqn,
-                _ => return Ok(None),
-            },
-            None => return Ok(None),
-        };
-        Self::eqn_objects(slf, jax, &[eqn])?.get_item(0).map(Some)
+        let eqn = slf.get().peek(|state| match state.builder.as_ref()?.var(var).def {
+            Def::Eqn(eqn) => Some(eqn),
+            _ => None,
+        });
+        eqn.map(|eqn| Self::eqn_objects(slf, jax, &[eqn])?.get_item(0)).transpose()
     }
 
     /// Equations under construction as jax's.
@@ -587,43 +793,28 @@ impl Frame {
     ) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
         let list = PyList::empty(py);
-        if eqns.is_empty() {
-            return Ok(list);
-        }
-        let mut frame = borrow_mut(slf);
-        let (builder, side) = frame.recording()?;
+        let bound = |object: Option<Object>| object.unwrap_or_else(|| py.None()).into_bound(py);
         for &eqn in eqns {
-            let data = builder.eqn_data(eqn).clone();
-            let mut atom = |atom: Atom| match atom.kind() {
-                AtomKind::Var(var) => {
-                    let ty = builder.type_of(var);
-                    side.var_object(py, jax, ty, var)
-                }
-                AtomKind::Literal(literal) => {
-                    side.literal_object(py, jax, literal, builder.literal_data(literal).object)
-                }
-            };
-            let invars: Vec<_> = builder
-                .eqn_invars(eqn)
-                .iter()
-                .map(|operand| atom(*operand))
-                .collect::<PyResult<_>>()?;
+            let raw = slf.get().with(py, |state, quiet| state.raw_eqn(jax, eqn, quiet))?;
+            let atom = |atom: Atom| Self::atom_object(slf, jax, atom);
+            let invars: Vec<_> =
+                raw.operands.iter().map(|&operand| atom(operand)).collect::<PyResult<_>>()?;
             let outvars: Vec<_> =
-                data.outvars().map(|var| atom(Atom::var(var))).collect::<PyResult<_>>()?;
-            let source_info = side.source_info(py, jax, builder.source_data(data.source))?;
-            list.append(eqn_object(
-                py,
-                jax,
-                side,
-                &data,
-                EqnObjects {
-                    invars: &invars,
-                    outvars: &outvars,
-                    primitive: builder.primitive_data(data.primitive).object,
-                    context: builder.context_object(data.context),
-                    source_info,
-                },
-            )?)?;
+                raw.data.outvars().map(|var| atom(Atom::var(var))).collect::<PyResult<_>>()?;
+            let params = match raw.params {
+                Some(params) => params.bind(py).copy()?,
+                None => PyDict::new(py),
+            };
+            let parts = EqnParts {
+                invars: PyList::new(py, invars)?,
+                outvars: PyList::new(py, outvars)?,
+                primitive: bound(raw.primitive),
+                params,
+                effects: raw.effects.into_bound(py),
+                source_info: source_info_of(py, jax, raw.source)?,
+                ctx: bound(raw.context),
+            };
+            list.append(jax.new_eqn(py, parts)?)?;
         }
         Ok(list)
     }
@@ -635,44 +826,39 @@ impl Frame {
         outs: &[Atom],
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let (effectful, all) = {
-            let frame = borrow_mut(slf);
-            let Some(builder) = &frame.builder else { return Ok(PySet::empty(py)?.into_any()) };
-            let all: Vec<Eqn> = builder.live_eqns().collect();
-            let effectful: Vec<Eqn> = all
-                .iter()
-                .copied()
-                .filter(|&eqn| builder.eqn_data(eqn).effects != EffectsId::NONE)
-                .collect();
-            // Allocating a Ref has an effect only on what reads it: jax looks at these as well.
-            let allocating = |eqn: &Eqn| -> PyResult<bool> {
-                let object = builder.primitive_data(builder.eqn_data(*eqn).primitive).object;
-                frame.side.object(py, object).getattr(intern!(py, "ref_allocating"))?.is_truthy()
-            };
-            if effectful.is_empty() {
-                (effectful, Vec::new())
-            } else {
-                let mut known = FxHashMap::default();
-                let mut relevant = Vec::new();
-                for eqn in &all {
-                    let data = builder.eqn_data(*eqn);
-                    let allocates = if let Some(&allocates) = known.get(&data.primitive) {
-                        allocates
-                    } else {
-                        let allocates = allocating(eqn)?;
-                        known.insert(data.primitive, allocates);
-                        allocates
-                    };
-                    if allocates || data.effects != EffectsId::NONE {
-                        relevant.push(*eqn);
-                    }
-                }
-                (relevant, all)
+        let all = slf.get().with(py, |state, quiet| {
+            let Some(builder) = &state.builder else { return Vec::new() };
+            let live: Vec<_> =
+                builder.live_eqns().map(|eqn| (eqn, builder.eqn_data(eqn).clone())).collect();
+            if live.iter().all(|(_, data)| data.effects == EffectsId::NONE) {
+                return Vec::new();
             }
-        };
-        if effectful.is_empty() {
+            let with_primitive = |(eqn, data): (Eqn, EqnData)| {
+                let object = builder.primitive_data(data.primitive).object;
+                let has_effects = data.effects != EffectsId::NONE;
+                (eqn, has_effects, state.side.object_of(quiet, object))
+            };
+            live.into_iter().map(with_primitive).collect()
+        });
+        if all.is_empty() {
             return Ok(PySet::empty(py)?.into_any());
         }
+        // Allocating a Ref has an effect only on what reads it: jax looks at these as well.
+        let mut allocating = FxHashMap::default();
+        let mut effectful = Vec::new();
+        for (eqn, has_effects, primitive) in &all {
+            let Some(primitive) = primitive else { continue };
+            let address = primitive.as_ptr() as usize;
+            let allocates = match allocating.get(&address) {
+                Some(&known) => known,
+                None => primitive.bind(py).getattr(intern!(py, "ref_allocating"))?.is_truthy()?,
+            };
+            allocating.insert(address, allocates);
+            if allocates || *has_effects {
+                effectful.push(*eqn);
+            }
+        }
+        let all: Vec<Eqn> = all.into_iter().map(|(eqn, ..)| eqn).collect();
         let (constvars, invars, outvars) = Self::interface(slf, jax, outs)?;
         let rule = jax.make_jaxpr_effects.bind(py);
         let eqns = Self::eqn_objects(slf, jax, &effectful)?;
@@ -688,12 +874,12 @@ impl Frame {
 impl Frame {
     #[getter]
     fn debug_info<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.debug_info.bind(py).clone()
+        self.own_debug_info(py)
     }
 
     #[setter]
-    fn set_debug_info(&mut self, value: Py<PyAny>) {
-        self.debug_info = value;
+    fn set_debug_info(&self, value: Py<PyAny>) {
+        drop(self.peek(|state| state.debug_info.replace(value)));
     }
 
     #[getter]
@@ -703,12 +889,12 @@ impl Frame {
 
     #[getter]
     fn get_is_high(&self) -> bool {
-        self.is_high
+        self.peek(|state| state.is_high)
     }
 
     #[setter]
-    fn set_is_high(&mut self, value: bool) {
-        self.is_high = value;
+    fn set_is_high(&self, value: bool) {
+        self.peek(|state| state.is_high = value);
     }
 
     /// jax keeps an empty set here.
@@ -730,13 +916,12 @@ impl Frame {
     fn constid_to_tracer<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let py = slf.py();
         let dict = PyDict::new(py);
-        let frame = borrow_mut(slf);
-        for (address, var) in &frame.const_by_id {
-            if let Some(&alive) = frame.const_tracers.get(var) {
-                // SAFETY: the entry goes when the tracer is finalized, before its memory does.
-                let tracer = unsafe { Bound::from_borrowed_ptr(py, alive as *mut _) };
-                dict.set_item(address, tracer)?;
-            }
+        let alive: Vec<_> = slf.get().with(py, |state, quiet| {
+            let alive = |(&address, &var)| Some((address, state.alive_tracer(var, quiet)?));
+            state.const_by_id.iter().filter_map(alive).collect()
+        });
+        for (address, tracer) in alive {
+            dict.set_item(address, tracer)?;
         }
         Ok(dict)
     }
@@ -745,8 +930,7 @@ impl Frame {
     #[getter]
     fn mutable_qdds<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
-        let qdds: Vec<_> =
-            borrow_mut(slf).qdds.iter().map(|(var, qdd)| (*var, qdd.clone_ref(py))).collect();
+        let qdds = slf.get().with(py, |state, quiet| state.own_qdds(quiet));
         let list = PyList::empty(py);
         for (var, qdd) in qdds {
             list.append((Self::var_object(slf, jax(py)?, var)?, qdd))?;
@@ -759,14 +943,7 @@ impl Frame {
     fn invars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
         let py = slf.py();
         let jax = jax(py)?;
-        let vars = {
-            let frame = borrow_mut(slf);
-            match (&frame.builder, &frame.graph) {
-                (Some(builder), _) => builder.invars().to_vec(),
-                (None, Some(graph)) => graph.borrow(py).program().invars().to_vec(),
-                (None, None) => frame.program_invars(),
-            }
-        };
+        let vars = slf.get().peek(|state| state.program_invars());
         let list = PyList::empty(py);
         for var in vars {
             list.append(Self::var_object(slf, jax, var)?)?;
@@ -780,16 +957,14 @@ impl Frame {
         let py = slf.py();
         let jax = jax(py)?;
         let dict = PyDict::new(py);
-        release_pending(slf);
-        let constvars: Vec<_> = {
-            let frame = borrow_mut(slf);
-            match &frame.builder {
-                Some(builder) if !frame.invalidated => builder.constvars().collect(),
-                _ => Vec::new(),
+        let constvars: Vec<_> = slf.get().with(py, |state, quiet| match &state.builder {
+            Some(builder) if !state.invalidated => {
+                let value = |(var, id)| (var, state.side.constant_of(quiet, id));
+                builder.constvars().map(value).collect()
             }
-        };
-        for (var, id) in constvars {
-            let value = borrow_mut(slf).side.constant(py, id);
+            _ => Vec::new(),
+        });
+        for (var, value) in constvars {
             dict.set_item(Self::var_object(slf, jax, var)?, value)?;
         }
         Ok(dict)
@@ -797,16 +972,11 @@ impl Frame {
 
     /// The live equations as jax's `JaxprEqn`s.
     fn get_eqns<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
-        let py = slf.py();
-        let jax = jax(py)?;
-        release_pending(slf);
-        let eqns: Vec<Eqn> = {
-            let frame = borrow_mut(slf);
-            match &frame.builder {
-                Some(builder) if !frame.invalidated => builder.live_eqns().collect(),
-                _ => return Ok(PyList::empty(py)),
-            }
-        };
+        let jax = jax(slf.py())?;
+        let eqns: Vec<Eqn> = slf.get().peek(|state| match &state.builder {
+            Some(builder) if !state.invalidated => builder.live_eqns().collect(),
+            _ => Vec::new(),
+        });
         Self::eqn_objects(slf, jax, &eqns)
     }
 
@@ -849,18 +1019,19 @@ impl Frame {
         let has_effects = effects.is_truthy()?;
         let primitive = eqn.getattr("primitive")?;
         let ctx = eqn.getattr("ctx")?;
-        let mut frame = borrow_mut(slf);
-        let local = frame.describe(jax, &primitive, &params, &out_avals)?;
-        let source = frame.source(&source)?;
-        let context = frame.context(&ctx)?;
-        if !has_effects {
-            frame.note_no_effects(&local, &effects);
-        }
-        let effects = has_effects.then_some(&effects);
-        let vars = frame.append(jax, &local, &operands, effects, source, context)?;
+        let local = Self::describe(slf, jax, &primitive, &params, &out_avals)?;
+        let eqn = Appended {
+            local: &local,
+            operands: &operands,
+            effects: has_effects.then_some(&effects),
+            no_effects: (!has_effects).then_some(&effects),
+            source: Self::source(slf, jax, &source)?,
+            context: &ctx,
+        };
+        let vars = Self::append(slf, jax, &eqn)?;
         // The tracers that make_eqn made are jax's and are not counted: the outputs stay retained.
         for (new, object) in vars.iter().zip(&outvars) {
-            frame.side.set_var_object(new.var, object);
+            Self::set_var_object(slf, new.var, object);
         }
         Ok(())
     }
@@ -876,7 +1047,6 @@ impl Frame {
         let _ = source_info;
         let py = slf.py();
         let jax = jax(py)?;
-        release_pending(slf);
         let postponed = || -> PyResult<bool> {
             let paths = debug_info.getattr(intern!(py, "result_paths"))?;
             Ok(paths.get_type().is(&jax.postponed_paths))
@@ -894,28 +1064,18 @@ impl Frame {
         for tracer in out_tracers.try_iter()? {
             outs.push(super::trace::operand_of_tracer(jax, slf, &tracer?)?);
         }
-        let atoms: Vec<Atom> = {
-            let mut frame = borrow_mut(slf);
-            outs.iter().map(|out| frame.atom(jax, out)).collect::<PyResult<_>>()?
-        };
+        let ready: Vec<_> = outs.iter().map(|out| Ready::of(jax, out)).collect::<PyResult<_>>()?;
+        let atoms: Vec<Atom> = slf.get().with(py, |state, quiet| {
+            ready.iter().map(|out| state.atom(out, quiet)).collect::<PyResult<_>>()
+        })?;
         let effects = Self::jaxpr_effects(slf, jax, &atoms)?;
         let is_high = Self::is_high_program(slf, jax, &atoms)?;
         Self::store_final_qdds(slf)?;
-
-        let mut frame = borrow_mut(slf);
-        let Some(builder) = frame.builder.take() else {
-            frame.recording()?;
-            return Err(PyRuntimeError::new_err("the trace has no program"));
-        };
-        let side = std::mem::take(&mut frame.side);
-        frame.recording = None;
-        frame.entries = FxHashMap::default();
-        frame.rows = Vec::new();
-        frame.row_by_fragment = FxHashMap::default();
-        let fields = JaxprFields { effects, debug_info, is_high };
-        let graph = Graph::finish(builder, side, &atoms, &fields, None)?;
-        frame.graph = Some(graph.clone().unbind());
-        drop(frame);
+        let graph = Graph::to_be(&JaxprFields { effects, debug_info, is_high })?;
+        let finished = graph.as_unbound();
+        // In one go: whoever asks finds the program in the frame, or in the graph.
+        let given_up = slf.get().with(py, |state, quiet| state.finish(&atoms, finished, quiet))?;
+        drop(given_up);
         // SAFETY: `is_ours` checked that the trace has jax's slots.
         let parent = super::trace::is_ours(py, trace.as_ptr())
             .then(|| unsafe { jax.slots.trace_parent_trace.get(trace) })
@@ -937,10 +1097,7 @@ impl Frame {
         let Some(var) = tracer::variable(py, tracer.as_ptr()) else {
             return (&none, &none).into_pyobject(py);
         };
-        let (positions, with_consts) = {
-            let frame = borrow_mut(slf);
-            frame.progenitors(py, var)
-        };
+        let (positions, with_consts) = slf.get().peek(|state| state.progenitors(var));
         let eqns = Self::eqn_objects(slf, jax, &with_consts)?;
         (positions, eqns).into_pyobject(py)
     }
@@ -948,37 +1105,20 @@ impl Frame {
     /// Forgets the equations, as jax does when a trace is over: they may refer to functions that
     /// refer to the trace.
     fn invalidate(slf: &Bound<'_, Self>) {
-        let py = slf.py();
-        let mut frame = borrow_mut(slf);
-        frame.invalidated = true;
-        frame.recording = None;
-        frame.const_by_id.clear();
-        let forgotten = frame.side.keep_leaves();
-        if let Some(graph) = frame.graph.take() {
-            let graph = graph.borrow(py);
-            frame.program = Some(graph.program().clone());
-            frame.side = Side::of_leaves(graph.side().leaves().clone());
-        }
-        drop(frame);
-        drop(forgotten);
+        drop(slf.get().peek(State::invalidate));
     }
 
     #[allow(clippy::needless_pass_by_value)] // the signature pyo3 wants
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.side.traverse(&visit)?;
-        visit.call(&self.graph)?;
-        visit.call(&self.debug_info)?;
-        for (_, qdd) in &self.qdds {
-            visit.call(qdd)?;
-        }
-        Ok(())
+        self.state.visit(|state| state.traverse(&visit)).unwrap_or(Ok(()))
     }
 
-    fn __clear__(&mut self) {
-        self.builder = None;
-        self.side = Side::default();
-        self.graph = None;
-        self.qdds.clear();
+    fn __clear__(&self) {
+        drop(self.peek(|state| {
+            state.program = None;
+            let rest = (state.debug_info.take(), std::mem::take(&mut state.qdds));
+            (rest, state.builder.take(), std::mem::take(&mut state.side), state.graph.take())
+        }));
     }
 }
 
@@ -990,37 +1130,27 @@ impl Frame {
         jax: &Jax,
         outs: &[Atom],
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>)> {
-        let py = slf.py();
-        let mut frame = borrow_mut(slf);
-        let (builder, side) = frame.recording()?;
-        let mut object = |atom: Atom| match atom.kind() {
-            AtomKind::Var(var) => {
-                let ty = builder.type_of(var);
-                side.var_object(py, jax, ty, var)
-            }
-            AtomKind::Literal(literal) => {
-                side.literal_object(py, jax, literal, builder.literal_data(literal).object)
-            }
+        let (constvars, invars) = slf.get().peek(|state| {
+            let (builder, _) = state.recording()?;
+            let constvars: Vec<_> = builder.constvars().map(|(var, _)| Atom::var(var)).collect();
+            let invars: Vec<_> = builder.invars().iter().map(|&var| Atom::var(var)).collect();
+            Ok::<_, PyErr>((constvars, invars))
+        })?;
+        let list = |atoms: &[Atom]| -> PyResult<Bound<'py, PyList>> {
+            let object = |&atom: &Atom| Self::atom_object(slf, jax, atom);
+            let objects: Vec<_> = atoms.iter().map(object).collect::<PyResult<_>>()?;
+            PyList::new(slf.py(), objects)
         };
-        let mut list = |atoms: Vec<Atom>| -> PyResult<Bound<'py, PyList>> {
-            let objects: Vec<_> = atoms.into_iter().map(&mut object).collect::<PyResult<_>>()?;
-            PyList::new(py, objects)
-        };
-        Ok((
-            list(builder.constvars().map(|(var, _)| Atom::var(var)).collect())?,
-            list(builder.invars().iter().map(|&var| Atom::var(var)).collect())?,
-            list(outs.to_vec())?,
-        ))
+        Ok((list(&constvars)?, list(&invars)?, list(outs)?))
     }
 
     fn is_high_program(slf: &Bound<'_, Self>, jax: &Jax, outs: &[Atom]) -> PyResult<bool> {
         let py = slf.py();
-        let avals: Vec<_> = {
-            let mut frame = borrow_mut(slf);
-            if frame.is_high {
-                return Ok(true);
+        let avals = slf.get().with(py, |state, quiet| {
+            if state.is_high {
+                return Ok(None);
             }
-            let (builder, side) = frame.recording()?;
+            let (builder, side) = state.recording()?;
             let vars = builder.constvars().map(|(var, _)| var);
             let vars = vars.chain(builder.invars().iter().copied()).map(Atom::var);
             let type_of = |atom: Atom| match atom.kind() {
@@ -1028,12 +1158,14 @@ impl Frame {
                 AtomKind::Literal(literal) => builder.literal_data(literal).ty,
             };
             let types: FxHashSet<TypeId> = vars.chain(outs.iter().copied()).map(type_of).collect();
-            types.into_iter().map(|ty| side.aval(py, ty)).collect()
-        };
+            let avals: Vec<_> =
+                types.into_iter().filter_map(|ty| side.aval_of(quiet, ty)).collect();
+            Ok::<_, PyErr>(Some(avals))
+        })?;
+        let Some(avals) = avals else { return Ok(true) };
         for aval in avals {
-            if !aval.get_type().is(&jax.shaped_array_type)
-                && convert::aval_info(jax, &aval)?.is_high
-            {
+            let aval = aval.bind(py);
+            if !aval.get_type().is(&jax.shaped_array_type) && aval_info(jax, aval)?.is_high {
                 return Ok(true);
             }
         }
@@ -1042,23 +1174,22 @@ impl Frame {
 
     fn store_final_qdds(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let qdds: Vec<_> = {
-            let frame = borrow_mut(slf);
-            frame.qdds.iter().map(|(var, qdd)| (*var, qdd.clone_ref(py))).collect()
-        };
+        let qdds = slf.get().with(py, |state, quiet| state.own_qdds(quiet));
         for (var, qdd) in qdds {
             let object = Self::var_object(slf, jax(py)?, var)?;
             object.setattr("final_qdd", qdd.bind(py).getattr("cur_val")?)?;
         }
         Ok(())
     }
+}
 
+impl State {
     /// As jax's `find_progenitors`: positions of inputs that `var` depends on; where there are
     /// none, all equations that use a literal or one of the constants it depends on.
-    fn progenitors(&self, py: Python<'_>, var: Var) -> (Vec<usize>, Vec<Eqn>) {
+    fn progenitors(&self, var: Var) -> (Vec<usize>, Vec<Eqn>) {
         let mut active = FxHashSet::from_iter([var]);
-        let (invars, eqns) = match (&self.builder, &self.graph) {
-            (Some(builder), _) if !self.invalidated => {
+        let (invars, eqns) = match &self.builder {
+            Some(builder) if !self.invalidated => {
                 for eqn in builder.live_eqns().rev() {
                     let mut produced = false;
                     for out in builder.eqn_data(eqn).outvars() {
@@ -1081,9 +1212,7 @@ impl Frame {
                 };
                 (builder.invars().to_vec(), builder.live_eqns().filter(uses_constant).collect())
             }
-            (Some(builder), _) => (builder.invars().to_vec(), Vec::new()),
-            (None, Some(graph)) => (graph.borrow(py).program().invars().to_vec(), Vec::new()),
-            (None, None) => (self.program_invars(), Vec::new()),
+            _ => (self.program_invars(), Vec::new()),
         };
         let positions: Vec<usize> =
             (0..invars.len()).filter(|&i| active.contains(&invars[i])).collect();
@@ -1092,8 +1221,110 @@ impl Frame {
         (positions, eqns)
     }
 
-    /// The inputs of the program that a finished trace has left.
+    /// The inputs of the program.
     fn program_invars(&self) -> Vec<Var> {
+        match (&self.builder, &self.graph) {
+            (Some(builder), _) => return builder.invars().to_vec(),
+            (None, Some(graph)) => return graph.get().program().invars().to_vec(),
+            (None, None) => {}
+        }
         self.program.as_ref().map(|program| program.invars().to_vec()).unwrap_or_default()
     }
+
+    /// The tracer of a constant, if one is alive.
+    fn alive_tracer(&self, var: Var, quiet: Quiet<'_>) -> Option<Object> {
+        let &alive = self.const_tracers.get(&var)?;
+        // SAFETY: the entry goes when the tracer is finalized, before its memory does.
+        Some(unsafe { quiet.own_at(alive) })
+    }
+
+    fn own_qdds(&self, quiet: Quiet<'_>) -> Vec<(Var, Object)> {
+        self.qdds.iter().map(|(var, qdd)| (*var, quiet.own(qdd))).collect()
+    }
+
+    /// Hands the finished program to its graph; what the caller drops comes back.
+    fn finish(
+        &mut self,
+        outs: &[Atom],
+        graph: &Py<Graph>,
+        quiet: Quiet<'_>,
+    ) -> PyResult<(Option<Recording>, Option<Object>)> {
+        let builder = self.builder.take().ok_or_else(finished)?;
+        let mut side = std::mem::take(&mut self.side);
+        let given_up = (self.recording.take(), side.shrink());
+        self.entries = FxHashMap::default();
+        self.rows = Vec::new();
+        self.row_by_fragment = FxHashMap::default();
+        let program = builder.finish(outs, DebugInfo::default(), EffectsId::NONE);
+        graph.get().fill(program.map_err(build_error)?, side);
+        self.graph = Some(quiet.own(graph));
+        Ok(given_up)
+    }
+
+    /// The trace is over; what the caller drops comes back.
+    fn invalidate(&mut self) -> (Option<Recording>, [Side; 2], Option<Py<Graph>>) {
+        self.invalidated = true;
+        self.const_by_id.clear();
+        let mut forgotten = [self.side.keep_leaves(), Side::default()];
+        let graph = self.graph.take();
+        if let Some(graph) = &graph {
+            let graph = graph.get();
+            self.program = Some(graph.program());
+            forgotten[1] =
+                std::mem::replace(&mut self.side, Side::of_leaves(graph.side().leaves().clone()));
+        }
+        (self.recording.take(), forgotten, graph)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.side.traverse(visit)?;
+        visit.call(&self.graph)?;
+        visit.call(&self.debug_info)?;
+        self.qdds.iter().try_for_each(|(_, qdd)| visit.call(qdd))
+    }
+}
+
+/// A primitive that is looked up in a frame.
+pub struct ReadPrimitive<'a> {
+    object: &'a Object,
+    /// Where it is not known there.
+    said: Option<PrimitiveWords>,
+}
+
+impl<'a> ReadPrimitive<'a> {
+    /// # Errors
+    /// An attribute cannot be read.
+    pub fn of(frame: &Bound<'_, Frame>, primitive: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        let address = primitive.as_ptr() as usize;
+        let known = frame.get().peek(|state| state.side.known_primitive(address).is_some());
+        let said = if known { None } else { Some(PrimitiveWords::of(primitive)?) };
+        Ok(Self { object: primitive.as_unbound(), said })
+    }
+
+    /// # Errors
+    /// The program is finished.
+    pub fn id(
+        &self,
+        builder: &mut Builder,
+        side: &mut Side,
+        quiet: Quiet<'_>,
+    ) -> PyResult<PrimitiveId> {
+        let address = self.object.as_ptr() as usize;
+        match (&self.said, side.known_primitive(address)) {
+            (_, Some(known)) => Ok(known),
+            (Some(said), None) => Ok(side.primitive_of(builder, self.object, said, quiet)),
+            // The program was finished meanwhile.
+            (None, None) => Err(finished()),
+        }
+    }
+}
+
+/// A new `SourceInfo` of a traceback and a name stack.
+fn source_info_of<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    [traceback, name_stack]: [Option<Object>; 2],
+) -> PyResult<Bound<'py, PyAny>> {
+    let name_stack = name_stack.unwrap_or_else(|| py.None()).into_bound(py);
+    jax.new_source_info(traceback.map(|traceback| traceback.into_bound(py)), name_stack)
 }

@@ -4,8 +4,8 @@
 //! jax's `Jaxpr` whose lists are made from the arena the first time anything reads them. Until then
 //! their slots hold the `Graph`, which is all the jaxpr keeps alive.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::thread;
 
 use cranelift_entity::SecondaryMap;
 use pyo3::PyTraverseError;
@@ -14,14 +14,13 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Atom, AtomKind, Builder, DeadCode, DebugInfo, EffectsId, Eqn, EqnData, ForeignId, ParamsId,
-    Program, SourceId, Var, verify,
+    Atom, AtomKind, Builder, DeadCode, DebugInfo, Def, EffectsId, Eqn, EqnData, ForeignId,
+    LiteralId, ParamsId, Program, SourceId, Var, verify,
 };
 
 use crate::structure::{equal, fingerprint};
@@ -30,26 +29,52 @@ use super::abridge::abridge;
 use super::convert::{self, build_error};
 use super::expand::owned::OwnedParams;
 use super::jax::{EqnParts, Inputs, Jax, jax};
-use super::native::{Args, NoCollection, Slot, TypeSpec, attribute, heap_type, method};
+use super::native::{
+    Args, NoCollection, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots,
+};
+use super::objects::OwnLiteral;
 use super::params::programs_of;
 use super::read::{self, Detail, resolve_subprograms};
+use super::shared::{Once, Quiet, Shared};
 use super::side::{Side, is_exactly};
 use super::structure::{PyObjects, describe_step, purpose, repeated, step_fingerprints};
 
 /// A finished program and the Python objects behind its ids.
-#[pyclass(module = "jaxide._core")]
+#[pyclass(module = "jaxide._core", frozen)]
 pub struct Graph {
-    program: Arc<Program>,
-    side: Side,
-    effects: Py<PyAny>,
-    debug_info: Py<PyAny>,
+    state: Shared<State>,
+}
+
+struct State {
+    content: Arc<Content>,
+    effects: Option<Py<PyAny>>,
+    debug_info: Option<Py<PyAny>>,
     is_high: bool,
-    /// Nested programs have been read, and the names of arguments and results.
-    resolved: bool,
     /// The lists of jax's jaxpr that anything has asked for.
     lists: [Option<Py<PyList>>; 3],
     /// Where the program is that of another graph, but for some params.
-    derived: Option<Derived>,
+    derived: Option<Arc<Derived>>,
+}
+
+/// A program with its objects, which does not change: where more of it is read, another takes its
+/// place. Numbers of the one are those of the other.
+#[derive(Default)]
+struct Content {
+    program: Arc<Program>,
+    side: Side,
+    /// Nested programs have been read, and the names of arguments and results.
+    resolved: bool,
+}
+
+/// The objects of a graph at some moment.
+pub struct SideOf(Arc<Content>);
+
+impl Deref for SideOf {
+    type Target = Side;
+
+    fn deref(&self) -> &Side {
+        &self.0.side
+    }
 }
 
 /// A program that shares its variables, and the equations that are the same, with another.
@@ -88,48 +113,77 @@ impl Part {
     }
 }
 
-/// Borrows once no other thread is at it; nothing of jaxide re-enters a graph on the same thread.
-pub fn borrow_mut<'py, T>(object: &Bound<'py, T>) -> PyRefMut<'py, T>
-where
-    T: pyo3::PyClass<Frozen = pyo3::pyclass::boolean_struct::False>,
-{
-    loop {
-        match object.try_borrow_mut() {
-            Ok(borrowed) => return borrowed,
-            Err(_) => object.py().detach(thread::yield_now),
+impl State {
+    fn new(content: Content) -> Self {
+        Self {
+            content: Arc::new(content),
+            effects: None,
+            debug_info: None,
+            is_high: false,
+            lists: [const { None }; 3],
+            derived: None,
+        }
+    }
+
+    fn with_fields(content: Content, fields: &JaxprFields<'_>) -> Self {
+        Self {
+            effects: Some(fields.effects.clone().unbind()),
+            debug_info: Some(fields.debug_info.clone().unbind()),
+            is_high: fields.is_high,
+            ..Self::new(content)
         }
     }
 }
 
 impl Graph {
+    fn made(py: Python<'_>, state: State) -> PyResult<Bound<'_, Self>> {
+        Bound::new(py, Self { state: Shared::new(state) })
+    }
+
     /// Finishes what `builder` holds, with the outputs and effects of `jaxpr`; `names` are known where
     /// nested programs have been read.
     pub fn finish<'py>(
         builder: Builder,
-        side: Side,
+        mut side: Side,
         outvars: &[Atom],
         jaxpr: &JaxprFields<'py>,
         names: Option<DebugInfo>,
     ) -> PyResult<Bound<'py, Self>> {
-        let py = jaxpr.effects.py();
         let resolved = names.is_some();
         let names = names.unwrap_or_default();
         let program = builder.finish(outvars, names, EffectsId::NONE).map_err(build_error)?;
-        let mut side = side;
-        side.shrink();
-        Bound::new(
-            py,
-            Self {
-                program: Arc::new(program),
-                side,
-                effects: jaxpr.effects.clone().unbind(),
-                debug_info: jaxpr.debug_info.clone().unbind(),
-                is_high: jaxpr.is_high,
-                resolved,
-                lists: [const { None }; 3],
-                derived: None,
-            },
-        )
+        drop(side.shrink());
+        let content = Content { program: Arc::new(program), side, resolved };
+        Self::made(jaxpr.effects.py(), State::with_fields(content, jaxpr))
+    }
+
+    /// The graph of a program that is about to be finished.
+    pub fn to_be<'py>(fields: &JaxprFields<'py>) -> PyResult<Bound<'py, Self>> {
+        Self::made(fields.effects.py(), State::with_fields(Content::default(), fields))
+    }
+
+    /// Gives a graph that nobody has seen its program.
+    pub fn fill(&self, program: Program, side: Side) {
+        let content = Arc::new(Content { program: Arc::new(program), side, resolved: false });
+        // What was there has no objects.
+        self.state.peek(|state| state.content = content);
+    }
+
+    fn content(&self) -> Arc<Content> {
+        self.state.peek(|state| state.content.clone())
+    }
+
+    fn derived(&self) -> Option<Arc<Derived>> {
+        self.state.peek(|state| state.derived.clone())
+    }
+
+    fn fields<'py>(&self, py: Python<'py>) -> JaxprFields<'py> {
+        let (effects, debug_info, is_high) = self.state.with(py, |state, quiet| {
+            let own = |object: &Option<Py<PyAny>>| object.as_ref().map(|o| quiet.own(o));
+            (own(&state.effects), own(&state.debug_info), state.is_high)
+        });
+        let bound = |object: Option<Py<PyAny>>| object.unwrap_or_else(|| py.None()).into_bound(py);
+        JaxprFields { effects: bound(effects), debug_info: bound(debug_info), is_high }
     }
 
     /// The jaxpr of the same program with other params, as unread as `jaxpr`, which is the one of
@@ -140,22 +194,15 @@ impl Graph {
         jaxpr: &Bound<'py, PyAny>,
         params: FxHashMap<ParamsId, Arc<OwnedParams>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let constvars = jaxpr.getattr(intern!(py, "constvars"))?.cast_into::<PyList>()?;
-        let derived = {
-            let base = slf.borrow();
-            Self {
-                program: base.program.clone(),
-                side: Side::default(),
-                effects: base.effects.clone_ref(py),
-                debug_info: base.debug_info.clone_ref(py),
-                is_high: base.is_high,
-                resolved: false,
-                lists: [const { None }; 3],
-                derived: Some(Derived { base: slf.clone().unbind(), params }),
-            }
+        let constvars = jaxpr.getattr(intern!(slf.py(), "constvars"))?.cast_into::<PyList>()?;
+        let base = slf.get();
+        let content = Content { program: base.program(), ..Content::default() };
+        let derived = State {
+            derived: Some(Arc::new(Derived { base: slf.clone().unbind(), params })),
+            ..State::with_fields(content, &base.fields(slf.py()))
         };
-        lazy_jaxpr(jax, &Bound::new(py, derived)?, &constvars.get_slice(0, constvars.len()))
+        let derived = Self::made(slf.py(), derived)?;
+        lazy_jaxpr(jax, &derived, &constvars.get_slice(0, constvars.len()))
     }
 
     /// A jaxpr that is the same but for some params, all of whose variables and literals are others,
@@ -167,35 +214,25 @@ impl Graph {
         vars: &[(Var, Bound<'py, PyAny>)],
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let twin = {
-            let mut graph = borrow_mut(slf);
-            let graph = &mut *graph;
-            let mut side = graph.side.twin(py, graph.program.literal_ids());
-            for (id, params) in params {
-                side.set_params(*id, params);
-                // Programs within say what they said, and are other objects.
-                for (within, jaxpr) in programs_of(graph.program.params(*id), params)? {
-                    side.set_object(graph.program.subprogram(within).object, &jaxpr);
-                }
+        let recorded = slf.get().content();
+        let program = &recorded.program;
+        let mut side = recorded.side.twin(py, program.literal_ids());
+        for (id, params) in params {
+            side.set_params(*id, params);
+            // Programs within say what they said, and are other objects.
+            for (within, jaxpr) in programs_of(program.params(*id), params)? {
+                side.set_object(program.subprogram(within).object, &jaxpr);
             }
-            for (var, object) in vars {
-                side.set_var_object(*var, object);
-            }
-            side.set_own_effects(py, jax, &graph.program)?;
-            let effects = graph.effects.bind(py);
-            let effects = side.own_effects(jax, &graph.program, effects, &mut graph.side)?;
-            Self {
-                program: graph.program.clone(),
-                side,
-                effects: effects.unbind(),
-                debug_info: graph.debug_info.clone_ref(py),
-                is_high: graph.is_high,
-                resolved: graph.resolved,
-                lists: [const { None }; 3],
-                derived: None,
-            }
-        };
-        Ok(new_nested_jaxpr(jax, &Bound::new(py, twin)?)?.0)
+        }
+        for (var, object) in vars {
+            side.set_var_object(*var, object);
+        }
+        side.set_own_effects(py, jax, program)?;
+        let mut fields = slf.get().fields(py);
+        fields.effects = side.own_effects(jax, program, &fields.effects, &recorded.side)?;
+        let content = Content { program: program.clone(), side, resolved: recorded.resolved };
+        let twin = Self::made(py, State::with_fields(content, &fields))?;
+        Ok(new_nested_jaxpr(jax, &twin)?.0)
     }
 
     /// The graph of a program that this one's has become.
@@ -204,26 +241,14 @@ impl Graph {
         program: Arc<Program>,
         side: Side,
     ) -> PyResult<Bound<'py, Self>> {
-        let py = slf.py();
-        let graph = {
-            let was = slf.borrow();
-            Self {
-                program,
-                side,
-                effects: was.effects.clone_ref(py),
-                debug_info: was.debug_info.clone_ref(py),
-                is_high: was.is_high,
-                resolved: true,
-                lists: [const { None }; 3],
-                derived: None,
-            }
-        };
-        Bound::new(py, graph)
+        let content = Content { program, side, resolved: true };
+        Self::made(slf.py(), State::with_fields(content, &slf.get().fields(slf.py())))
     }
 
     /// Gives the program what jax says of where it comes from.
-    pub fn set_debug_info(&mut self, debug_info: &Bound<'_, PyAny>) {
-        self.debug_info = debug_info.clone().unbind();
+    pub fn set_debug_info(&self, debug_info: &Bound<'_, PyAny>) {
+        let own = debug_info.clone().unbind();
+        drop(self.state.with(debug_info.py(), |state, _| state.debug_info.replace(own)));
     }
 
     /// A program that is only compared.
@@ -232,54 +257,52 @@ impl Graph {
         program: Arc<Program>,
         side: Side,
     ) -> PyResult<Bound<'_, Self>> {
-        let graph = Self {
-            program,
-            side,
-            effects: py.None(),
-            debug_info: py.None(),
-            is_high: false,
-            resolved: true,
-            lists: [const { None }; 3],
-            derived: None,
-        };
-        Bound::new(py, graph)
+        Self::made(py, State::new(Content { program, side, resolved: true }))
     }
 
     /// The program, and where its objects are.
     pub fn unread<'py>(slf: &Bound<'py, Self>) -> Unread<'py> {
-        let graph = slf.borrow();
-        let program = graph.program.clone();
-        match &graph.derived {
+        let graph = slf.get();
+        let program = graph.program();
+        match graph.derived() {
             None => Unread { program, graph: slf.clone(), params: FxHashMap::default() },
-            Some(Derived { base, params }) => {
-                Unread { program, graph: base.bind(slf.py()).clone(), params: params.clone() }
-            }
+            Some(derived) => Unread {
+                program,
+                graph: derived.base.bind(slf.py()).clone(),
+                params: derived.params.clone(),
+            },
         }
     }
 
     /// Whether the program is that of another graph.
     pub fn is_derived(&self) -> bool {
-        self.derived.is_some()
+        self.state.peek(|state| state.derived.is_some())
     }
 
     /// The program, its nested programs read as well.
     pub fn resolved_program(slf: &Bound<'_, Self>, jax: &Jax) -> PyResult<Arc<Program>> {
-        let py = slf.py();
-        let mut borrowed = borrow_mut(slf);
-        let graph = &mut *borrowed;
-        if !graph.resolved {
-            let program = Program::clone(&graph.program);
-            let outvars = program.outvars().to_vec();
-            let names = convert::debug_info(graph.debug_info.bind(py))?;
-            let effects = program.effects();
-            let mut builder = program.into_builder(DeadCode::Keep);
-            graph.side.resolve_params(py, jax, &mut builder)?;
-            resolve_subprograms(jax, py, &mut builder, &mut graph.side, Detail::Whole)?;
-            let program = builder.finish(&outvars, names, effects).map_err(build_error)?;
-            graph.program = Arc::new(program);
-            graph.resolved = true;
+        let (py, graph) = (slf.py(), slf.get());
+        let content = graph.content();
+        if content.resolved {
+            return Ok(content.program.clone());
         }
-        Ok(graph.program.clone())
+        // To read it runs Python code: what is read comes into a content of its own.
+        let mut side = content.side.regrown(py);
+        let program = Program::clone(&content.program);
+        let outvars = program.outvars().to_vec();
+        let names = convert::debug_info(&graph.fields(py).debug_info)?;
+        let effects = program.effects();
+        let mut builder = program.into_builder(DeadCode::Keep);
+        side.resolve_params(py, jax, &mut builder)?;
+        resolve_subprograms(jax, py, &mut builder, &mut side, Detail::Whole)?;
+        let program = builder.finish(&outvars, names, effects).map_err(build_error)?;
+        let read = Arc::new(Content { program: Arc::new(program), side, resolved: true });
+        // Somebody may have done the same meanwhile, and gone on: the numbers are theirs then.
+        let given_up = graph.state.peek(|state| {
+            if state.content.resolved { read } else { std::mem::replace(&mut state.content, read) }
+        });
+        drop(given_up);
+        Ok(graph.program())
     }
 
     /// The graph of a nested program, which is kept from now on.
@@ -288,61 +311,138 @@ impl Graph {
         jax: &Jax,
         object: ForeignId,
     ) -> PyResult<Bound<'py, Self>> {
-        let jaxpr = slf.borrow().side.object(slf.py(), object);
-        let graph = read::graph_of(jax, &jaxpr)?;
-        borrow_mut(slf).side.set_subgraph(object, &graph);
-        Ok(graph)
+        let side = slf.get().side();
+        let graph = read::graph_of(jax, &side.object(slf.py(), object))?;
+        Ok(side.set_subgraph(object, &graph))
     }
 
     /// The program as recorded.
-    pub fn program(&self) -> &Arc<Program> {
-        &self.program
+    pub fn program(&self) -> Arc<Program> {
+        self.state.peek(|state| state.content.program.clone())
     }
 
     /// The effects of the program as a whole, as jax has them.
     pub fn effects_object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.effects.bind(py).clone()
+        self.fields(py).effects
     }
 
-    pub fn side(&self) -> &Side {
-        &self.side
+    pub fn side(&self) -> SideOf {
+        SideOf(self.content())
     }
 
     /// Whether the program has types that are made of others.
     pub fn is_high(&self) -> bool {
-        self.is_high
+        self.state.peek(|state| state.is_high)
     }
 
     /// The variable that a `Var` object stands for.
-    pub fn var_of(&mut self, object: &Bound<'_, PyAny>) -> Option<Var> {
-        self.side.var_of(object)
+    pub fn var_of(&self, object: &Bound<'_, PyAny>) -> Option<Var> {
+        self.side().var_of(object)
     }
 
     /// Gives the constants of the program their values.
-    pub fn set_constants(&mut self, values: &[Bound<'_, PyAny>]) {
-        for (&(_, id), value) in self.program.constvars().iter().zip(values) {
-            self.side.set_constant(id, value);
+    pub fn set_constants(&self, values: &[Bound<'_, PyAny>]) {
+        let content = self.content();
+        for (&(_, id), value) in content.program.constvars().iter().zip(values) {
+            content.side.set_constant(id, value);
         }
     }
 
     /// jax's set of the program's effects.
     pub fn effects<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.effects.bind(py).clone()
+        self.fields(py).effects
     }
 
     /// The `Var` object of a variable.
     pub fn var_object<'py>(
-        &mut self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         jax: &Jax,
         var: Var,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let ty = self.program.var_type(var);
-        self.side.var_object(py, jax, ty, var)
+        slf.get().content().var_object(slf.py(), jax, var)
+    }
+
+    /// What the object of a literal is, or is made of.
+    pub fn own_literal(&self, quiet: Quiet<'_>, id: LiteralId) -> OwnLiteral {
+        let content = self.content();
+        content.side.own_literal(quiet, id, content.program.literal(id).object)
+    }
+
+    /// The value of a constant.
+    pub fn constant_of(&self, quiet: Quiet<'_>, var: Var) -> Option<Py<PyAny>> {
+        let content = self.content();
+        match content.program.var(var).def {
+            Def::Constvar(id) => content.side.constant_of(quiet, id),
+            _ => None,
+        }
+    }
+
+    /// The traceback and the name stack of a source.
+    pub fn source_parts(
+        &self,
+        quiet: Quiet<'_>,
+        jax: &Jax,
+        source: SourceId,
+    ) -> [Option<Py<PyAny>>; 2] {
+        let content = self.content();
+        content.side.leaves().parts(quiet, jax, content.program.source(source))
+    }
+
+    /// A list of jax's jaxpr, the same one each time.
+    fn list<'py>(slf: &Bound<'py, Self>, jax: &Jax, part: Part) -> PyResult<Bound<'py, PyList>> {
+        let (py, graph) = (slf.py(), slf.get());
+        let place = part as usize;
+        let known = graph
+            .state
+            .with(py, |state, quiet| state.lists[place].as_ref().map(|list| quiet.own(list)));
+        if let Some(list) = known {
+            return Ok(list.into_bound(py));
+        }
+        let content = graph.content();
+        let list = {
+            let _no_collection = NoCollection::start(py);
+            match (part, graph.derived()) {
+                (_, Some(derived)) => content.derived_list(py, jax, &derived, part)?,
+                (Part::Eqns, None) => content.eqns(py, jax)?,
+                (Part::Invars, None) => content.invars(py, jax)?,
+                (Part::Outvars, None) => content.outvars(py, jax)?,
+            }
+        };
+        // Somebody may have asked for the same meanwhile: the first one is the list.
+        let made = list.unbind();
+        let (list, late) = graph.state.with(py, |state, quiet| match &state.lists[place] {
+            Some(known) => (quiet.own(known), Some(made)),
+            None => {
+                let list = quiet.own(&made);
+                state.lists[place] = Some(made);
+                (list, None)
+            }
+        });
+        drop(late);
+        Ok(list.into_bound(py))
+    }
+
+    /// One equation as jax's, for somebody who asks for no other.
+    pub fn eqn_object<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        eqn: Eqn,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, content) = (slf.py(), slf.get().content());
+        let source = content.program.source(content.program.eqn(eqn).source);
+        let source_info = content.side.source_info(py, jax, source)?;
+        content.eqn_with(py, jax, eqn, source_info)
+    }
+}
+
+impl Content {
+    /// The `Var` object of a variable.
+    fn var_object<'py>(&self, py: Python<'py>, jax: &Jax, var: Var) -> PyResult<Bound<'py, PyAny>> {
+        self.side.var_object(py, jax, self.program.var_type(var), var)
     }
 
     /// The jax atom of an operand or output.
-    fn atom<'py>(&mut self, py: Python<'py>, jax: &Jax, atom: Atom) -> PyResult<Bound<'py, PyAny>> {
+    fn atom<'py>(&self, py: Python<'py>, jax: &Jax, atom: Atom) -> PyResult<Bound<'py, PyAny>> {
         match atom.kind() {
             AtomKind::Var(var) => self.var_object(py, jax, var),
             AtomKind::Literal(literal) => {
@@ -352,33 +452,15 @@ impl Graph {
         }
     }
 
-    /// A list of jax's jaxpr, the same one each time.
-    fn list<'py>(slf: &Bound<'py, Self>, jax: &Jax, part: Part) -> PyResult<Bound<'py, PyList>> {
-        let py = slf.py();
-        let mut graph = borrow_mut(slf);
-        if let Some(list) = &graph.lists[part as usize] {
-            return Ok(list.bind(py).clone());
-        }
-        let _no_collection = NoCollection::start(py);
-        let list = match part {
-            _ if graph.derived.is_some() => graph.derived_list(py, jax, part)?,
-            Part::Eqns => graph.eqns(py, jax)?,
-            Part::Invars => graph.invars(py, jax)?,
-            Part::Outvars => graph.outvars(py, jax)?,
-        };
-        graph.lists[part as usize] = Some(list.clone().unbind());
-        Ok(list)
-    }
-
     /// A list made from that of the graph whose program this is.
     fn derived_list<'py>(
         &self,
         py: Python<'py>,
         jax: &Jax,
+        derived: &Derived,
         part: Part,
     ) -> PyResult<Bound<'py, PyList>> {
-        let Some(derived) = &self.derived else { return Ok(PyList::empty(py)) };
-        let base = Self::list(derived.base.bind(py), jax, part)?;
+        let base = Graph::list(derived.base.bind(py), jax, part)?;
         if part != Part::Eqns {
             return Ok(base.get_slice(0, base.len()));
         }
@@ -392,8 +474,8 @@ impl Graph {
         Ok(list)
     }
 
-    fn invars<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
-        let program = self.program.clone();
+    fn invars<'py>(&self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+        let program = &self.program;
         let constvars = program.constvars().iter().map(|&(var, _)| var);
         let constvars = constvars.filter(|_| matches!(jax.slots.jaxpr_invars, Inputs::All(_)));
         let vars = constvars.chain(program.invars().iter().copied());
@@ -402,16 +484,16 @@ impl Graph {
         PyList::new(py, objects)
     }
 
-    fn outvars<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
-        let program = self.program.clone();
+    fn outvars<'py>(&self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+        let program = &self.program;
         let atoms = program.outvars().iter().map(|&atom| self.atom(py, jax, atom));
         let objects: Vec<_> = atoms.collect::<PyResult<_>>()?;
         PyList::new(py, objects)
     }
 
     /// All equations as jax's, in order.
-    fn eqns<'py>(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
-        let program = self.program.clone();
+    fn eqns<'py>(&self, py: Python<'py>, jax: &Jax) -> PyResult<Bound<'py, PyList>> {
+        let program = &self.program;
         let list = PyList::empty(py);
         let mut sources: SecondaryMap<SourceId, Option<Bound<'py, PyAny>>> = SecondaryMap::new();
         for eqn in program.eqns() {
@@ -422,24 +504,24 @@ impl Graph {
                 let new = self.side.source_info(py, jax, program.source(source))?;
                 sources[source].insert(new).clone()
             };
-            list.append(self.eqn_with(py, jax, &program, eqn, source_info)?)?;
+            list.append(self.eqn_with(py, jax, eqn, source_info)?)?;
         }
         Ok(list)
     }
 
     /// An equation as jax's.
     fn eqn_with<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         jax: &Jax,
-        program: &Program,
         eqn: Eqn,
         source_info: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let program = &self.program;
         let data = program.eqn(eqn);
-        let mut atom = |atom: &Atom| self.atom(py, jax, *atom);
+        let atom = |atom: &Atom| self.atom(py, jax, *atom);
         let invars: SmallVec<[_; 4]> =
-            program.eqn_invars(eqn).iter().map(&mut atom).collect::<PyResult<_>>()?;
+            program.eqn_invars(eqn).iter().map(atom).collect::<PyResult<_>>()?;
         let outvars: SmallVec<[_; 2]> =
             data.outvars().map(|var| atom(&Atom::var(var))).collect::<PyResult<_>>()?;
         let objects = EqnObjects {
@@ -450,20 +532,6 @@ impl Graph {
             source_info,
         };
         eqn_object(py, jax, &self.side, data, objects)
-    }
-
-    /// One equation as jax's, for somebody who asks for no other.
-    pub fn eqn_object<'py>(
-        slf: &Bound<'py, Self>,
-        jax: &Jax,
-        eqn: Eqn,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let mut graph = borrow_mut(slf);
-        let program = graph.program.clone();
-        let source = program.source(program.eqn(eqn).source);
-        let source_info = graph.side.source_info(py, jax, source)?;
-        graph.eqn_with(py, jax, &program, eqn, source_info)
     }
 }
 
@@ -520,7 +588,7 @@ impl<'py> JaxprFields<'py> {
 impl Graph {
     /// Number of equations, not counting nested ones.
     fn __len__(&self) -> usize {
-        self.program.num_eqns()
+        self.program().num_eqns()
     }
 
     /// A new open jaxpr of the installed jax and the list of its constants.
@@ -622,26 +690,32 @@ impl Graph {
 
     /// Bytes of the arena, nested programs not counted.
     fn memory_bytes(&self) -> usize {
-        self.program.memory_bytes()
+        self.program().memory_bytes()
     }
 
     #[allow(clippy::needless_pass_by_value)] // the signature pyo3 wants
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.side.traverse(&visit)?;
+        self.state.visit(|state| state.traverse(&visit)).unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self) {
+        let given_up =
+            self.state.peek(|state| std::mem::replace(state, State::new(Content::default())));
+        drop(given_up);
+    }
+}
+
+impl State {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.content.side.traverse(visit)?;
         for list in &self.lists {
             visit.call(list)?;
         }
-        if let Some(Derived { base, .. }) = &self.derived {
-            visit.call(base)?;
+        if let Some(derived) = &self.derived {
+            visit.call(&derived.base)?;
         }
         visit.call(&self.effects)?;
         visit.call(&self.debug_info)
-    }
-
-    fn __clear__(&mut self) {
-        self.derived = None;
-        self.side = Side::default();
-        self.lists = [const { None }; 3];
     }
 }
 
@@ -652,13 +726,10 @@ pub fn new_jaxpr<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
     let py = graph.py();
     let (constvars, consts) = (PyList::empty(py), PyList::empty(py));
-    {
-        let mut graph = borrow_mut(graph);
-        let program = graph.program.clone();
-        for &(var, value) in program.constvars() {
-            constvars.append(graph.var_object(py, jax, var)?)?;
-            consts.append(graph.side.constant(py, value))?;
-        }
+    let content = graph.get().content();
+    for &(var, value) in content.program.constvars() {
+        constvars.append(content.var_object(py, jax, var)?)?;
+        consts.append(content.side.constant(py, value))?;
     }
     Ok((lazy_jaxpr(jax, graph, &constvars)?, consts))
 }
@@ -670,16 +741,13 @@ fn lazy_jaxpr<'py>(
     constvars: &Bound<'py, PyList>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = graph.py();
-    let (effects, debug_info, is_high) = {
-        let graph = graph.borrow();
-        (graph.effects.clone_ref(py), graph.debug_info.clone_ref(py), graph.is_high)
-    };
+    let JaxprFields { effects, debug_info, is_high } = graph.get().fields(py);
     let class = lazy_jaxpr_type(py, jax)?;
     let (invars, outvars) = if jax.checks_jaxprs(py)? {
         // jax counts the names of arguments and results.
         let invars = Graph::list(graph, jax, Part::Invars)?;
         let outvars = Graph::list(graph, jax, Part::Outvars)?;
-        let own = graph.borrow().program.invars().len();
+        let own = graph.get().program().invars().len();
         (invars.get_slice(invars.len() - own, invars.len()), outvars)
     } else {
         (PyList::empty(py), PyList::empty(py))
@@ -706,7 +774,7 @@ pub fn new_nested_jaxpr<'py>(
     Ok((jaxpr, consts))
 }
 
-static LAZY_JAXPR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static LAZY_JAXPR: Once<Py<PyType>> = Once::new();
 
 /// The subclass of jax's `Jaxpr` with lists on demand. Shows itself under jax's own name, and
 /// becomes jax's own class when the equations are there.
@@ -746,32 +814,34 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
     if consts.len()? > 0 {
         invars(slf)?;
     }
-    // jax's method copies the lists into a plain Jaxpr: lend it empty ones meanwhile.
-    let slots = Part::ALL.map(|part| part.slot(jax));
-    // SAFETY: `slf` is of the lazy subclass.
-    let lists = slots.map(|slot| unsafe { slot.get(slf) });
-    for (slot, list) in slots.iter().zip(&lists) {
-        if list.as_ref().is_some_and(PyAnyMethods::is_instance_of::<Graph>) {
-            // SAFETY: as above; the graph goes back before anything else can run on it but jax's
-            // own copying.
-            unsafe { slot.set(slf.as_ptr(), PyList::empty(py).into_any()) };
-        }
-    }
-    let copied = stock.call1((slf, consts));
-    let give_back = |jaxpr: &Bound<'py, PyAny>| {
-        for (slot, list) in slots.iter().zip(&lists) {
-            if let Some(list) = list {
-                // SAFETY: as above.
-                unsafe { slot.set(jaxpr.as_ptr(), list.clone()) };
+    // jax's method copies the lists of a plain Jaxpr: it is given one that nobody sees, with empty ones.
+    let lent = allocate(jax.jaxpr_type.bind(py))?;
+    let slots = JAXPR_SLOTS.get_or_try_init(py, || owned_slots(jax.jaxpr_type.bind(py)))?;
+    let mut lazy: SmallVec<[(Slot, Bound<'py, PyAny>); 3]> = SmallVec::new();
+    for &slot in slots {
+        // SAFETY: `slf` is of the lazy subclass, which has jax's slots, and `lent` is a fresh instance of
+        // jax's class.
+        unsafe {
+            let Some(value) = slot.get(slf) else { continue };
+            if value.is_instance_of::<Graph>() {
+                lazy.push((slot, value));
+                slot.fill(lent.as_ptr(), PyList::empty(py).into_any());
+            } else {
+                slot.fill(lent.as_ptr(), value);
             }
         }
-    };
-    give_back(slf);
-    let copied = copied?;
+    }
+    let copied = stock.call1((lent, consts))?;
+    for (slot, graph) in lazy {
+        // SAFETY: an instance of jax's class.
+        unsafe { slot.set(copied.as_ptr(), graph) };
+    }
     copied.setattr(intern!(py, "__class__"), lazy_jaxpr_type(py, jax)?)?;
-    give_back(&copied);
     Ok(copied)
 }
+
+/// What a jaxpr consists of.
+static JAXPR_SLOTS: Once<Vec<Slot>> = Once::new();
 
 /// Whether an object is a jaxpr that was traced here and whose equations nobody has read.
 pub fn is_lazy(py: Python<'_>, object: *mut ffi::PyObject) -> bool {
@@ -822,8 +892,16 @@ fn list<'py>(slf: &Bound<'py, PyAny>, part: Part) -> PyResult<Bound<'py, PyAny>>
     };
     let Ok(graph) = current.cast::<Graph>() else { return Ok(current) };
     let list = Graph::list(graph, jax, part)?.into_any();
-    // SAFETY: as above. Whichever thread comes first, the graph's list is the one.
-    unsafe { slot.set(slf.as_ptr(), list.clone()) };
+    // SAFETY: as above. Whoever comes first, the graph's list is the one, unless somebody has put
+    // another one there meanwhile.
+    unsafe {
+        if let Some(now) = slot.get(slf)
+            && !now.is(graph)
+        {
+            return Ok(now);
+        }
+        slot.set(slf.as_ptr(), list.clone());
+    }
     Ok(list)
 }
 

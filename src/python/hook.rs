@@ -10,19 +10,18 @@
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
 use super::jax::{Jax, jax, set_jax};
-use super::native::NoCollection;
+use super::shared::{Once, Shared};
 use super::trace::trace_type;
 use super::tracer::tracer_type;
 
@@ -78,14 +77,18 @@ impl Recording {
         of_thread.fetch_add(1, Ordering::Relaxed);
         // First, so that no other thread lets the functions go.
         TRACES.fetch_add(1, Ordering::Relaxed);
-        let mut state = state(py);
         // Where nothing is active, the trace was made by hand.
-        if !state.catching && state.active > 0 {
-            match start_catching(py, jax) {
-                Ok(()) => state.catching = true,
-                // Somebody has replaced a function of jax: it is called as it is.
-                Err(error) => error.write_unraisable(py, None),
-            }
+        let starts = STATE.peek(|state| {
+            let starts = state.active > 0;
+            state.want(state.active, starts || state.catching);
+            starts
+        });
+        if starts
+            && !is_settled()
+            && let Err(error) = settle(py, jax)
+        {
+            // Somebody has replaced a function of jax: it is called as it is.
+            error.write_unraisable(py, None);
         }
         Self { of_thread }
     }
@@ -115,13 +118,14 @@ pub fn rests(py: Python<'_>) -> PyResult<bool> {
 }
 
 fn rest(py: Python<'_>) -> PyResult<()> {
-    let Ok(mut state) = STATE.try_lock() else { return Ok(()) };
-    let traces = TRACES.load(Ordering::Relaxed);
-    if state.catching && traces == 0 && state.active == PROCESS.load(Ordering::Relaxed) {
-        state.catching = false;
-        stop_catching(py, jax(py)?)?;
-    }
-    Ok(())
+    let stops = STATE.peek(|state| {
+        let stops = state.catching
+            && TRACES.load(Ordering::Relaxed) == 0
+            && state.active == PROCESS.load(Ordering::Relaxed);
+        state.want(state.active, state.catching && !stops);
+        stops
+    });
+    if stops { settle(py, jax(py)?) } else { Ok(()) }
 }
 
 /// Grows with each program that is not part of another.
@@ -142,19 +146,71 @@ fn begin_outermost(py: Python<'_>) {
     OUTERMOST.set(OUTERMOSTS.fetch_add(1, Ordering::Relaxed) + 1);
 }
 
-/// What is changed of jax.
+/// What is to be changed of jax.
 struct State {
-    /// How many activations there are in the process.
+    /// How many activations there are in the process: traces are ours.
     active: usize,
     /// jax's functions are ours.
     catching: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { active: 0, catching: false });
+static STATE: Shared<State> = Shared::new(State { active: 0, catching: false });
+/// How often that became something else.
+static WANTED: AtomicU64 = AtomicU64::new(0);
+/// How often it had when jax was last what is wanted.
+static SETTLED: AtomicU64 = AtomicU64::new(0);
 
-/// While this is held, Python code may run: other threads wait without the interpreter.
-fn state(py: Python<'_>) -> MutexGuard<'static, State> {
-    STATE.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+impl State {
+    fn want(&mut self, active: usize, catching: bool) {
+        if (self.active > 0, self.catching) != (active > 0, catching) {
+            WANTED.fetch_add(1, Ordering::Relaxed);
+        }
+        (self.active, self.catching) = (active, catching);
+    }
+}
+
+/// Whether jax is what is wanted.
+fn is_settled() -> bool {
+    SETTLED.load(Ordering::Relaxed) == WANTED.load(Ordering::Relaxed)
+}
+
+/// Whether something else is wanted than when there were `wanted` changes: whoever is changing jax
+/// then begins anew.
+pub fn is_outdated(wanted: u64) -> bool {
+    WANTED.load(Ordering::Relaxed) != wanted
+}
+
+/// Makes jax what is wanted. Python code may run meanwhile (the interpreter tells audit hooks of each
+/// change), which may want something else, in this thread or in another. So nobody waits, each step can be
+/// done again, and whoever was interrupted goes on towards what is wanted by then.
+///
+/// # Errors
+/// Something else has changed jax, or `CPython` refuses a change. jax's functions are then its own.
+fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    loop {
+        let wanted = WANTED.load(Ordering::Relaxed);
+        let (active, catching) = STATE.peek(|state| (state.active > 0, state.catching));
+        if active {
+            catch_traces(jax);
+        } else {
+            let_traces(jax);
+        }
+        let done =
+            if catching { start_catching(py, jax, wanted) } else { stop_catching(py, jax, wanted) };
+        match done {
+            Err(error) if catching && !is_outdated(wanted) => {
+                STATE.peek(|state| state.want(state.active, false));
+                // The first error says what is wrong.
+                let _ = stop_catching(py, jax, WANTED.load(Ordering::Relaxed));
+                return Err(error);
+            }
+            _ if is_outdated(wanted) => {}
+            done => {
+                SETTLED.store(wanted, Ordering::Relaxed);
+                return done;
+            }
+        }
+    }
 }
 
 /// The `tp_new` that `DynamicJaxprTrace` has by itself, as an address.
@@ -167,7 +223,7 @@ struct Hooked {
     trampoline: Py<PyAny>,
 }
 
-static HOOKED: PyOnceLock<Vec<Hooked>> = PyOnceLock::new();
+static HOOKED: Once<Vec<Hooked>> = Once::new();
 
 impl Hooked {
     /// `make_trampoline(name, hook)` returns the function of jax and the code for it.
@@ -185,6 +241,10 @@ impl Hooked {
 
     fn is_stock(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.function.bind(py).getattr("__code__")?.is(&self.stock))
+    }
+
+    fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.function.bind(py).getattr("__code__")?.is(&self.trampoline))
     }
 }
 
@@ -273,15 +333,13 @@ impl Activation {
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
         let jax = jax(py)?;
-        let mut state = state(py);
-        if !state.catching {
-            start_catching(py, jax)?;
-            state.catching = true;
+        STATE.peek(|state| state.want(state.active + 1, true));
+        if !is_settled()
+            && let Err(error) = settle(py, jax)
+        {
+            Self::left(py, jax)?;
+            return Err(error);
         }
-        if state.active == 0 {
-            catch_traces(jax);
-        }
-        state.active += 1;
         if self.process {
             PROCESS.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -297,9 +355,8 @@ impl Activation {
     #[pyo3(signature = (*_exc))]
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyAny>) -> PyResult<()> {
         let jax = jax(py)?;
-        let mut state = state(py);
         let entered = if self.process { PROCESS.load(Ordering::Relaxed) } else { DEPTH.get() };
-        if state.active == 0 || entered == 0 {
+        if STATE.peek(|state| state.active == 0) || entered == 0 {
             return Err(PyRuntimeError::new_err("jaxide: left an activation that was not entered"));
         }
         if self.process {
@@ -307,12 +364,17 @@ impl Activation {
         } else {
             DEPTH.set(DEPTH.get() - 1);
         }
-        state.active -= 1;
-        if state.active > 0 {
-            return Ok(());
-        }
-        let_traces(jax);
-        if std::mem::take(&mut state.catching) { stop_catching(py, jax) } else { Ok(()) }
+        Self::left(py, jax)
+    }
+}
+
+impl Activation {
+    fn left(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+        STATE.peek(|state| {
+            let active = state.active.saturating_sub(1);
+            state.want(active, state.catching && active > 0);
+        });
+        if is_settled() { Ok(()) } else { settle(py, jax) }
     }
 }
 
@@ -329,7 +391,9 @@ fn catch_traces(jax: &Jax) {
     // SAFETY: a heap type of jax, changed with the interpreter attached. `type.__call__` reads
     // tp_new at each call; no dict changes, so no cached attribute goes stale.
     unsafe {
-        if let Some(stock) = (*class).tp_new {
+        if let Some(stock) = (*class).tp_new
+            && stock as usize != new_trace as *const () as usize
+        {
             STOCK_NEW.store(stock as usize, Ordering::Relaxed);
             (*class).tp_new = Some(new_trace);
         }
@@ -349,11 +413,9 @@ fn let_traces(jax: &Jax) {
 }
 
 /// Makes jax's functions ours.
-fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    // What a collection runs may trace, which needs the state that is locked meanwhile.
-    let _no_collection = NoCollection::start(py);
+fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
     for hooked in hooked(py)? {
-        if !hooked.is_stock(py)? {
+        if !hooked.is_stock(py)? && !hooked.is_ours(py)? {
             return Err(PyRuntimeError::new_err(format!(
                 "jaxide: something else has replaced the code of jax's {}",
                 hooked.function.bind(py).getattr("__qualname__")?
@@ -361,25 +423,35 @@ fn start_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         }
     }
     for hooked in hooked(py)? {
-        hooked.function.bind(py).setattr("__code__", &hooked.trampoline)?;
+        if is_outdated(wanted) {
+            return Ok(());
+        }
+        if !hooked.is_ours(py)? {
+            hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.trampoline)?;
+        }
     }
     super::warn::on(py, jax)?;
     super::epoch::on(py, jax);
     super::world::poll();
     super::reads::on(jax);
-    super::expand::switch::on(py)
+    super::expand::switch::put(py, true, || is_outdated(wanted))
 }
 
 /// Puts jax's functions back.
-fn stop_catching(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    let _no_collection = NoCollection::start(py);
+fn stop_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
     super::expand::now::forget();
-    super::expand::switch::off(py)?;
+    super::expand::switch::put(py, false, || is_outdated(wanted))?;
     super::reads::off(jax);
     super::epoch::off(py, jax);
     super::warn::off(py, jax)?;
     for hooked in hooked(py)? {
-        hooked.function.bind(py).setattr("__code__", &hooked.stock)?;
+        if is_outdated(wanted) {
+            return Ok(());
+        }
+        // What somebody else has put there stays.
+        if hooked.is_ours(py)? {
+            hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.stock)?;
+        }
     }
     Ok(())
 }

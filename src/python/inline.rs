@@ -8,7 +8,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::frame::{Frame, Operand};
-use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
 use super::side::address;
 use super::source::SourceRef;
@@ -73,7 +72,7 @@ impl<'py> Inlining<'_, 'py> {
         let outvars = items(jaxpr, "outvars")?;
         // Only what leaves needs a tracer, unless tracers keep equations alive.
         let leaving: FxHashSet<usize> = outvars.iter().map(|var| address(&var)).collect();
-        let counted = borrow_mut(self.frame).auto_dce();
+        let counted = self.frame.get().auto_dce();
         for eqn in items(jaxpr, "eqns")?.iter() {
             self.equation(&eqn, &mut env, |var| counted || leaving.contains(&address(var)))?;
         }

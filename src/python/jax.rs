@@ -9,11 +9,11 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
 use super::epoch::{SettingsMoment, settings_moment};
 use super::native::{Slot, allocate};
+use super::shared::Once;
 use super::side::is_exactly;
 
 /// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
@@ -102,6 +102,7 @@ jax_objects! {
     /// `source_info_util._source_info_context`, a thread-local.
     source_info_context: PyAny,
     get_traceback: PyAny,
+    traceback_type: PyType,
     /// The frames of a traceback that are of the user's code: addresses of codes, and places.
     user_frames: PyAny,
     empty_name_stack: PyAny,
@@ -440,7 +441,7 @@ impl Slots {
 }
 
 /// Values of all settings that were seen, with a number for each combination.
-static SETTINGS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static SETTINGS: Once<Py<PyDict>> = Once::new();
 
 thread_local! {
     /// The number of this thread's settings, and the moment at which they were read.
@@ -678,7 +679,7 @@ impl<'py> EqnParts<'py> {
     }
 }
 
-static JAX: PyOnceLock<Jax> = PyOnceLock::new();
+static JAX: Once<Jax> = Once::new();
 
 /// Stores the resolved objects; a second call is ignored, as modules are imported once.
 pub fn set_jax(py: Python<'_>, jax: Jax) {

@@ -11,7 +11,6 @@ use rustc_hash::FxHashMap;
 use super::expand::backward::{new_accumulator, new_zero};
 use super::expand::stack::new_linear;
 use super::frame::Frame;
-use super::graph::borrow_mut;
 use super::jax::{Jax, jax};
 use super::native::{Slot, allocate};
 use super::side::{address, is_exactly};
@@ -367,13 +366,9 @@ fn add_inputs<'py>(
     source: &SourceRef<'py>,
     avals: Vec<Bound<'py, PyAny>>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let (source, inputs) = {
-        let mut frame = borrow_mut(frame);
-        let source = frame.source(source)?;
-        let inputs: Vec<_> =
-            avals.iter().map(|aval| frame.new_invar(jax, aval)).collect::<PyResult<_>>()?;
-        (source, inputs)
-    };
+    let source = Frame::source(frame, jax, source)?;
+    let inputs: Vec<_> =
+        avals.iter().map(|aval| Frame::new_invar(frame, jax, aval)).collect::<PyResult<_>>()?;
     let tracers = avals.into_iter().zip(inputs);
     tracers.map(|(aval, new)| new_tracer(jax, trace, new.var, aval, source, new.counted)).collect()
 }

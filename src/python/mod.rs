@@ -3,7 +3,9 @@
 //! ```text
 //! jax.rs       the objects of the installed jax that the trace talks to, resolved once
 //! native.rs    C-level helpers: slots of Python classes, heap types, method trampolines
+//! shared.rs    state that no Python code finds half changed
 //! side.rs      the Python objects behind the ids of one program
+//! objects.rs   those that are made when somebody asks for them
 //! params.rs    equation params: canonical values, and the typed hash that keys the memo
 //! convert.rs   avals, effects and debug info into the IR
 //! print.rs     the texts of Python objects in programs, for printing them
@@ -51,11 +53,13 @@ mod jax;
 mod leaves;
 mod memo;
 mod native;
+mod objects;
 mod params;
 mod passes;
 mod print;
 mod read;
 mod reads;
+mod shared;
 mod side;
 mod source;
 mod stage;

@@ -33,6 +33,25 @@ impl Drop for NoCollection {
     }
 }
 
+/// The entries that a dict has now, for whoever runs Python code on them: that may change the dict.
+pub fn entries<'py>(dict: &Bound<'py, PyDict>) -> Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    dict.iter().collect()
+}
+
+/// The members of a class with `__slots__` and of its bases.
+///
+/// # Errors
+/// A class cannot be read.
+pub fn owned_slots(class: &Bound<'_, PyType>) -> PyResult<Vec<Slot>> {
+    let mut slots = Vec::new();
+    for base in class.mro() {
+        for member in base.getattr("__dict__")?.call_method0("values")?.try_iter()? {
+            slots.extend(Slot::of_descriptor(&member?));
+        }
+    }
+    Ok(slots)
+}
+
 /// What `read` makes of the bytes of an object that has a plain buffer; None where it has none.
 pub fn with_bytes<R>(value: *mut ffi::PyObject, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
     // SAFETY: a live object wherever this is called; its buffer is read while it is held.

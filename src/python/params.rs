@@ -10,7 +10,6 @@ use std::hash::Hasher;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
 };
@@ -19,6 +18,8 @@ use rustc_hash::FxHasher;
 use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use super::jax::Jax;
+use super::native::entries;
+use super::shared::Once;
 use super::side::{Side, is_exactly};
 
 /// Deeper nesting than this is not hashed: bounded recursion.
@@ -32,7 +33,7 @@ pub struct Known {
     pub numpy_array: Py<PyType>,
 }
 
-static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
+static KNOWN: Once<Known> = Once::new();
 
 /// The classes, looked up once.
 ///
@@ -232,7 +233,7 @@ pub fn canonical_params(
     params: &Bound<'_, PyDict>,
 ) -> PyResult<Params> {
     let mut fields = Vec::with_capacity(params.len());
-    for (name, value) in params.iter() {
+    for (name, value) in entries(params) {
         let name: Box<str> = name.cast::<PyString>()?.to_str()?.into();
         fields.push((name, canonical(jax, builder, side, &value, 0)?));
     }
@@ -328,7 +329,7 @@ fn canonical(
     }
     if let Ok(dict) = value.cast_exact::<PyDict>() {
         let mut items = Vec::with_capacity(dict.len());
-        for (key, item) in dict.iter() {
+        for (key, item) in entries(dict) {
             let key = canonical(jax, builder, side, &key, depth + 1)?;
             items.push((key, canonical(jax, builder, side, &item, depth + 1)?));
         }

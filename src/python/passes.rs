@@ -19,7 +19,7 @@ use crate::passes::{Embedding, Invalid, Options, Pass, Scalar, Trimmed, optimize
 
 use super::analysis::Graphs;
 use super::convert::build_error;
-use super::graph::{EqnObjects, Graph, borrow_mut, eqn_object, new_nested_jaxpr};
+use super::graph::{EqnObjects, Graph, eqn_object, new_nested_jaxpr};
 use super::jax::{Jax, jax};
 use super::read::graph_of;
 use super::side::{Side, address};
@@ -81,7 +81,7 @@ pub fn optimize_graph<'py>(
     let result = objects.graph(&now)?;
     if !result.is(graph) {
         // The names of results are known when the trace is over.
-        borrow_mut(&result).set_debug_info(debug_info);
+        result.get().set_debug_info(debug_info);
     }
     Ok(result)
 }
@@ -112,13 +112,13 @@ impl<'py> Own<'py> {
     /// What takes additions.
     fn side(&mut self) -> &mut Side {
         let graph = &self.graph;
-        self.side.get_or_insert_with(|| graph.borrow().side().extended(graph.py()))
+        self.side.get_or_insert_with(|| graph.get().side().extended(graph.py()))
     }
 
     fn read<T>(&self, read: impl FnOnce(&Side) -> T) -> T {
         match &self.side {
             Some(side) => read(side),
-            None => read(self.graph.borrow().side()),
+            None => read(&self.graph.get().side()),
         }
     }
 
@@ -389,7 +389,7 @@ impl<'py> Embedding for Objects<'py> {
         let side = own.side();
         let data = from.eqn(eqn);
         let (primitive, params, context, avals, no_effects) = {
-            let body = body.borrow();
+            let body = body.get();
             let theirs = body.side();
             let avals: Vec<_> =
                 data.outvars().map(|var| theirs.aval(py, from.var_type(var))).collect();
@@ -405,8 +405,8 @@ impl<'py> Embedding for Objects<'py> {
         if let Some(no_effects) = no_effects {
             side.note_no_effects(primitive, &no_effects);
         }
-        let params = self
-            .params(side, builder, &params, |jaxpr| body.borrow().side().known_subgraph(jaxpr))?;
+        let params =
+            self.params(side, builder, &params, |jaxpr| body.get().side().known_subgraph(jaxpr))?;
         let types: Vec<TypeId> =
             avals.iter().map(|aval| side.ty(self.jax, builder, aval)).collect::<PyResult<_>>()?;
         let context = side.handle(&context);
@@ -423,14 +423,13 @@ impl<'py> Embedding for Objects<'py> {
         caller: SourceId,
     ) -> PyResult<SourceId> {
         let py = own.graph.py();
-        let info =
-            self.graph(from)?.borrow().side().source_info(py, self.jax, from.source(source))?;
+        let info = self.graph(from)?.get().side().source_info(py, self.jax, from.source(source))?;
         let inner = SourceRef::of(self.jax, &info)?;
         let caller = own.side().source_info(py, self.jax, builder.source_data(caller))?;
         let outer = SourceRef::of(self.jax, &caller)?;
         let name_stack = outer.name_stack.add(inner.name_stack)?;
         let traceback = inner.traceback.or(outer.traceback);
-        own.side().source(builder, &SourceRef { traceback, name_stack })
+        own.side().source(self.jax, builder, &SourceRef { traceback, name_stack })
     }
 
     fn import_literal(
@@ -443,7 +442,7 @@ impl<'py> Embedding for Objects<'py> {
         let object = from.literal(literal).object;
         let object = {
             let body = self.graph(from)?;
-            let body = body.borrow();
+            let body = body.get();
             body.side().literal_object(own.graph.py(), self.jax, literal, object)?
         };
         own.side().literal(self.jax, builder, &object)
@@ -459,7 +458,7 @@ impl<'py> Embedding for Objects<'py> {
         let py = own.graph.py();
         let (aval, value) = {
             let body = self.graph(from)?;
-            let body = body.borrow();
+            let body = body.get();
             (body.side().aval(py, ty), body.side().constant(py, value))
         };
         let value = value.unwrap_or_else(|| py.None().into_bound(py));

@@ -118,7 +118,7 @@ impl<'py> PyTexts<'py> {
     ) -> Self {
         let py = graph.py();
         let (program, identities) = {
-            let graph = graph.borrow();
+            let graph = graph.get();
             let drop_var = session.jax.drop_var_type.bind(py);
             let mut identities = Vec::new();
             for (var, object) in graph.side().seen_vars(py) {
@@ -152,9 +152,9 @@ impl<'py> PyTexts<'py> {
         if let Some(known) = session.programs.borrow().get(&address(&open)) {
             return Ok(known.clone());
         }
-        let read = self.0.graph.borrow().side().known_subgraph(jaxpr);
+        let read = self.0.graph.get().side().known_subgraph(jaxpr);
         let graph = match read.or_else(|| unfilled(session.jax, &open)) {
-            Some(graph) if !graph.borrow().is_derived() => graph,
+            Some(graph) if !graph.get().is_derived() => graph,
             _ => graph_of(session.jax, jaxpr)?,
         };
         let key = address(&open);
@@ -261,7 +261,7 @@ impl<'py> PyTexts<'py> {
         }
         let (py, jax) = (self.py(), self.0.session.jax);
         let source_info =
-            self.0.graph.borrow().side().source_info(py, jax, self.0.program.source(source))?;
+            self.0.graph.get().side().source_info(py, jax, self.0.program.source(source))?;
         let said = jax.printing.bind(py).call_method1(function, (source_info,))?;
         let said = text_of(&said)?;
         known.borrow_mut().insert(object, said.clone());
@@ -294,7 +294,7 @@ impl Texts for PyTexts<'_> {
 
     fn type_text(&self, ty: TypeId) -> Printed<Rc<str>> {
         let py = self.py();
-        let aval = self.0.graph.borrow().side().aval(py, ty);
+        let aval = self.0.graph.get().side().aval(py, ty);
         let types = &self.0.session.types;
         if let Some(known) = types.borrow().get(&address(&aval)) {
             return Ok(known.clone());
@@ -318,7 +318,7 @@ impl Texts for PyTexts<'_> {
         let py = self.py();
         let session = &self.0.session;
         let object = self.0.program.literal(literal).object;
-        let literal = self.0.graph.borrow().side().object(py, object);
+        let literal = self.0.graph.get().side().object(py, object);
         if !is_exactly(literal.as_ptr(), session.jax.literal_type.as_ptr().cast()) {
             return Ok(self.literal_of(&literal)?);
         }
@@ -344,7 +344,7 @@ impl Texts for PyTexts<'_> {
         }
         let py = self.py();
         let (primitive, params) = {
-            let graph = self.0.graph.borrow();
+            let graph = self.0.graph.get();
             let primitive = self.0.program.primitive(data.primitive).object;
             (graph.side().object(py, primitive), graph.side().params_dict(py, data.params))
         };
@@ -384,7 +384,7 @@ impl Texts for PyTexts<'_> {
 
     fn effect_texts(&self) -> Printed<Vec<Rc<str>>> {
         let py = self.py();
-        let effects = self.0.graph.borrow().effects_object(py);
+        let effects = self.0.graph.get().effects_object(py);
         let printing = self.0.session.jax.printing.bind(py);
         let said = printing.call_method1(intern!(py, "effect_texts"), (effects,))?;
         if said.is_none() {

@@ -134,7 +134,7 @@ impl<'py> Opened<'py> {
             .call1((jaxpr,))?
             .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
         if let Some(graph) = unfilled(jax, &open) {
-            if !graph.borrow().is_derived() {
+            if !graph.get().is_derived() {
                 return Ok(Self::Known(graph));
             }
             eqns(&open)?;
@@ -262,7 +262,7 @@ impl<'a, 'py> Reader<'a, 'py> {
             Detail::Whole => {
                 let source_info = field(slots.eqn_source_info, intern!(py, "source_info"))?;
                 let source = SourceRef::of(jax, &source_info)?;
-                self.side.source(&mut self.builder, &source)?
+                self.side.source(self.jax, &mut self.builder, &source)?
             }
         };
 

@@ -61,7 +61,9 @@ pub fn on(jax: &Jax) {
     let Some(slot) = slot(jax) else { return };
     // SAFETY: changed with the interpreter attached; CPython reads it at each call.
     unsafe {
-        if let Some(stock) = *slot {
+        if let Some(stock) = *slot
+            && stock as usize != counting_getbuffer as *const () as usize
+        {
             STOCK_GETBUFFER.store(stock as usize, Ordering::Relaxed);
             *slot = Some(counting_getbuffer);
         }

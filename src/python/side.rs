@@ -4,7 +4,7 @@
 //! params dict per params id, one `Var` per variable that Python has seen, and handles for all
 //! else. Everything here is append-only while the program grows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cranelift_entity::EntitySet;
 use pyo3::PyTraverseError;
@@ -12,19 +12,21 @@ use pyo3::PyVisit;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFrozenSet, PySet};
+use pyo3::types::{PyDict, PySet};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Builder, ConstId, EffectsId, ForeignId, LiteralId, ParamsId, PrimitiveId, Program, Source,
-    SourceId, Type, TypeId, Var,
+    Builder, ConstId, Effect, EffectsId, ForeignId, LiteralId, ParamsId, PrimitiveId, Program,
+    Source, SourceId, Type, TypeId, Var,
 };
 
 use super::convert::{self, AvalInfo};
 use super::graph::Graph;
 use super::jax::Jax;
+use super::objects::{LiteralCopies, OwnLiteral, Vars};
 use super::params::{self, typed_equal, typed_hash};
+use super::shared::{Quiet, Shared};
 use super::source::SourceRef;
 
 type Object = Py<PyAny>;
@@ -49,9 +51,9 @@ impl Clone for Leaves {
 }
 
 impl Leaves {
-    /// The aval of a type.
+    /// The aval of a type; None where the collector has taken everything.
     pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
-        self.avals[ty.as_u32() as usize].bind(py).clone()
+        bound(py, self.avals.get(ty.as_u32() as usize))
     }
 
     /// A new `SourceInfo` of a recorded source.
@@ -61,12 +63,27 @@ impl Leaves {
         jax: &Jax,
         source: Source,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let object = |id: ForeignId| self.sources[index(id)].bind(py).clone();
+        let [traceback, name_stack] = self.parts(Quiet::of(py), jax, source);
+        let name_stack = bound(py, name_stack.as_ref());
+        jax.new_source_info(traceback.map(|traceback| traceback.into_bound(py)), name_stack)
+    }
+
+    /// The traceback and the name stack of a recorded source.
+    pub fn parts(&self, quiet: Quiet<'_>, jax: &Jax, source: Source) -> [Option<Object>; 2] {
+        let object = |id: ForeignId| self.sources.get(index(id)).map(|object| quiet.own(object));
         let name_stack = match source.name_stack {
             Some(id) => object(id),
-            None => jax.empty_name_stack.bind(py).clone(),
+            None => Some(quiet.own(&jax.empty_name_stack)),
         };
-        jax.new_source_info(source.traceback.map(object), name_stack)
+        [source.traceback.and_then(object), name_stack]
+    }
+}
+
+/// An object, or None where there is none any more.
+fn bound<'py>(py: Python<'py>, object: Option<&Object>) -> Bound<'py, PyAny> {
+    match object {
+        Some(object) => object.bind(py).clone(),
+        None => py.None().into_bound(py),
     }
 }
 
@@ -83,25 +100,23 @@ pub struct Side {
     /// By `ParamsId`.
     params: FxHashMap<ParamsId, Py<PyDict>>,
     /// The graphs of nested programs that were read, by the handles of their jaxprs.
-    subgraphs: FxHashMap<ForeignId, Py<Graph>>,
+    subgraphs: Shared<FxHashMap<ForeignId, Py<Graph>>>,
     /// By `EffectsId`: the set of effects of an equation, inputs resolved to variables.
     effects: FxHashMap<EffectsId, Object>,
     /// What stands for no effects, for the primitives that do not say so with an empty set.
     no_effects: FxHashMap<PrimitiveId, Object>,
     /// By `ConstId`.
-    consts: Vec<Option<Object>>,
-    /// The `Var` objects that Python has seen so far, by variable, and the way back.
-    vars: Vec<Option<Object>>,
-    var_by_pointer: FxHashMap<usize, Var>,
-    /// Those that are not among the latter yet.
-    new_vars: Vec<Var>,
+    consts: Shared<Vec<Option<Object>>>,
+    /// Shared with what this becomes when nested programs are read.
+    vars: Arc<Vars>,
     literal_by_pointer: FxHashMap<usize, LiteralId>,
     /// Literals that have an object of their own, equal to the one of their handle.
     copied_literals: EntitySet<LiteralId>,
-    /// Those of them that Python has seen so far.
-    literal_copies: Mutex<Vec<Option<Object>>>,
-    /// Equal tracebacks (same code, same instruction) share one object; keyed by their hash.
-    tracebacks: FxHashMap<isize, SmallVec<[ForeignId; 1]>>,
+    /// Shared as `vars`.
+    literal_copies: Arc<LiteralCopies>,
+    /// Equal tracebacks (same code, same instruction) share one object; keyed by their hash, those of
+    /// unknown classes by their address.
+    tracebacks: FxHashMap<(isize, bool), SmallVec<[ForeignId; 1]>>,
     /// Equal name stacks share one object; keyed by typed hash.
     name_stacks: FxHashMap<u64, SmallVec<[ForeignId; 1]>>,
     name_stack_by_pointer: FxHashMap<usize, ForeignId>,
@@ -121,11 +136,17 @@ fn index(id: ForeignId) -> usize {
 impl Side {
     /// A handle on `object`, the same for the same object.
     pub fn handle(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
-        if let Some(&id) = self.by_pointer.get(&address(object)) {
+        self.handle_of(object.as_unbound(), Quiet::of(object.py()))
+    }
+
+    /// As `handle`.
+    pub fn handle_of(&mut self, object: &Object, quiet: Quiet<'_>) -> ForeignId {
+        let address = object.as_ptr() as usize;
+        if let Some(&id) = self.by_pointer.get(&address) {
             return id;
         }
-        let id = self.push(object);
-        self.by_pointer.insert(address(object), id);
+        let id = self.push(quiet.own(object));
+        self.by_pointer.insert(address, id);
         id
     }
 
@@ -133,8 +154,6 @@ impl Side {
     pub fn twin(&self, py: Python<'_>, literals: impl Iterator<Item = LiteralId>) -> Self {
         let own = |object: &Object| object.clone_ref(py);
         let params = |(&id, params): (&ParamsId, &Py<PyDict>)| (id, params.clone_ref(py));
-        let graphs = |(&id, graph): (&ForeignId, &Py<Graph>)| (id, graph.clone_ref(py));
-        let consts = |value: &Option<Object>| value.as_ref().map(own);
         let mut copied_literals = EntitySet::new();
         for literal in literals {
             copied_literals.insert(literal);
@@ -143,23 +162,38 @@ impl Side {
             handles: self.handles.iter().map(own).collect(),
             leaves: self.leaves.clone(),
             params: self.params.iter().map(params).collect(),
-            subgraphs: self.subgraphs.iter().map(graphs).collect(),
+            subgraphs: self.own_subgraphs(py),
             effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
             no_effects: self.no_effects.iter().map(|(&id, set)| (id, own(set))).collect(),
-            consts: self.consts.iter().map(consts).collect(),
+            consts: self.own_consts(py),
             copied_literals,
             ..Self::default()
         }
     }
 
+    fn own_subgraphs(&self, py: Python<'_>) -> Shared<FxHashMap<ForeignId, Py<Graph>>> {
+        Shared::new(self.subgraphs.with(py, |graphs, quiet| {
+            graphs.iter().map(|(&id, graph)| (id, quiet.own(graph))).collect()
+        }))
+    }
+
+    fn own_consts(&self, py: Python<'_>) -> Shared<Vec<Option<Object>>> {
+        Shared::new(self.consts.with(py, |consts, quiet| {
+            consts.iter().map(|value| value.as_ref().map(|value| quiet.own(value))).collect()
+        }))
+    }
+
     /// The objects of a program that begins with all that this one has, variables included.
     pub fn extended(&self, py: Python<'_>) -> Self {
+        let (vars, literal_copies) = (self.vars.copy(py), self.literal_copies.copy(py));
+        let shared = self.regrown(py);
+        Self { vars: Arc::new(vars), literal_copies: Arc::new(literal_copies), ..shared }
+    }
+
+    /// The objects of the same program, of which more will be read: what is made of it when somebody
+    /// asks is the same from here on.
+    pub fn regrown(&self, py: Python<'_>) -> Self {
         let own = |object: &Object| object.clone_ref(py);
-        let graphs = |(&id, graph): (&ForeignId, &Py<Graph>)| (id, graph.clone_ref(py));
-        let each = |objects: &[Option<Object>]| -> Vec<Option<Object>> {
-            objects.iter().map(|object| object.as_ref().map(own)).collect()
-        };
-        let copies = self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
         Self {
             handles: self.handles.iter().map(own).collect(),
             by_pointer: self.by_pointer.clone(),
@@ -167,16 +201,14 @@ impl Side {
             type_by_pointer: self.type_by_pointer.clone(),
             primitive_by_pointer: self.primitive_by_pointer.clone(),
             params: self.params.iter().map(|(&id, params)| (id, params.clone_ref(py))).collect(),
-            subgraphs: self.subgraphs.iter().map(graphs).collect(),
+            subgraphs: self.own_subgraphs(py),
             effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
             no_effects: self.no_effects.iter().map(|(&id, set)| (id, own(set))).collect(),
-            consts: each(&self.consts),
-            vars: each(&self.vars),
-            var_by_pointer: self.var_by_pointer.clone(),
-            new_vars: self.new_vars.clone(),
+            consts: self.own_consts(py),
+            vars: self.vars.clone(),
             literal_by_pointer: self.literal_by_pointer.clone(),
             copied_literals: self.copied_literals.clone(),
-            literal_copies: Mutex::new(each(&copies)),
+            literal_copies: self.literal_copies.clone(),
             ..Self::default()
         }
     }
@@ -189,17 +221,15 @@ impl Side {
             .filter(|(_, subprogram)| subprogram.program.is_some())
             .map(|(_, subprogram)| subprogram.object)
             .collect();
-        self.subgraphs.retain(|object, _| within.contains(object));
+        let dropped: Vec<_> = self.subgraphs.with(py, |graphs, _| {
+            graphs.extract_if(|object, _| !within.contains(object)).collect()
+        });
+        drop(dropped);
         let atoms = program.eqns().flat_map(|eqn| program.eqn_invars(eqn));
-        for var in atoms.chain(program.outvars()).filter_map(|atom| atom.as_var()) {
-            if let Some(object) = self.vars.get_mut(var.as_u32() as usize) {
-                let is_dropped =
-                    |object: &Object| object.bind(py).get_type().is(&jax.drop_var_type);
-                if object.as_ref().is_some_and(is_dropped) {
-                    *object = None;
-                }
-            }
-        }
+        let used: Vec<Var> =
+            atoms.chain(program.outvars()).filter_map(|atom| atom.as_var()).collect();
+        let class = jax.drop_var_type.as_ptr() as usize;
+        drop(self.vars.take(py, &used, |object| object.get_type_ptr() as usize == class));
     }
 
     /// The objects behind some handles, and nothing else.
@@ -213,12 +243,15 @@ impl Side {
     }
 
     /// Gives a constant a value.
-    pub fn set_constant(&mut self, id: ConstId, value: &Bound<'_, PyAny>) {
+    pub fn set_constant(&self, id: ConstId, value: &Bound<'_, PyAny>) {
         let index = id.as_u32() as usize;
-        if index >= self.consts.len() {
-            self.consts.resize_with(index + 1, || None);
-        }
-        self.consts[index] = Some(value.clone().unbind());
+        let (py, value) = (value.py(), value.clone().unbind());
+        drop(self.consts.with(py, |consts, _| {
+            if index >= consts.len() {
+                consts.resize_with(index + 1, || None);
+            }
+            consts[index].replace(value)
+        }));
     }
 
     /// What outlives the trace.
@@ -237,28 +270,40 @@ impl Side {
         std::mem::replace(self, Self::of_leaves(leaves))
     }
 
-    fn push_source(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
+    fn push_source(&mut self, object: Object) -> ForeignId {
         let sources = &mut Arc::make_mut(&mut self.leaves).sources;
         let id = ForeignId::from_u32(u32::try_from(sources.len()).unwrap_or(u32::MAX - 1));
-        sources.push(object.clone().unbind());
+        sources.push(object);
         id
     }
 
-    /// Notes the graph of a nested program.
-    pub fn set_subgraph(&mut self, object: ForeignId, graph: &Bound<'_, Graph>) {
-        self.subgraphs.insert(object, graph.clone().unbind());
+    /// Notes the graph of a nested program; the one that is known from now on: the first.
+    pub fn set_subgraph<'py>(
+        &self,
+        object: ForeignId,
+        graph: &Bound<'py, Graph>,
+    ) -> Bound<'py, Graph> {
+        let py = graph.py();
+        let given = graph.as_unbound();
+        let known = self.subgraphs.with(py, |graphs, quiet| {
+            quiet.own(graphs.entry(object).or_insert_with(|| quiet.own(given)))
+        });
+        known.into_bound(py)
     }
 
     /// Has another object behind a handle.
     pub fn set_object(&mut self, id: ForeignId, object: &Bound<'_, PyAny>) {
-        if let Some(known) = self.handles.get_mut(id.as_u32() as usize) {
+        if let Some(known) = self.handles.get_mut(index(id)) {
             *known = object.clone().unbind();
         }
     }
 
     /// The graph of a nested program that was read.
     pub fn subgraph<'py>(&self, py: Python<'py>, object: ForeignId) -> Option<Bound<'py, Graph>> {
-        self.subgraphs.get(&object).map(|graph| graph.bind(py).clone())
+        let known = self
+            .subgraphs
+            .with(py, |graphs, quiet| graphs.get(&object).map(|graph| quiet.own(graph)));
+        known.map(|graph| graph.into_bound(py))
     }
 
     /// The graph of a nested program that was read, by the object among params.
@@ -267,15 +312,20 @@ impl Side {
     }
 
     /// A handle that is not looked up again.
-    fn push(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
+    fn push(&mut self, object: Object) -> ForeignId {
         let id = ForeignId::from_u32(u32::try_from(self.handles.len()).unwrap_or(u32::MAX - 1));
-        self.handles.push(object.clone().unbind());
+        self.handles.push(object);
         id
     }
 
-    /// The object behind a handle.
+    /// The object behind a handle; None where the collector has taken everything.
     pub fn object<'py>(&self, py: Python<'py>, id: ForeignId) -> Bound<'py, PyAny> {
-        self.handles[index(id)].bind(py).clone()
+        bound(py, self.handles.get(index(id)))
+    }
+
+    /// As `object`.
+    pub fn object_of(&self, quiet: Quiet<'_>, id: ForeignId) -> Option<Object> {
+        self.handles.get(index(id)).map(|object| quiet.own(object))
     }
 
     /// The type of `aval`; each aval object keeps a type of its own, so that the way back is exact.
@@ -289,39 +339,49 @@ impl Side {
             return Ok(ty);
         }
         let info = convert::aval_info(jax, aval)?;
-        self.new_type(builder, aval, &info)
+        Ok(self.type_of(builder, aval.as_unbound(), &info, Quiet::of(aval.py())))
     }
 
-    fn new_type(
+    /// As `ty`, of an aval that was read.
+    pub fn type_of(
         &mut self,
         builder: &mut Builder,
-        aval: &Bound<'_, PyAny>,
+        aval: &Object,
         info: &AvalInfo,
-    ) -> PyResult<TypeId> {
+        quiet: Quiet<'_>,
+    ) -> TypeId {
+        let address = aval.as_ptr() as usize;
+        if let Some(&ty) = self.type_by_pointer.get(&address) {
+            return ty;
+        }
+        let opaque = |side: &mut Self| Type::Opaque {
+            name: info.name.clone(),
+            object: side.handle_of(aval, quiet),
+        };
         let described = match &info.ty {
             Some(ty) => ty.clone(),
-            None => self.opaque_type(aval)?,
+            None => opaque(self),
         };
         let mut ty = builder.ty(described);
         if (ty.as_u32() as usize) < self.leaves.avals.len() {
             // Another aval object reads the same: keep both apart.
-            let opaque = self.opaque_type(aval)?;
+            let opaque = opaque(self);
             ty = builder.ty(opaque);
         }
         debug_assert_eq!(ty.as_u32() as usize, self.leaves.avals.len());
-        Arc::make_mut(&mut self.leaves).avals.push(aval.clone().unbind());
-        self.type_by_pointer.insert(address(aval), ty);
-        Ok(ty)
-    }
-
-    fn opaque_type(&mut self, aval: &Bound<'_, PyAny>) -> PyResult<Type> {
-        let name = aval.get_type().name()?.to_string();
-        Ok(Type::Opaque { name: name.into(), object: self.handle(aval) })
+        Arc::make_mut(&mut self.leaves).avals.push(quiet.own(aval));
+        self.type_by_pointer.insert(address, ty);
+        ty
     }
 
     /// The aval of a type.
     pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
         self.leaves.aval(py, ty)
+    }
+
+    /// As `aval`.
+    pub fn aval_of(&self, quiet: Quiet<'_>, ty: TypeId) -> Option<Object> {
+        self.leaves.avals.get(ty.as_u32() as usize).map(|aval| quiet.own(aval))
     }
 
     pub fn primitive(
@@ -332,14 +392,31 @@ impl Side {
         if let Some(&id) = self.primitive_by_pointer.get(&address(primitive)) {
             return Ok(id);
         }
-        let py = primitive.py();
-        let name: String = primitive.getattr(pyo3::intern!(py, "name"))?.str()?.to_string();
-        let multiple: bool =
-            primitive.getattr(pyo3::intern!(py, "multiple_results"))?.is_truthy()?;
-        let object = self.handle(primitive);
-        let id = builder.primitive(&name, multiple, object);
-        self.primitive_by_pointer.insert(address(primitive), id);
-        Ok(id)
+        let said = PrimitiveWords::of(primitive)?;
+        Ok(self.primitive_of(builder, primitive.as_unbound(), &said, Quiet::of(primitive.py())))
+    }
+
+    /// The primitive at an address.
+    pub fn known_primitive(&self, address: usize) -> Option<PrimitiveId> {
+        self.primitive_by_pointer.get(&address).copied()
+    }
+
+    /// As `primitive`, of one that was read.
+    pub fn primitive_of(
+        &mut self,
+        builder: &mut Builder,
+        primitive: &Object,
+        said: &PrimitiveWords,
+        quiet: Quiet<'_>,
+    ) -> PrimitiveId {
+        let address = primitive.as_ptr() as usize;
+        if let Some(&id) = self.primitive_by_pointer.get(&address) {
+            return id;
+        }
+        let object = self.handle_of(primitive, quiet);
+        let id = builder.primitive(&said.name, said.multiple, object);
+        self.primitive_by_pointer.insert(address, id);
+        id
     }
 
     pub fn params_id(
@@ -358,11 +435,12 @@ impl Side {
     pub fn deferred_params_id(
         &mut self,
         builder: &mut Builder,
-        params: &Bound<'_, PyDict>,
+        params: &Py<PyDict>,
+        quiet: Quiet<'_>,
     ) -> ParamsId {
-        let object = self.handle(params);
+        let object = self.handle_of(params.as_any(), quiet);
         let id = builder.deferred_params(object);
-        self.params.entry(id).or_insert_with(|| params.clone().unbind());
+        self.params.entry(id).or_insert_with(|| quiet.own(params));
         id
     }
 
@@ -390,6 +468,11 @@ impl Side {
         }
     }
 
+    /// As `params_dict`.
+    pub fn params_of(&self, quiet: Quiet<'_>, id: ParamsId) -> Option<Py<PyDict>> {
+        self.params.get(&id).map(|params| quiet.own(params))
+    }
+
     /// Gives equations other params.
     pub fn set_params(&mut self, id: ParamsId, params: &Bound<'_, PyDict>) {
         self.params.insert(id, params.clone().unbind());
@@ -407,12 +490,32 @@ impl Side {
         builder: &mut Builder,
         effects: &Bound<'_, PyAny>,
     ) -> PyResult<EffectsId> {
-        let canonical = convert::canonical_effects(jax, self, effects)?;
+        let read = ReadEffects::of(jax, effects)?;
+        Ok(self.effects_of(builder, &read, Quiet::of(effects.py())))
+    }
+
+    /// As `effects_id`, of effects that were read.
+    pub fn effects_of(
+        &mut self,
+        builder: &mut Builder,
+        effects: &ReadEffects,
+        quiet: Quiet<'_>,
+    ) -> EffectsId {
+        let ReadEffects { set, list } = effects;
+        let mut canonical: Vec<Effect> = list
+            .iter()
+            .map(|(name, input, effect)| Effect {
+                name: name.clone(),
+                input: input.and_then(|address| self.vars.var_at(address)),
+                object: self.handle_of(effect, quiet),
+            })
+            .collect();
+        canonical.sort_by(|a, b| (&a.name, a.input, a.object).cmp(&(&b.name, b.input, b.object)));
         let id = builder.effects(&canonical);
         if id != EffectsId::NONE {
-            self.effects.entry(id).or_insert_with(|| effects.clone().unbind());
+            self.effects.entry(id).or_insert_with(|| quiet.own(set));
         }
-        Ok(id)
+        id
     }
 
     /// Gives a twin's equations effects on its own variables.
@@ -453,7 +556,7 @@ impl Side {
         jax: &Jax,
         program: &Program,
         effects: &Bound<'py, PyAny>,
-        recorded: &mut Self,
+        recorded: &Self,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = effects.py();
         let own = PySet::empty(py)?;
@@ -484,10 +587,22 @@ impl Side {
         effect.call_method1(intern!(py, "replace"), (own,))
     }
 
-    /// Notes what `primitive` says for no effects, where that is not an empty set.
+    /// Notes what `primitive` says for no effects, where that is not an empty set; the first stays.
     pub fn note_no_effects(&mut self, primitive: PrimitiveId, effects: &Bound<'_, PyAny>) {
-        if !effects.is_instance_of::<PySet>() && !effects.is_instance_of::<PyFrozenSet>() {
-            self.no_effects.insert(primitive, effects.clone().unbind());
+        self.note_no_effects_of(primitive, effects.as_unbound(), Quiet::of(effects.py()));
+    }
+
+    /// As `note_no_effects`.
+    pub fn note_no_effects_of(
+        &mut self,
+        primitive: PrimitiveId,
+        effects: &Object,
+        quiet: Quiet<'_>,
+    ) {
+        // SAFETY: a live object; classes are compared.
+        let is_set = unsafe { ffi::PyAnySet_Check(effects.as_ptr()) != 0 };
+        if !is_set {
+            self.no_effects.entry(primitive).or_insert_with(|| quiet.own(effects));
         }
     }
 
@@ -498,7 +613,12 @@ impl Side {
 
     /// A traceback or name stack of a source.
     pub fn source_object<'py>(&self, py: Python<'py>, id: ForeignId) -> Bound<'py, PyAny> {
-        self.leaves.sources[index(id)].bind(py).clone()
+        bound(py, self.leaves.sources.get(index(id)))
+    }
+
+    /// As `source_object`.
+    pub fn source_object_of(&self, quiet: Quiet<'_>, id: ForeignId) -> Option<Object> {
+        self.leaves.sources.get(index(id)).map(|source| quiet.own(source))
     }
 
     /// As `source_object`; none of a program that was abridged.
@@ -514,94 +634,138 @@ impl Side {
         id: EffectsId,
         primitive: PrimitiveId,
     ) -> Bound<'py, PyAny> {
+        self.effects_object(Quiet::of(py), jax, id, primitive).into_bound(py)
+    }
+
+    /// As `effects`.
+    pub fn effects_object(
+        &self,
+        quiet: Quiet<'_>,
+        jax: &Jax,
+        id: EffectsId,
+        primitive: PrimitiveId,
+    ) -> Object {
         let known = match id {
             EffectsId::NONE => self.no_effects.get(&primitive),
             _ => self.effects.get(&id),
         };
-        known.unwrap_or(&jax.no_effects).bind(py).clone()
+        quiet.own(known.unwrap_or(&jax.no_effects))
     }
 
-    pub fn source(&mut self, builder: &mut Builder, source: &SourceRef<'_>) -> PyResult<SourceId> {
-        let traceback = match &source.traceback {
-            Some(traceback) => Some(self.traceback(traceback)?),
-            None => None,
-        };
-        let name_stack = self.name_stack(&source.name_stack)?;
-        Ok(builder.source(Source { traceback, name_stack }))
+    pub fn source(
+        &mut self,
+        jax: &Jax,
+        builder: &mut Builder,
+        source: &SourceRef<'_>,
+    ) -> PyResult<SourceId> {
+        let quiet = Quiet::of(source.name_stack.py());
+        let key = SourceKey::of(jax, source)?;
+        if let Some(known) = self.known_source_id(builder, &key, quiet)? {
+            return Ok(known);
+        }
+        let place = StackPlace::of(&source.name_stack, |hash| self.name_stacks_of(hash, quiet))?;
+        let (id, old) = self.new_source(builder, &key, place, quiet)?;
+        drop(old);
+        Ok(id)
     }
 
-    /// As `source`, where it may be one that is known; that is then this one.
+    /// The source, where its name stack was seen before.
+    pub fn known_source_id(
+        &mut self,
+        builder: &mut Builder,
+        key: &SourceKey<'_>,
+        quiet: Quiet<'_>,
+    ) -> PyResult<Option<SourceId>> {
+        let Some(name_stack) = self.known_name_stack(key.name_stack) else { return Ok(None) };
+        let traceback = self.traceback(key, quiet)?;
+        Ok(Some(builder.source(Source { traceback, name_stack })))
+    }
+
+    /// As `known_source_id`, where it may be `known`; that is then this one.
     pub fn source_again(
         &mut self,
         builder: &mut Builder,
-        source: &SourceRef<'_>,
+        key: &SourceKey<'_>,
         known: &mut Option<SourceId>,
-    ) -> PyResult<SourceId> {
-        if let (Some(id), Some(traceback)) = (*known, &source.traceback) {
+        quiet: Quiet<'_>,
+    ) -> PyResult<Option<SourceId>> {
+        if let (Some(id), Some(traceback)) = (*known, &key.traceback) {
             let known = builder.source_data(id);
             if let Some(same) = known.traceback
-                && self.is_known(&source.name_stack, known.name_stack)
-                && self.leaves.sources[index(same)].bind(traceback.py()).eq(traceback)?
+                && self.known_name_stack(key.name_stack) == Some(known.name_stack)
+                && let Some(recorded) = self.leaves.sources.get(index(same))
+                && traceback.is_native
+                && key.is_native(recorded)
+                && quiet.same_traceback(recorded, traceback.object)?
             {
-                return Ok(id);
+                return Ok(Some(id));
             }
         }
-        let id = self.source(builder, source)?;
-        *known = Some(id);
+        let id = self.known_source_id(builder, key, quiet)?;
+        if id.is_some() {
+            *known = id;
+        }
         Ok(id)
     }
 
-    /// Whether a name stack is the object seen last as one that is known, or the empty one.
-    fn is_known(&self, name_stack: &Bound<'_, PyAny>, known: Option<ForeignId>) -> bool {
-        match known {
-            None => self.empty_name_stack.as_ref().is_some_and(|empty| empty.is(name_stack)),
-            Some(id) => self.name_stack_by_pointer.get(&address(name_stack)) == Some(&id),
-        }
-    }
-
-    fn traceback(&mut self, traceback: &Bound<'_, PyAny>) -> PyResult<ForeignId> {
-        let hash = traceback.hash()?;
-        let py = traceback.py();
-        if let Some(same) = self.tracebacks.get(&hash) {
-            for &id in same {
-                if self.leaves.sources[index(id)].bind(py).eq(traceback)? {
-                    return Ok(id);
-                }
-            }
-        }
-        let id = self.push_source(traceback);
-        self.tracebacks.entry(hash).or_default().push(id);
-        Ok(id)
-    }
-
-    /// None for the empty stack.
-    fn name_stack(&mut self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<ForeignId>> {
+    /// The place of a name stack that was seen before, none being that of the empty one.
+    fn known_name_stack(&self, name_stack: &Object) -> Option<Option<ForeignId>> {
         if self.empty_name_stack.as_ref().is_some_and(|empty| empty.is(name_stack)) {
-            return Ok(None);
+            return Some(None);
         }
-        if let Some(&id) = self.name_stack_by_pointer.get(&address(name_stack)) {
-            return Ok(Some(id));
-        }
-        let py = name_stack.py();
-        let scopes = name_stack.getattr(pyo3::intern!(py, "stack"))?;
-        if scopes.len()? == 0 {
-            self.empty_name_stack = Some(name_stack.clone().unbind());
-            return Ok(None);
-        }
-        let hash = typed_hash(&scopes);
-        if let Some(same) = hash.and_then(|hash| self.name_stacks.get(&hash)) {
+        self.name_stack_by_pointer.get(&(name_stack.as_ptr() as usize)).map(|&id| Some(id))
+    }
+
+    /// Name stacks with a typed hash.
+    pub fn name_stacks_of(
+        &self,
+        hash: u64,
+        quiet: Quiet<'_>,
+    ) -> SmallVec<[(ForeignId, Object); 1]> {
+        let same = self.name_stacks.get(&hash).into_iter().flatten();
+        let object = |&id| Some((id, quiet.own(self.leaves.sources.get(index(id))?)));
+        same.filter_map(object).collect()
+    }
+
+    /// The source, whose name stack was looked at; what the caller drops comes back.
+    pub fn new_source(
+        &mut self,
+        builder: &mut Builder,
+        key: &SourceKey<'_>,
+        place: StackPlace,
+        quiet: Quiet<'_>,
+    ) -> PyResult<(SourceId, Option<Object>)> {
+        let traceback = self.traceback(key, quiet)?;
+        let (name_stack, old) = match place {
+            StackPlace::Empty => (None, self.empty_name_stack.replace(quiet.own(key.name_stack))),
+            StackPlace::Known(id) => (Some(id), None),
+            StackPlace::New(hash) => {
+                let id = self.push_source(quiet.own(key.name_stack));
+                self.name_stack_by_pointer.insert(key.name_stack.as_ptr() as usize, id);
+                if let Some(hash) = hash {
+                    self.name_stacks.entry(hash).or_default().push(id);
+                }
+                (Some(id), None)
+            }
+        };
+        Ok((builder.source(Source { traceback, name_stack }), old))
+    }
+
+    fn traceback(&mut self, key: &SourceKey<'_>, quiet: Quiet<'_>) -> PyResult<Option<ForeignId>> {
+        let Some(traceback) = &key.traceback else { return Ok(None) };
+        let bucket = (traceback.hash, traceback.is_native);
+        if let Some(same) = self.tracebacks.get(&bucket) {
             for &id in same {
-                let other = self.leaves.sources[index(id)].bind(py);
-                if typed_equal(&other.getattr(pyo3::intern!(py, "stack"))?, &scopes) {
+                let Some(known) = self.leaves.sources.get(index(id)) else { continue };
+                if known.is(traceback.object)
+                    || traceback.is_native && quiet.same_traceback(known, traceback.object)?
+                {
                     return Ok(Some(id));
                 }
             }
         }
-        let id = self.push_source(name_stack);
-        self.name_stack_by_pointer.insert(address(name_stack), id);
-        if let Some(hash) = hash {
-            self.name_stacks.entry(hash).or_default().push(id);
-        }
+        let id = self.push_source(quiet.own(traceback.object));
+        self.tracebacks.entry(bucket).or_default().push(id);
         Ok(Some(id))
     }
 
@@ -616,18 +780,31 @@ impl Side {
     }
 
     pub fn new_const(&mut self, value: &Bound<'_, PyAny>) -> ConstId {
-        let id = ConstId::from_u32(u32::try_from(self.consts.len()).unwrap_or(u32::MAX - 1));
-        self.consts.push(Some(value.clone().unbind()));
-        id
+        self.new_const_of(value.as_unbound(), Quiet::of(value.py()))
+    }
+
+    /// As `new_const`.
+    pub fn new_const_of(&mut self, value: &Object, quiet: Quiet<'_>) -> ConstId {
+        self.consts.peek(|consts| {
+            let id = ConstId::from_u32(u32::try_from(consts.len()).unwrap_or(u32::MAX - 1));
+            consts.push(Some(quiet.own(value)));
+            id
+        })
     }
 
     pub fn constant<'py>(&self, py: Python<'py>, id: ConstId) -> Option<Bound<'py, PyAny>> {
-        self.consts.get(id.as_u32() as usize)?.as_ref().map(|value| value.bind(py).clone())
+        self.constant_of(Quiet::of(py), id).map(|value| value.into_bound(py))
     }
 
-    /// Gives up a constant; the caller drops it once no borrow is held.
-    pub fn take_const(&mut self, id: ConstId) -> Option<Object> {
-        self.consts.get_mut(id.as_u32() as usize)?.take()
+    /// As `constant`.
+    pub fn constant_of(&self, quiet: Quiet<'_>, id: ConstId) -> Option<Object> {
+        self.consts
+            .peek(|consts| consts.get(id.as_u32() as usize)?.as_ref().map(|value| quiet.own(value)))
+    }
+
+    /// Gives up a constant; the caller drops it once no Python code is held off.
+    pub fn take_const(&self, id: ConstId) -> Option<Object> {
+        self.consts.peek(|consts| consts.get_mut(id.as_u32() as usize)?.take())
     }
 
     /// The literal for a jax `Literal` object.
@@ -640,8 +817,27 @@ impl Side {
         if let Some(&id) = self.literal_by_pointer.get(&address(literal)) {
             return Ok(id);
         }
-        let id = self.fresh_literal(jax, builder, literal)?;
-        self.literal_by_pointer.insert(address(literal), id);
+        let (aval, info) = literal_type(jax, literal)?;
+        let quiet = Quiet::of(literal.py());
+        self.literal_of(builder, literal.as_unbound(), (aval.as_unbound(), &info), quiet)
+    }
+
+    /// As `literal`, whose type was read.
+    pub fn literal_of(
+        &mut self,
+        builder: &mut Builder,
+        literal: &Object,
+        (aval, info): (&Object, &AvalInfo),
+        quiet: Quiet<'_>,
+    ) -> PyResult<LiteralId> {
+        let address = literal.as_ptr() as usize;
+        if let Some(&id) = self.literal_by_pointer.get(&address) {
+            return Ok(id);
+        }
+        let ty = self.type_of(builder, aval, info, quiet);
+        let object = self.push(quiet.own(literal));
+        let id = builder.literal(ty, object).map_err(convert::build_error)?;
+        self.literal_by_pointer.insert(address, id);
         Ok(id)
     }
 
@@ -664,22 +860,22 @@ impl Side {
         id: LiteralId,
         object: ForeignId,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let object = self.object(py, object);
+        let own = self.own_literal(Quiet::of(py), id, object);
+        LiteralCopies::make(py, jax, id, own)
+    }
+
+    /// What a literal's object is, or is made of.
+    pub fn own_literal(&self, quiet: Quiet<'_>, id: LiteralId, object: ForeignId) -> OwnLiteral {
         if !self.copied_literals.contains(id) {
-            return Ok(object);
+            return OwnLiteral::Made(self.object_of(quiet, object));
         }
-        let copies = || self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = id.as_u32() as usize;
-        if let Some(Some(known)) = copies().get(place) {
-            return Ok(known.bind(py).clone());
+        match self.literal_copies.get(quiet, id) {
+            Some(known) => OwnLiteral::Made(Some(known)),
+            None => OwnLiteral::Copy {
+                of: self.object_of(quiet, object),
+                copies: self.literal_copies.clone(),
+            },
         }
-        // Not while the lock is held: this may run Python code.
-        let copy = jax.copy_literal(&object)?;
-        let mut copies = copies();
-        if place >= copies.len() {
-            copies.resize_with(place + 1, || None);
-        }
-        Ok(copies[place].get_or_insert_with(|| copy.unbind()).bind(py).clone())
     }
 
     /// The object of a literal that Python may have seen.
@@ -689,11 +885,17 @@ impl Side {
         id: LiteralId,
         object: ForeignId,
     ) -> Bound<'py, PyAny> {
-        let copies = self.literal_copies.lock().unwrap_or_else(PoisonError::into_inner);
-        match copies.get(id.as_u32() as usize) {
-            Some(Some(copy)) => copy.bind(py).clone(),
-            _ => self.object(py, object),
-        }
+        bound(py, self.seen_literal_of(Quiet::of(py), id, object).as_ref())
+    }
+
+    /// As `seen_literal`.
+    pub fn seen_literal_of(
+        &self,
+        quiet: Quiet<'_>,
+        id: LiteralId,
+        object: ForeignId,
+    ) -> Option<Object> {
+        self.literal_copies.get(quiet, id).or_else(|| self.object_of(quiet, object))
     }
 
     /// As `literal`, for an object that nobody else holds.
@@ -703,26 +905,30 @@ impl Side {
         builder: &mut Builder,
         literal: &Bound<'_, PyAny>,
     ) -> PyResult<LiteralId> {
-        let aval = literal.getattr(pyo3::intern!(literal.py(), "aval"))?;
-        let ty = self.ty(jax, builder, &aval)?;
-        let object = self.push(literal);
+        let (aval, info) = literal_type(jax, literal)?;
+        let quiet = Quiet::of(literal.py());
+        let ty = self.type_of(builder, aval.as_unbound(), &info, quiet);
+        let object = self.push(literal.clone().unbind());
         builder.literal(ty, object).map_err(convert::build_error)
     }
 
     /// The `Var` object of a variable, made where it does not exist yet.
     pub fn var_object<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         jax: &Jax,
         ty: TypeId,
         var: Var,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(Some(object)) = self.vars.get(var.as_u32() as usize) {
-            return Ok(object.bind(py).clone());
+        match self.vars.get(Quiet::of(py), var) {
+            Some(object) => Ok(object.into_bound(py)),
+            None => self.vars.make(jax, var, self.aval(py, ty)),
         }
-        let object = jax.new_var(self.aval(py, ty))?;
-        self.set_var_object(var, &object);
-        Ok(object)
+    }
+
+    /// The `Var` objects of the program.
+    pub fn vars(&self) -> &Arc<Vars> {
+        &self.vars
     }
 
     /// The `Var` objects that Python has seen.
@@ -730,40 +936,27 @@ impl Side {
         &self,
         py: Python<'py>,
     ) -> impl Iterator<Item = (Var, Bound<'py, PyAny>)> {
-        let seen = move |(index, object): (usize, &Option<Object>)| {
-            let object = object.as_ref()?.bind(py).clone();
-            Some((Var::from_u32(u32::try_from(index).ok()?), object))
-        };
-        self.vars.iter().enumerate().filter_map(seen)
+        self.vars.seen(py).into_iter().map(move |(var, object)| (var, object.into_bound(py)))
     }
 
     /// Makes `object` stand for `var` from now on.
-    pub fn set_var_object(&mut self, var: Var, object: &Bound<'_, PyAny>) {
-        self.new_vars.push(var);
-        let index = var.as_u32() as usize;
-        if index >= self.vars.len() {
-            self.vars.resize_with(index + 1, || None);
-        }
-        self.vars[index] = Some(object.clone().unbind());
+    pub fn set_var_object(&self, var: Var, object: &Bound<'_, PyAny>) {
+        self.vars.set(var, object);
     }
 
     /// The variable that a `Var` object stands for.
-    pub fn var_of(&mut self, object: &Bound<'_, PyAny>) -> Option<Var> {
-        for var in self.new_vars.drain(..) {
-            if let Some(Some(known)) = self.vars.get(var.as_u32() as usize) {
-                self.var_by_pointer.insert(address(known.bind(object.py())), var);
-            }
-        }
-        self.var_by_pointer.get(&address(object)).copied()
+    pub fn var_of(&self, object: &Bound<'_, PyAny>) -> Option<Var> {
+        self.vars.var_at(address(object))
     }
 
-    /// Frees what only growth needs.
-    pub fn shrink(&mut self) {
+    /// Frees what only growth needs; what the caller drops comes back.
+    #[must_use]
+    pub fn shrink(&mut self) -> Option<Object> {
         self.tracebacks = FxHashMap::default();
         self.name_stacks = FxHashMap::default();
         self.name_stack_by_pointer = FxHashMap::default();
-        self.empty_name_stack = None;
         self.handles.shrink_to_fit();
+        self.empty_name_stack.take()
     }
 
     /// Shows every object to the garbage collector.
@@ -776,13 +969,143 @@ impl Side {
         for params in self.params.values() {
             visit.call(params)?;
         }
-        for graph in self.subgraphs.values() {
-            visit.call(graph)?;
+        self.subgraphs
+            .visit(|graphs| graphs.values().try_for_each(|graph| visit.call(graph)))
+            .transpose()?;
+        self.consts
+            .visit(|consts| consts.iter().flatten().try_for_each(|value| visit.call(value)))
+            .transpose()?;
+        self.vars.traverse(visit)
+    }
+}
+
+/// What a primitive says of itself.
+pub struct PrimitiveWords {
+    name: String,
+    multiple: bool,
+}
+
+impl PrimitiveWords {
+    /// # Errors
+    /// An attribute cannot be read.
+    pub fn of(primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = primitive.py();
+        Ok(Self {
+            name: primitive.getattr(intern!(py, "name"))?.str()?.to_string(),
+            multiple: primitive.getattr(intern!(py, "multiple_results"))?.is_truthy()?,
+        })
+    }
+}
+
+/// The effects of an equation, as far as only Python can tell.
+pub struct ReadEffects {
+    set: Object,
+    /// The name, the address of the input that it is on, and the effect, which keeps the input.
+    list: Vec<(Box<str>, Option<usize>, Object)>,
+}
+
+impl ReadEffects {
+    /// # Errors
+    /// An effect cannot be read.
+    pub fn of(jax: &Jax, effects: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = effects.py();
+        let mut list = Vec::new();
+        for effect in effects.try_iter()? {
+            let effect = effect?;
+            let input = if effect.is_instance(jax.input_effect_type.bind(py))? {
+                Some(address(&effect.getattr(intern!(py, "input"))?))
+            } else {
+                None
+            };
+            let name = effect.get_type().name()?.to_str()?.into();
+            list.push((name, input, effect.unbind()));
         }
-        for object in self.consts.iter().flatten().chain(self.vars.iter().flatten()) {
-            visit.call(object)?;
+        Ok(Self { set: effects.clone().unbind(), list })
+    }
+}
+
+/// The type of a jax `Literal`, read.
+///
+/// # Errors
+/// An attribute cannot be read.
+pub fn literal_type<'py>(
+    jax: &Jax,
+    literal: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Arc<AvalInfo>)> {
+    let aval = literal.getattr(intern!(literal.py(), "aval"))?;
+    let info = convert::aval_info(jax, &aval)?;
+    Ok((aval, info))
+}
+
+/// The traceback of a source that is looked up.
+struct TracebackKey<'a> {
+    object: &'a Object,
+    hash: isize,
+    /// Its class is jaxlib's own, whose hash and equality are native.
+    is_native: bool,
+}
+
+/// A source that is looked up.
+pub struct SourceKey<'a> {
+    traceback: Option<TracebackKey<'a>>,
+    name_stack: &'a Object,
+    native: usize,
+}
+
+impl<'a> SourceKey<'a> {
+    /// # Errors
+    /// Out of memory.
+    pub fn of(jax: &Jax, source: &'a SourceRef<'_>) -> PyResult<Self> {
+        let native = jax.traceback_type.as_ptr() as usize;
+        let traceback = match &source.traceback {
+            Some(traceback) => {
+                let is_native = traceback.get_type_ptr() as usize == native;
+                // What another class has for a hash may be anything.
+                let hash =
+                    if is_native { traceback.hash()? } else { address(traceback).cast_signed() };
+                Some(TracebackKey { object: traceback.as_unbound(), hash, is_native })
+            }
+            None => None,
+        };
+        Ok(Self { traceback, name_stack: source.name_stack.as_unbound(), native })
+    }
+
+    fn is_native(&self, traceback: &Object) -> bool {
+        is_exactly(traceback.as_ptr(), self.native as *mut ffi::PyTypeObject)
+    }
+}
+
+/// Where a name stack is, that was not seen before.
+#[derive(Clone, Copy)]
+pub enum StackPlace {
+    Empty,
+    /// One that says the same.
+    Known(ForeignId),
+    /// Its typed hash.
+    New(Option<u64>),
+}
+
+impl StackPlace {
+    /// `known` are the name stacks with a hash.
+    ///
+    /// # Errors
+    /// A name stack cannot be read.
+    pub fn of(
+        name_stack: &Bound<'_, PyAny>,
+        known: impl FnOnce(u64) -> SmallVec<[(ForeignId, Object); 1]>,
+    ) -> PyResult<Self> {
+        let py = name_stack.py();
+        let scopes = name_stack.getattr(intern!(py, "stack"))?;
+        if scopes.len()? == 0 {
+            return Ok(Self::Empty);
         }
-        Ok(())
+        let hash = typed_hash(&scopes);
+        for (id, other) in hash.map(known).into_iter().flatten() {
+            if typed_equal(&other.bind(py).getattr(intern!(py, "stack"))?, &scopes) {
+                return Ok(Self::Known(id));
+            }
+        }
+        Ok(Self::New(hash))
     }
 }
 

@@ -12,8 +12,7 @@ use smallvec::SmallVec;
 use crate::ir::SourceId;
 
 use super::convert::aval_info;
-use super::frame::{Frame, NewVar, Operand};
-use super::graph::borrow_mut;
+use super::frame::{Appended, Frame, NewVar, Operand};
 use super::jax::Jax;
 use super::memo::{Context, Entry, Key, Outcome, PrimitiveInfo};
 use super::native::while_handling;
@@ -142,13 +141,11 @@ fn append_remembered<'py>(
         let tracer = tracer_of(jax, at.trace, at.frame, &operands[index], at.source)?;
         return Ok(SmallVec::from_iter([tracer]));
     }
-    let (vars, source) = {
-        let mut frame = borrow_mut(at.frame);
-        let local = frame.local_entry(py, jax, at.primitive, entry)?;
-        let source = frame.source(at.source)?;
-        let context = frame.context(at.context.for_eqns.bind(py))?;
-        (frame.append(jax, &local, operands, effects, source, context)?, source)
-    };
+    let local = Frame::local_entry(at.frame, jax, at.primitive, entry)?;
+    let source = Frame::source(at.frame, jax, at.source)?;
+    let context = at.context.for_eqns.bind(py);
+    let eqn = Appended { local: &local, operands, effects, no_effects: None, source, context };
+    let vars = Frame::append(at.frame, jax, &eqn)?;
     vars.into_iter()
         .zip(&entry.out_avals)
         .map(|(new, aval)| {
@@ -509,12 +506,15 @@ pub fn append<'py>(
     } else {
         (eqn.operands, None)
     };
-    let mut frame = borrow_mut(frame);
-    let local = frame.describe(jax, eqn.primitive, eqn.params, eqn.out_avals)?;
-    let source = frame.source(eqn.source)?;
-    let context = frame.context(eqn.context)?;
-    if resolved.is_none() {
-        frame.note_no_effects(&local, eqn.effects);
-    }
-    Ok((frame.append(jax, &local, operands, resolved.as_ref(), source, context)?, source))
+    let local = Frame::describe(frame, jax, eqn.primitive, eqn.params, eqn.out_avals)?;
+    let source = Frame::source(frame, jax, eqn.source)?;
+    let eqn = Appended {
+        local: &local,
+        operands,
+        effects: resolved.as_ref(),
+        no_effects: resolved.is_none().then_some(eqn.effects),
+        source,
+        context: eqn.context,
+    };
+    Ok((Frame::append(frame, jax, &eqn)?, source))
 }

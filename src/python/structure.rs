@@ -128,7 +128,7 @@ impl<'py> PyObjects<'py> {
     /// # Errors
     /// It cannot be read.
     pub fn graph_of(&self, subprogram: &Subprogram) -> PyResult<Bound<'py, Graph>> {
-        let known = self.graph.borrow().side().subgraph(self.py(), subprogram.object);
+        let known = self.graph.get().side().subgraph(self.py(), subprogram.object);
         match known {
             Some(graph) => Ok(graph),
             None => Graph::read_subgraph(&self.graph, self.jax, subprogram.object),
@@ -137,11 +137,11 @@ impl<'py> PyObjects<'py> {
 
     /// An object of the program.
     pub fn object(&self, object: ForeignId) -> Bound<'py, PyAny> {
-        self.graph.borrow().side().object(self.py(), object)
+        self.graph.get().side().object(self.py(), object)
     }
 
     fn constant(&self, value: ConstId) -> Bound<'py, PyAny> {
-        let value = self.graph.borrow().side().constant(self.py(), value);
+        let value = self.graph.get().side().constant(self.py(), value);
         value.unwrap_or_else(|| self.py().None().into_bound(self.py()))
     }
 
@@ -282,7 +282,7 @@ pub fn repeated<'py>(
     let mut repeated = Vec::new();
     for found in within.values() {
         let (jaxpr, graph) = found;
-        if !graph.borrow().program().constvars().is_empty() {
+        if !graph.get().program().constvars().is_empty() {
             continue;
         }
         let Some(own) = known.get(&address(graph.as_any())) else { continue };
@@ -341,7 +341,7 @@ pub fn eqn_in_words(of: &Nested<PyObjects<'_>>, eqn: Eqn) -> String {
 /// Where an equation is from.
 pub fn traceback_of<'py>(of: &Nested<PyObjects<'py>>, eqn: Eqn) -> Option<Bound<'py, PyAny>> {
     let source = of.program.source(of.program.eqn(eqn).source).traceback?;
-    of.objects.graph.borrow().side().known_source(of.objects.py(), source)
+    of.objects.graph.get().side().known_source(of.objects.py(), source)
 }
 
 /// What stands for a program up to each of its equations, and of those within.

@@ -7,24 +7,23 @@ use pyo3::exceptions::{PyAssertionError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple, PyType};
 use smallvec::SmallVec;
 
 use super::convert::aval_info;
 use super::frame::{Frame, Operand};
-use super::graph::borrow_mut;
 use super::hook::Recording;
 use super::jax::{Jax, jax};
 use super::leaves::array_type;
 use super::memo::{Context, PrimitiveInfo};
-use super::native::{Args, TypeSpec, call_init, heap_type, method};
+use super::native::{Args, TypeSpec, call_init, entries, heap_type, method};
+use super::shared::Once;
 use super::side::is_exactly;
 use super::source::SourceRef;
 use super::stage::{NewEqn, Staging, emit, stage};
 use super::tracer::{new_literal_tracer, new_tracer, set_mutable_qdd, variable_of_trace};
 
-static TRACE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TRACE: Once<Py<PyType>> = Once::new();
 
 /// The trace type, shown under jax's own name.
 pub fn trace_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
@@ -165,14 +164,15 @@ pub fn const_operand<'py>(
     aval: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Operand<'py>> {
     let py = x.py();
-    let known = borrow_mut(frame).known_const(x);
+    let address = x.as_ptr() as usize;
+    let known = frame.get().peek(|state| state.known_const(address));
     let array = array_type(jax, x);
     let is_array = array.is_some();
     let aval = match (known, aval) {
         (Some(var), given) => {
             let aval = match given {
                 Some(aval) => aval,
-                None => borrow_mut(frame).aval_of(py, var)?,
+                None => Frame::aval_of(frame, var)?,
             };
             return Ok(Operand::Const { value: x.clone(), aval });
         }
@@ -188,7 +188,7 @@ pub fn const_operand<'py>(
     }
     check_canonical(x)?;
     let scalar = jax.literalable_scalar_types.bind(py).contains(x.get_type())?;
-    let auto_dce = borrow_mut(frame).auto_dce();
+    let auto_dce = frame.get().auto_dce();
     if scalar || jax.is_literalable.bind(py).call1((x, auto_dce))?.is_truthy()? {
         let literal = jax.new_literal(x, &aval)?;
         return Ok(Operand::Literal { literal, value: x.clone(), aval });
@@ -227,7 +227,7 @@ pub fn tracer_of<'py>(
     match operand {
         Operand::Var { tracer: Some(tracer), .. } => Ok(tracer.clone()),
         Operand::Var { var, aval, tracer: None } => {
-            let source = borrow_mut(frame).source(source)?;
+            let source = Frame::source(frame, jax, source)?;
             new_tracer(jax, trace, *var, aval.clone(), source, false)
         }
         Operand::Literal { literal, aval, .. } => {
@@ -326,10 +326,8 @@ fn new_input<'py>(
     aval: Bound<'py, PyAny>,
     source: &SourceRef<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (new, source) = {
-        let mut frame = borrow_mut(frame);
-        (frame.new_invar(jax, &aval)?, frame.source(source)?)
-    };
+    let new = Frame::new_invar(frame, jax, &aval)?;
+    let source = Frame::source(frame, jax, source)?;
     new_tracer(jax, trace, new.var, aval, source, new.counted)
 }
 
@@ -404,7 +402,7 @@ fn process_primitive<'py>(
     let info = PrimitiveInfo::of(jax, &primitive)?;
     let context = Context::current(py, jax)?;
     if is_high(jax, &primitive, info, &tracers, &params)? {
-        borrow_mut(&frame).mark_high();
+        frame.get().mark_high();
     }
     if context.eager_folding {
         let any_tracer = jax.any_tracer_type.bind(py);
@@ -480,7 +478,7 @@ pub fn keeps_params(
     if names.len() != params.len() {
         return Ok(false);
     }
-    for (name, (param, _)) in names.iter().zip(params.iter()) {
+    for (name, (param, _)) in names.iter().zip(entries(params)) {
         if !name.is(&param) && !name.eq(&param)? {
             return Ok(false);
         }

@@ -6,14 +6,12 @@
 
 use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 
 use crate::ir::{SourceId, Var};
@@ -21,7 +19,8 @@ use crate::ir::{SourceId, Var};
 use super::expand::{operators, switch::catch_method};
 use super::frame::Frame;
 use super::jax::{Jax, jax};
-use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method};
+use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots};
+use super::shared::Once;
 use super::side::is_exactly;
 
 /// What a tracer has beyond jax's slots. Zeroed by the allocator: not one of ours.
@@ -40,20 +39,16 @@ const VARIABLE: u32 = 1;
 /// A variable whose program counts the tracers on it.
 const COUNTED: u32 = 2;
 
-static TRACER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TRACER: Once<Py<PyType>> = Once::new();
 /// `tp_basicsize` of jax's tracer, where our fields start.
 static FIELDS_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// The slots of jax's tracer, all of which a dying tracer leaves empty.
-static OWNED: PyOnceLock<Vec<Slot>> = PyOnceLock::new();
+static OWNED: Once<Vec<Slot>> = Once::new();
 
 /// Memory of tracers that died, for those to come: most die young, and many are made.
 static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 const MAX_SPARE: usize = 256;
-
-/// Variables whose tracer died while their frame was in use, with the frame.
-static PENDING: Mutex<Vec<(Py<Frame>, Var)>> = Mutex::new(Vec::new());
-static NUM_PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// The tracer type.
 pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
@@ -169,17 +164,6 @@ fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
         ffi::PyObject_GC_Track(raw.cast());
         Bound::from_owned_ptr_or_opt(class.py(), raw)
     }
-}
-
-/// The members of a class with `__slots__` and of its bases.
-fn owned_slots(class: &Bound<'_, PyType>) -> PyResult<Vec<Slot>> {
-    let mut slots = Vec::new();
-    for base in class.mro() {
-        for member in base.getattr("__dict__")?.call_method0("values")?.try_iter()? {
-            slots.extend(Slot::of_descriptor(&member?));
-        }
-    }
-    Ok(slots)
 }
 
 /// `tp_dealloc`: what `CPython` does for a class with `__slots__` and no dict, without looking for
@@ -330,39 +314,12 @@ unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
         if let Ok(jax) = jax(py)
             && let Some(frame) = frame_of(jax, &tracer)
         {
-            release(&frame, Var::from_u32(var), tracer.as_ptr());
+            Frame::release(&frame, Var::from_u32(var), Some(tracer.as_ptr() as usize));
         }
         if let Some(error) = error {
             error.restore(py);
         }
     });
-}
-
-fn release(frame: &Bound<'_, Frame>, var: Var, tracer: *mut ffi::PyObject) {
-    let dropped = if let Ok(mut borrowed) = frame.try_borrow_mut() {
-        borrowed.release(var, Some(tracer as usize))
-    } else {
-        PENDING.lock().unwrap_or_else(PoisonError::into_inner).push((frame.clone().unbind(), var));
-        NUM_PENDING.fetch_add(1, Ordering::Relaxed);
-        Vec::new()
-    };
-    // Outside the borrow: dropping a constant can run arbitrary code.
-    drop(dropped);
-}
-
-/// Releases the variables of `frame` whose tracers died while the frame was in use.
-pub fn release_pending(frame: &Bound<'_, Frame>) {
-    if NUM_PENDING.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let mine: Vec<_> = {
-        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.extract_if(.., |(other, _)| other.as_ptr() == frame.as_ptr()).collect()
-    };
-    NUM_PENDING.fetch_sub(mine.len(), Ordering::Relaxed);
-    for (_, var) in mine {
-        release(frame, var, std::ptr::null_mut());
-    }
 }
 
 fn own_slot<'py>(tracer: &Bound<'py, PyAny>, slot: Slot) -> Option<Bound<'py, PyAny>> {

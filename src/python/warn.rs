@@ -6,17 +6,17 @@
 //! native code warns of, a filter notes it while something is recorded.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
 use pyo3::wrap_pyfunction;
 use rustc_hash::FxHashSet;
 
 use super::jax::{Jax, jax};
+use super::shared::{Once, Shared};
 
 thread_local! {
     /// How many warnings this thread has issued.
@@ -24,12 +24,12 @@ thread_local! {
 }
 
 /// Addresses of the code objects of trampolines, which live as long as the process.
-static TRAMPOLINES: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+static TRAMPOLINES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
 /// The `warnings.warn` that was there before.
-static STOCK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+static STOCK: Shared<Option<Py<PyAny>>> = Shared::new(None);
 /// How many calls are being recorded.
-static RECORDINGS: Mutex<usize> = Mutex::new(0);
-static FILTER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static RECORDINGS: AtomicUsize = AtomicUsize::new(0);
+static FILTER: Once<Py<PyAny>> = Once::new();
 
 /// Grows with each warning of this thread.
 pub fn count() -> u64 {
@@ -42,14 +42,13 @@ fn note() {
 
 /// Lets frames of a code object not be counted.
 pub fn note_trampoline(code: &Bound<'_, PyAny>) {
-    let mut trampolines = TRAMPOLINES.lock().unwrap_or_else(PoisonError::into_inner);
-    trampolines.get_or_insert_default().insert(code.as_ptr() as usize);
+    let address = code.as_ptr() as usize;
+    TRAMPOLINES.peek(|trampolines| trampolines.get_or_insert_default().insert(address));
 }
 
 /// Whether a code object, by its address, is that of a trampoline.
 pub fn is_trampoline(code: usize) -> bool {
-    let trampolines = TRAMPOLINES.lock().unwrap_or_else(PoisonError::into_inner);
-    trampolines.as_ref().is_some_and(|known| known.contains(&code))
+    TRAMPOLINES.peek(|known| known.as_ref().is_some_and(|known| known.contains(&code)))
 }
 
 /// Puts our `warn` in place.
@@ -57,13 +56,16 @@ pub fn is_trampoline(code: usize) -> bool {
 /// # Errors
 /// The module refuses.
 pub fn on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    static WARN: PyOnceLock<Py<PyCFunction>> = PyOnceLock::new();
+    static WARN: Once<Py<PyCFunction>> = Once::new();
     let ours = WARN.get_or_try_init(py, || wrap_pyfunction!(warn, py).map(Bound::unbind))?;
     let module = jax.warnings.bind(py);
-    let stock = module.getattr(intern!(py, "warn"))?.unbind();
-    module.setattr(intern!(py, "warn"), ours)?;
-    *STOCK.lock().unwrap_or_else(PoisonError::into_inner) = Some(stock);
-    Ok(())
+    let stock = module.getattr(intern!(py, "warn"))?;
+    if stock.is(ours) {
+        return Ok(());
+    }
+    let stock = stock.unbind();
+    drop(STOCK.peek(|known| known.replace(stock)));
+    module.setattr(intern!(py, "warn"), ours)
 }
 
 /// Puts back what was there.
@@ -71,7 +73,7 @@ pub fn on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 /// # Errors
 /// The module refuses.
 pub fn off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    let stock = STOCK.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let stock = STOCK.peek(Option::take);
     if let Some(stock) = stock {
         jax.warnings.bind(py).setattr(intern!(py, "warn"), stock)?;
     }
@@ -107,10 +109,7 @@ fn warn<'py>(
     } else if level != 1 {
         kwargs.set_item(name, level)?;
     }
-    let stock = {
-        let stock = STOCK.lock().unwrap_or_else(PoisonError::into_inner);
-        stock.as_ref().map(|stock| stock.clone_ref(py))
-    };
+    let stock = STOCK.with(py, |stock, quiet| stock.as_ref().map(|stock| quiet.own(stock)));
     let stock = match stock {
         Some(stock) => stock.into_bound(py),
         // Called by a reference to it that outlived the trace.
@@ -121,8 +120,8 @@ fn warn<'py>(
 
 /// How many frames of trampolines there are before the frame at a level, the caller's being 1.
 fn trampolines_within(level: i64) -> i64 {
-    let trampolines = TRAMPOLINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(trampolines) = trampolines.as_ref() else { return 0 };
+    let is_one =
+        |code: usize| TRAMPOLINES.peek(|all| all.as_ref().is_some_and(|all| all.contains(&code)));
     let (mut remaining, mut found) = (level, 0);
     // SAFETY: frames of this thread, each held while it is looked at.
     unsafe {
@@ -136,7 +135,7 @@ fn trampolines_within(level: i64) -> i64 {
                 break;
             }
             let code = ffi::PyFrame_GetCode(frame);
-            if trampolines.contains(&(code as usize)) {
+            if is_one(code as usize) {
                 found += 1;
             } else {
                 remaining -= 1;
@@ -173,15 +172,29 @@ fn filter(py: Python<'_>, jax: &Jax, wanted: bool) -> PyResult<()> {
     })?;
     let filters = jax.warnings.bind(py).getattr(intern!(py, "filters"))?;
     let Ok(filters) = filters.cast_into::<PyList>() else { return Ok(()) };
-    for index in (0..filters.len()).rev() {
-        if filters.get_item(index)?.is(filter) {
-            filters.del_item(index)?;
+    let first = filters.get_item(0).ok().is_some_and(|first| first.is(filter));
+    if wanted && first {
+        return Ok(());
+    }
+    // Nothing is made or dropped in between, so that the list stays as it is.
+    let places = filters.iter().enumerate().filter(|(_, item)| item.is(filter));
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    for place in places.into_iter().rev() {
+        filters.del_item(place)?;
+    }
+    if wanted { filters.insert(0, filter) } else { Ok(()) }
+}
+
+/// Has the filter there where something is being recorded. Python code may run meanwhile, and begin or end
+/// a recording: whoever was interrupted goes on towards what is wanted by then.
+fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    loop {
+        let wanted = RECORDINGS.load(Ordering::Relaxed) > 0;
+        filter(py, jax, wanted)?;
+        if (RECORDINGS.load(Ordering::Relaxed) > 0) == wanted {
+            return Ok(());
         }
     }
-    if wanted {
-        filters.insert(0, filter)?;
-    }
-    Ok(())
 }
 
 /// While it lives, warnings of native code are noted.
@@ -193,26 +206,23 @@ impl Recording {
     /// # Errors
     /// The module refuses.
     pub fn begin(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
-        let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        if *recordings == 0 {
-            filter(py, jax, true)?;
-        }
-        *recordings += 1;
-        Ok(Self)
+        RECORDINGS.fetch_add(1, Ordering::Relaxed);
+        // Ended where the filter cannot be put there.
+        let recording = Self;
+        settle(py, jax)?;
+        Ok(recording)
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         Python::attach(|py| {
-            let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-            *recordings -= 1;
-            if *recordings == 0
+            if RECORDINGS.fetch_sub(1, Ordering::Relaxed) == 1
                 && let Ok(jax) = jax(py)
             {
                 // An exception may be on its way: it has to survive this.
                 let error = PyErr::take(py);
-                let _ = filter(py, jax, false);
+                let _ = settle(py, jax);
                 if let Some(error) = error {
                     error.restore(py);
                 }

@@ -13,6 +13,8 @@ import jax
 
 from jaxide._compat.sources import STRUCT_EQ, STRUCT_HASH, has_text
 from jaxide._compat.symbols import checked_function, optional_symbol, symbol
+from jaxide._instrumented import answered_first
+from jaxide._sites import copy_function
 
 # What a template has in the place of the hook.
 HOOK = "jaxide: the hook goes here"
@@ -46,6 +48,14 @@ def array_value() -> Any:
 def _bind_template(self: Any, *args: Any, **params: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(self, args, params)
+
+
+def _bind_or_stock(hook: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+    def bind(primitive: Any, args: Any, params: Any) -> Any:
+        result = hook(primitive, args, params)
+        return stock(primitive, *args, **params) if result is NotImplemented else result
+
+    return bind
 
 
 def _inline_template(trace: Any, src: Any, jaxpr: Any, consts: Any, *arg_tracers: Any) -> Any:
@@ -262,6 +272,12 @@ def _hooked(name: str) -> tuple[Any, Any]:
 def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
     """A function of jax and a code object for it that calls ``hook``."""
     function, template = _hooked(name)
+    if template is _bind_template:
+        # Most binds that are not ours go on to jax's own code: in the same frame, if need be.
+        code = answered_first(function, hook)
+        if code is not None:
+            return function, code
+        hook = _bind_or_stock(hook, copy_function(function))
     if template is _make_jaxpr_template:
         return function, _returning(function.__code__, template.__code__, hook)
     return function, _calling(function.__code__, template.__code__, hook)

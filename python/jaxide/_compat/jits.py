@@ -15,6 +15,7 @@ from jaxide import _core, _sites
 from jaxide._compat.hooks import HOOK
 from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
 from jaxide._compat.tracing import is_top_level, private
+from jaxide._instrumented import noted
 
 _EXECUTE = "pjit:_pjit_call_impl_python"
 _EXECUTE_PARAMETERS = (
@@ -225,27 +226,46 @@ def function_place(fun: Callable[..., Any]) -> str:
 
 
 def _trampoline(function: Any, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
-    """A function, and code for it that calls ``hook`` with what its parameters are, in their order."""
+    """A function, and code for it that calls ``hook`` with its parameters, in their order."""
     code = _sites.trampoline(function.__code__, hook)
     _core.note_code(code)
     return function, code
 
 
+@functools.cache
+def _tracing_code(before: Callable[..., Any], after: Callable[..., Any]) -> types.CodeType:
+    """Code of the function that traces a jit. A user's function is not called any deeper for it."""
+    jax_ = jit_tracing()
+    code = noted(jax_.stock, before, after)
+    if code is None:
+
+        def trace(*args: Any) -> Any:
+            begun = before(*args)
+            return after(begun, jax_.stock(*args))
+
+        code = _sites.trampoline(jax_.stock.__code__, trace)
+    _core.note_code(code)
+    return code
+
+
 def intercept_jits(
-    trace: Callable[..., Any],
+    before_trace: Callable[..., Any],
+    after_trace: Callable[[Any, Any], Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     lowered: Callable[[Any], Any],
 ) -> None:
-    """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
-    they have to be traced, ``execute(args, params)`` where they have no executable, and lower
+    """From now on jits call ``before_trace(fun, options, mesh, debug_info, avals, args, kwargs)``
+    where they have to be traced, and ``after_trace`` on what that returned and what was traced,
+    which returns the latter; ``execute(args, params)`` where they have no executable; and lower
     ``lowered(jaxpr)``."""
-    for function, code in _interceptions(trace, execute, lowered):
+    for function, code in _interceptions(before_trace, after_trace, execute, lowered):
         function.__code__ = code
 
 
 @functools.cache
 def _interceptions(
-    trace: Callable[..., Any],
+    before_trace: Callable[..., Any],
+    after_trace: Callable[[Any, Any], Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     lowered: Callable[[Any], Any],
 ) -> list[tuple[Any, types.CodeType]]:
@@ -253,7 +273,7 @@ def _interceptions(
     stock, names = jax_.stock_lowering, jax_.param_names
     return [
         _trampoline(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest)),
-        _trampoline(jit_tracing().function, trace),
+        (jit_tracing().function, _tracing_code(before_trace, after_trace)),
         _trampoline(
             jax_.function,
             lambda args, *params: execute(args, dict(zip(names, params, strict=True))),

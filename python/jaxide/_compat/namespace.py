@@ -225,6 +225,7 @@ def load_namespace() -> types.SimpleNamespace:
         eval_trace=symbol(f"{core}:eval_trace"),
         source_info_context=symbol("source_info_util:_source_info_context"),
         get_traceback=symbol("source_info_util:Traceback.get_traceback"),
+        traceback_type=symbol("source_info_util:Traceback"),
         empty_name_stack=symbol("source_info_util:NameStack")(),
         trace_context=symbol("config:trace_context"),
         eager_constant_folding=symbol("config:eager_constant_folding"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import threading
+import time
 import types
 from typing import Any
 
@@ -66,13 +69,25 @@ if ba.kwargs:
 """
 
 
+MAX_ATTEMPTS = 50
+
+
 def source_text(function: Any) -> str:
     """The source of a function, however it is indented and broken into lines.
 
     Raises:
       OSError, TypeError: it has none.
     """
-    return " ".join(inspect.getsource(inspect.unwrap(function)).split())
+    function = inspect.unwrap(function)
+    for attempt in itertools.count():
+        try:
+            return " ".join(inspect.getsource(function).split())
+        except SystemError:
+            # CPython 3.11 and 3.12 parse the file of a class: one thread at a time can do so.
+            if attempt == MAX_ATTEMPTS:
+                raise OSError(f"the source of {function} cannot be read") from None
+            time.sleep(0.001 * attempt * (1 + threading.get_ident() // 4096 % 5))
+    raise AssertionError("not reached")
 
 
 def has_text(function: Any, text: str) -> bool:

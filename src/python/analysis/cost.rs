@@ -40,7 +40,7 @@ impl Estimates for Graphs<'_> {
         let ParamValue::Opaque(object) = params.get("cost_estimate")? else { return None };
         let graph = self.get(program)?;
         let py = graph.py();
-        let estimate = graph.borrow().side().object(py, *object);
+        let estimate = graph.get().side().object(py, *object);
         let number = |name| estimate.getattr(name).ok()?.extract::<u128>().ok();
         Some(Cost {
             flops: number(intern!(py, "flops"))?,

@@ -42,7 +42,7 @@ impl<'py> Graphs<'py> {
                 continue;
             }
             for (_, within) in program.subprograms() {
-                pending.extend(graph.borrow().side().subgraph(graph.py(), within.object));
+                pending.extend(graph.get().side().subgraph(graph.py(), within.object));
             }
             self.0.insert(address, graph);
         }
@@ -66,6 +66,6 @@ impl<'py> Graphs<'py> {
 
     fn source_part(&self, program: &Program, part: ForeignId) -> Option<Bound<'py, PyAny>> {
         let graph = self.get(program)?;
-        graph.borrow().side().known_source(graph.py(), part)
+        graph.get().side().known_source(graph.py(), part)
     }
 }

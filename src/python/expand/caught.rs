@@ -6,11 +6,11 @@ use std::mem::offset_of;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use smallvec::SmallVec;
 
 use super::super::native::{guarded_by_caller, slice};
+use super::super::shared::Once;
 use super::site::{Site, call};
 
 /// How the arguments reach the trampoline of a function: its positional parameters, then those of
@@ -55,7 +55,7 @@ struct Caught {
     stand: *const Stand,
 }
 
-static CAUGHT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static CAUGHT: Once<Py<PyType>> = Once::new();
 
 fn caught_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = CAUGHT.get_or_try_init(py, || {

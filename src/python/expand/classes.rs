@@ -3,13 +3,12 @@
 //! A named tuple or an enum may have methods and properties, which read whatever they like. Here is
 //! decided which have none. Nothing of Python runs: the dict of the class is read as it is.
 
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PySet, PyTuple, PyType};
 use rustc_hash::FxHashMap;
+
+use super::super::shared::{Once, Shared};
 
 /// What is known of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ struct Known {
     is_library: Py<PyAny>,
 }
 
-static KNOWN: PyOnceLock<Option<Known>> = PyOnceLock::new();
+static KNOWN: Once<Known> = Once::new();
 
 /// Takes what `jaxide._classes` says of named tuples and enums.
 #[pyfunction]
@@ -64,13 +63,13 @@ pub fn set_known_classes(py: Python<'_>, known: &Bound<'_, PyAny>) -> PyResult<(
         enum_property: class("enum_property")?,
         is_library: known.getattr("is_library")?.unbind(),
     };
-    let _ = KNOWN.set(py, Some(known));
+    let _ = KNOWN.set(py, known);
     Ok(())
 }
 
 /// Verdicts by the address of the class, which is kept by a weak reference, and by its version.
 type Verdicts = FxHashMap<usize, (u32, Py<PyAny>, Verdict)>;
-static VERDICTS: Mutex<Option<Verdicts>> = Mutex::new(None);
+static VERDICTS: Shared<Option<Verdicts>> = Shared::new(None);
 const MAX_VERDICTS: usize = 1 << 12;
 
 /// The version of a class, which is another after each change of it or of its bases; None where it
@@ -93,13 +92,13 @@ pub unsafe fn verdict(py: Python<'_>, class: *mut ffi::PyTypeObject) -> Verdict 
     // SAFETY: as promised.
     let before = unsafe { version(class) };
     if let Some(version) = before {
-        let all = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.as_ref().and_then(|all| all.get(&place));
-        if let Some((known, _, verdict)) = known
-            && *known == version
-        {
-            // A version is given once in a process, so the class is the one that was judged.
-            return *verdict;
+        // A version is given once in a process, so the class is the one that was judged.
+        let known = VERDICTS.peek(|all| {
+            let (known, _, verdict) = all.as_ref()?.get(&place)?;
+            (*known == version).then_some(*verdict)
+        });
+        if let Some(verdict) = known {
+            return verdict;
         }
     }
     // SAFETY: as promised.
@@ -110,12 +109,11 @@ pub unsafe fn verdict(py: Python<'_>, class: *mut ffi::PyTypeObject) -> Verdict 
     let after = unsafe { version(class) };
     if let (Some(version), Ok(weak)) = (after, pyo3::types::PyWeakrefReference::new(&bound)) {
         let new = (version, weak.into_any().unbind(), verdict);
-        let old = {
-            let mut all = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = VERDICTS.peek(|all| {
             let all = all.get_or_insert_default();
             let many = (all.len() >= MAX_VERDICTS).then(|| std::mem::take(all));
             (all.insert(place, new), many)
-        };
+        });
         drop(old);
     }
     verdict
@@ -123,7 +121,7 @@ pub unsafe fn verdict(py: Python<'_>, class: *mut ffi::PyTypeObject) -> Verdict 
 
 fn judge(class: &Bound<'_, PyType>) -> PyResult<Verdict> {
     let py = class.py();
-    let Some(Some(known)) = KNOWN.get(py) else { return Ok(Verdict::Other) };
+    let Some(known) = KNOWN.get(py) else { return Ok(Verdict::Other) };
     // SAFETY: a live class has its bases and its attributes for as long as it lives.
     let (bases, own) = unsafe {
         let class = class.as_type_ptr();

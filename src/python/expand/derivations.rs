@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashSet;
 
@@ -22,6 +21,7 @@ use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::read::graph_of;
+use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
 use super::encode::{Reason, UNKNOWN_OBJECT};
@@ -116,7 +116,7 @@ struct Memo {
     bytes: AtomicUsize,
 }
 
-static MEMO: PyOnceLock<Memo> = PyOnceLock::new();
+static MEMO: Once<Memo> = Once::new();
 const MAX_DERIVATIONS: usize = 1 << 12;
 const MAX_BYTES: usize = 1 << 27;
 
@@ -144,8 +144,13 @@ impl Memo {
         let all = memo.known.bind(py);
         all.set_item(key, Bound::new(py, known)?)?;
         while all.len() > MAX_DERIVATIONS || memo.bytes.load(Ordering::Relaxed) > MAX_BYTES {
-            let Some((oldest, _)) = all.iter().next() else { break };
+            let (len, oldest) = (all.len(), all.iter().next());
+            let Some((oldest, _)) = oldest else { break };
             Self::remove(oldest.cast::<PyTuple>()?)?;
+            if all.len() >= len {
+                // A key that is no longer found, or somebody else adds others.
+                break;
+            }
         }
         Ok(())
     }
@@ -155,8 +160,10 @@ impl Memo {
         let memo = Self::of_process(py);
         if let Some(known) = memo.known.bind(py).get_item(key)? {
             let bytes = known.cast::<Known>()?.get().memory_bytes(py);
-            memo.known.bind(py).del_item(key)?;
-            memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            // Where it is still there: keys are compared by Python code.
+            if memo.known.bind(py).del_item(key).is_ok() {
+                memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
@@ -313,15 +320,14 @@ impl Derived {
     }
 
     fn memory_bytes(&self, py: Python<'_>) -> usize {
-        let graph = self.graph.bind(py).try_borrow();
-        graph.map_or(0, |graph| graph.program().memory_bytes())
+        self.graph.bind(py).get().program().memory_bytes()
     }
 
     /// Whether no variable is among those seen, to which they are added: what has the same variables
     /// as another is no program by itself.
     fn has_own_vars(&self, py: Python<'_>, seen: &mut FxHashSet<usize>) -> bool {
-        let Ok(graph) = self.graph.bind(py).try_borrow() else { return false };
-        graph.side().seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
+        let side = self.graph.bind(py).get().side();
+        side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 
     fn twin<'py>(

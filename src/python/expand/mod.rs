@@ -1,6 +1,7 @@
 //! The expansion cache at work: calls of the library caught, keyed, recorded and replayed.
 //!
 //! ```text
+//! appended.rs  what was appended to a program under construction
 //! backward.rs  transposing a linear program, equation by equation
 //! derivations.rs  what jax makes of a program and keeps with it
 //! encode.rs    the arguments of a call as a signature
@@ -24,6 +25,7 @@
 //! twins.rs     programs that a rule makes of those it is given
 //! ```
 
+pub mod appended;
 pub mod backward;
 pub mod caught;
 pub mod classes;

@@ -11,7 +11,6 @@ use crate::expand::Signature;
 
 use super::super::epoch::Epoch;
 use super::super::frame::Frame;
-use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::memo::Context;
 use super::super::native::attached;
@@ -212,7 +211,7 @@ impl Moment {
             remember(None);
             return Ok(None);
         };
-        let configuration = if borrow_mut(&frame).auto_dce() {
+        let configuration = if frame.get().auto_dce() {
             Err(DROPS_DEAD_CODE)
         } else {
             configuration(py, jax, epoch)?

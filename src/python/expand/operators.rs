@@ -8,10 +8,10 @@ use std::ffi::{c_int, c_void};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use super::super::jax::Jax;
 use super::super::native::guarded_by_caller;
+use super::super::shared::Once;
 use super::super::side::is_exactly;
 use super::super::tracer;
 use super::super::world::{Difference, difference};
@@ -65,7 +65,7 @@ const NAMES: [&str; 38] = [
 ];
 const GETITEM: usize = NAMES.len();
 
-static OPERATORS: PyOnceLock<Vec<Operator>> = PyOnceLock::new();
+static OPERATORS: Once<Vec<Operator>> = Once::new();
 
 /// Looks up the methods that the slots stand for.
 ///

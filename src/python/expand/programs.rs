@@ -22,6 +22,7 @@ use crate::ir::{AtomKind, Effect, EffectsId, Var};
 use super::super::graph::{self, Graph, unfilled};
 use super::super::hook;
 use super::super::jax::Jax;
+use super::super::native::entries;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
 use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
@@ -426,7 +427,7 @@ pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bou
     let py = program.py();
     let mut rules = Vec::new();
     let mut add = |params: &Bound<'py, PyAny>| -> PyResult<()> {
-        for (_, value) in params.cast::<PyDict>()? {
+        for (_, value) in entries(params.cast::<PyDict>()?) {
             let wrapped = is_exactly(value.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
             if wrapped || value.is_exact_instance_of::<PyFunction>() {
                 rules.push(value);
@@ -437,11 +438,11 @@ pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bou
     let has_rule = |primitive: &Bound<'py, PyAny>| jax.rule_primitives.bind(py).contains(primitive);
     if let Some(graph) = unfilled(jax, program) {
         let program = Graph::unread(&graph).program;
-        let graph = graph.borrow();
+        let side = graph.get().side();
         for id in program.eqns() {
             let data = program.eqn(id);
-            if has_rule(&graph.side().object(py, program.primitive(data.primitive).object))? {
-                add(&graph.side().params_dict(py, data.params))?;
+            if has_rule(&side.object(py, program.primitive(data.primitive).object))? {
+                add(&side.params_dict(py, data.params))?;
             }
         }
         return Ok(rules);
@@ -632,7 +633,7 @@ impl<'py> Encoder<'_, 'py> {
             self.names(&text)?;
         }
         match unfilled(self.jax, program) {
-            Some(graph) if !graph.borrow().is_derived() => self.words_of_graph(&graph),
+            Some(graph) if !graph.get().is_derived() => self.words_of_graph(&graph),
             _ => self.words_of_lists(program),
         }
     }
@@ -652,7 +653,7 @@ impl<'py> Encoder<'_, 'py> {
     fn words_of_graph(&mut self, graph: &Bound<'py, Graph>) -> Result<(), Reason> {
         let (py, jax) = (self.py, self.jax);
         let program = Graph::unread(graph).program;
-        let graph = graph.try_borrow().map_err(|_| UNKNOWN_OBJECT)?;
+        let graph = graph.get();
         let side = graph.side();
         // Variables that were removed have numbers too.
         let mut places: Vec<u32> = vec![u32::MAX; program.num_vars()];

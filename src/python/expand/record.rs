@@ -9,15 +9,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
-use crate::ir::{Atom, AtomKind, Builder, Def, Effect, EffectsId, Eqn, ForeignId, LiteralId, Var};
+use crate::ir::{Atom, AtomKind, Def, Eqn, LiteralId, Var};
 
-use super::super::frame::{Frame, Mark};
-use super::super::graph::borrow_mut;
+use super::super::frame::{Frame, Mark, State};
 use super::super::jax::Jax;
 use super::super::params::{known, typed_equal, typed_hash};
-use super::super::side::{Side, address};
+use super::super::side::address;
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced, variable};
+use super::appended::{Equation, Operand as Appended, appended_since};
 use super::encode::{CONCRETE_ARRAY, Call, Reason};
 use super::now::Now;
 use super::owned::OwnedParams;
@@ -166,33 +166,34 @@ fn in_order_of_use(
     given: &[Var],
     others: &[Var],
 ) -> bool {
-    let borrowed = borrow_mut(frame);
-    let uses = borrowed.constants_used(from);
-    let Some((builder, _)) = borrowed.recorded() else { return false };
-    let mut order: Vec<Var> = Vec::new();
-    let mut add = |var: Var| {
-        let known = given.contains(&var) && !uses.contains(&var);
-        if !known && !order.contains(&var) {
-            order.push(var);
-        }
-    };
-    for eqn in (mark.eqns..row(builder.num_appended())).map(Eqn::from_u32) {
-        for atom in builder.eqn_invars(eqn) {
-            if let AtomKind::Var(var) = atom.kind()
-                && matches!(builder.var(var).def, Def::Constvar(_))
-            {
-                add(var);
+    frame.get().peek(|state| {
+        let uses = state.constants_used(from);
+        let Some((builder, _)) = state.recorded() else { return false };
+        let mut order: Vec<Var> = Vec::new();
+        let mut add = |var: Var| {
+            let known = given.contains(&var) && !uses.contains(&var);
+            if !known && !order.contains(&var) {
+                order.push(var);
+            }
+        };
+        for eqn in (mark.eqns..row(builder.num_appended())).map(Eqn::from_u32) {
+            for atom in builder.eqn_invars(eqn) {
+                if let AtomKind::Var(var) = atom.kind()
+                    && matches!(builder.var(var).def, Def::Constvar(_))
+                {
+                    add(var);
+                }
             }
         }
-    }
-    others.iter().copied().for_each(add);
-    let mut noted: Vec<Var> = Vec::new();
-    for var in uses {
-        if order.contains(&var) && !noted.contains(&var) {
-            noted.push(var);
+        others.iter().copied().for_each(add);
+        let mut noted: Vec<Var> = Vec::new();
+        for var in uses {
+            if order.contains(&var) && !noted.contains(&var) {
+                noted.push(var);
+            }
         }
-    }
-    noted == order
+        noted == order
+    })
 }
 
 impl Captured {
@@ -236,19 +237,20 @@ impl<'py> Before<'py> {
     pub fn now(jax: &Jax, now: &Now<'py>, call: &Call) -> PyResult<Self> {
         let py = now.trace.py();
         let source = now.source(jax)?;
-        let frame = (now.frame().clone(), borrow_mut(now.frame()).mark());
+        let frame = (now.frame().clone(), now.frame().get().peek(|state| state.mark()));
         let noted = !call.enclosing.is_empty();
-        let constants_used = noted.then(|| borrow_mut(now.frame()).note_constants());
+        let constants_used = noted.then(|| now.frame().get().peek(State::note_constants));
         let mut before = Self { source, frame, constants_used, tangents: SmallVec::new() };
         for (level, layer) in now.stack().into_iter().flat_map(Stack::linearizations) {
             let frame = layer.tangent_frame.bind(py);
             let residuals = layer.structured_residuals(py);
-            let mut borrowed = borrow_mut(frame);
+            let (mark, constants_used) =
+                frame.get().peek(|state| (state.mark(), state.note_constants()));
             before.tangents.push(BeforeTangents {
                 level,
                 frame: frame.clone(),
-                mark: borrowed.mark(),
-                constants_used: borrowed.note_constants(),
+                mark,
+                constants_used,
                 structured_residuals: residuals.map_or(0, |residuals| residuals.len()),
             });
         }
@@ -267,10 +269,10 @@ impl<'py> Before<'py> {
 impl Drop for Before<'_> {
     fn drop(&mut self) {
         if self.constants_used.is_some() {
-            borrow_mut(&self.frame.0).end_note();
+            self.frame.0.get().peek(State::end_note);
         }
         for tangents in &self.tangents {
-            borrow_mut(&tangents.frame).end_note();
+            tangents.frame.get().peek(State::end_note);
         }
     }
 }
@@ -428,7 +430,8 @@ fn tangent_part<'py>(
     outs: &mut FxHashMap<Var, usize>,
 ) -> Result<Part, Reason> {
     let (jax, call, py) = (origin.jax, origin.call, origin.trace.py());
-    let uses = borrow_mut(&begun.frame).constants_used(begun.constants_used);
+    let from = begun.constants_used;
+    let uses = begun.frame.get().peek(|state| state.constants_used(from));
     let captured = |var: Var, value: &Bound<'py, PyAny>| {
         // One that was captured before is as if it were new where it is used once only: else
         // it may have come and gone in between, which decides its place among the constants.
@@ -519,31 +522,19 @@ impl<'py> Reading<'_, 'py> {
     }
 
     /// The effects of an equation, each with the operand that it is on, where some are on operands.
-    fn on_operands(
-        &self,
-        builder: &Builder,
-        side: &Side,
-        eqn: Eqn,
-    ) -> Result<Vec<OnOperand>, Reason> {
+    fn on_operands(&self, eqn: &Equation) -> Result<Vec<OnOperand>, Reason> {
         let py = self.caller.name_stack.py();
-        let effects = builder.effect_list(builder.eqn_data(eqn).effects);
-        if effects.iter().all(|effect| effect.input.is_none()) {
-            return Ok(Vec::new());
-        }
         let known = self.jax.ref_effects.bind(py);
-        let of = |effect: &Effect| {
-            let object = side.object(py, effect.object);
-            if !known.contains(object.get_type()).unwrap_or(false) {
+        let of = |(has_input, operand, object): &(bool, Option<usize>, Py<PyAny>)| {
+            if !known.contains(object.bind(py).get_type()).unwrap_or(false) {
                 return Err(INPUT_EFFECT);
             }
-            let is_on = |atom: &Atom| effect.input.is_some_and(|var| *atom == Atom::var(var));
-            let operand = builder.eqn_invars(eqn).iter().position(is_on);
-            if effect.input.is_some() && operand.is_none() {
+            if *has_input && operand.is_none() {
                 return Err(INPUT_EFFECT);
             }
-            Ok((object.unbind(), operand))
+            Ok((object.clone_ref(py), *operand))
         };
-        effects.iter().map(of).collect()
+        eqn.on_operands.iter().map(of).collect()
     }
 
     /// What was appended to `frame` since `mark`, in terms of `args`, and the numbers of its
@@ -558,9 +549,8 @@ impl<'py> Reading<'_, 'py> {
         outs: &mut FxHashMap<Var, usize>,
     ) -> Result<Part, Reason> {
         let (jax, py) = (self.jax, frame.py());
-        let borrowed = frame.try_borrow().map_err(|_| OUTER_VALUE)?;
-        let Some((builder, side)) = borrowed.recorded() else { return Err(OUTER_VALUE) };
-        if borrowed.is_high() && !mark.is_high {
+        let (appended, is_high) = appended_since(frame, jax, mark).ok_or(OUTER_VALUE)?;
+        if is_high && !mark.is_high {
             return Err(HIGH_TYPE);
         }
         let mut tables = Tables {
@@ -580,53 +570,50 @@ impl<'py> Reading<'_, 'py> {
         let mut templates = Vec::new();
         let mut equations = Vec::new();
         let mut scoped = Vec::new();
-        let appended = (mark.eqns..row(builder.num_appended())).map(Eqn::from_u32);
-        for eqn in appended.filter(|&eqn| builder.is_live(eqn)) {
-            let data = builder.eqn_data(eqn);
+        for eqn in appended {
+            let on_operands = self.on_operands(&eqn)?;
             let mut operands = Vec::new();
-            for atom in builder.eqn_invars(eqn) {
-                operands.push(match atom.kind() {
-                    AtomKind::Literal(id) => {
-                        let literal = side.seen_literal(py, id, builder.literal_data(id).object);
-                        if self.call.finite_float && is_infinite(&literal) {
+            for operand in eqn.operands {
+                let var = match &operand {
+                    Appended::Literal(id, literal) => {
+                        let literal = literal.bind(py);
+                        if self.call.finite_float && is_infinite(literal) {
                             return Err(OVERFLOW);
                         }
                         let next = row(tables.literals.len());
-                        let index = *tables.literal_rows.entry(id).or_insert(next);
+                        let index = *tables.literal_rows.entry(*id).or_insert(next);
                         if index == next {
-                            let given = self.given_literal(&literal);
-                            tables.literals.push((literal.unbind(), given));
+                            let given = self.given_literal(literal);
+                            tables.literals.push((literal.clone().unbind(), given));
                         }
-                        Operand::Literal(index)
+                        operands.push(Operand::Literal(index));
+                        continue;
                     }
-                    AtomKind::Var(var) => {
-                        if let Some(&arg) = args.get(&Atom::var(var)) {
-                            Operand::Arg(arg)
-                        } else if let Some(&out) = outs.get(&var) {
-                            Operand::Out(row(out))
-                        } else if let Def::Constvar(id) = builder.var(var).def {
-                            let next = row(tables.consts.len());
-                            let index = *tables.const_rows.entry(var).or_insert(next);
-                            if index == next {
-                                let value = side.constant(py, id).ok_or(OUTER_VALUE)?;
-                                let aval = side.aval(py, builder.type_of(var)).unbind();
-                                let captured = captured(var, &value)?;
-                                let own = matches!(captured, Captured::Value(_));
-                                if own && self.call.has_mutable_arrays {
-                                    return Err(CONCRETE_ARRAY);
-                                }
-                                tables.consts.push((captured, aval));
-                            }
-                            Operand::Const(index)
-                        } else {
-                            return Err(OUTER_VALUE);
+                    Appended::Computed(var) | Appended::Constant(var, ..) => *var,
+                };
+                operands.push(if let Some(&arg) = args.get(&Atom::var(var)) {
+                    Operand::Arg(arg)
+                } else if let Some(&out) = outs.get(&var) {
+                    Operand::Out(row(out))
+                } else if let Appended::Constant(_, value, aval) = operand {
+                    let next = row(tables.consts.len());
+                    let index = *tables.const_rows.entry(var).or_insert(next);
+                    if index == next {
+                        let captured = captured(var, value.bind(py))?;
+                        let own = matches!(captured, Captured::Value(_));
+                        if own && self.call.has_mutable_arrays {
+                            return Err(CONCRETE_ARRAY);
                         }
+                        tables.consts.push((captured, aval));
                     }
+                    Operand::Const(index)
+                } else {
+                    return Err(OUTER_VALUE);
                 });
             }
             let mut out_types = Vec::new();
-            for var in data.outvars() {
-                let aval = side.aval(py, builder.type_of(var));
+            for (var, aval) in eqn.outs {
+                let aval = aval.into_bound(py);
                 if !aval.get_type().is(&jax.shaped_array_type) {
                     return Err(super::encode::REF);
                 }
@@ -634,41 +621,28 @@ impl<'py> Reading<'_, 'py> {
                 let next = outs.len();
                 outs.insert(var, next);
             }
-            let on_operands = self.on_operands(builder, side, eqn)?;
-            let primitive = side.object(py, builder.primitive_data(data.primitive).object);
-            let params = side.params_dict(py, data.params);
+            let params = eqn.params.into_bound(py);
             if self.call.has_mutable_arrays && has_array(&params) {
                 return Err(CONCRETE_ARRAY);
             }
             if super::super::trace::has_high_param(jax, &params).map_err(|_| HIGH_TYPE)? {
                 return Err(HIGH_TYPE);
             }
-            let none = data.effects == EffectsId::NONE;
-            let effects =
-                (!none).then(|| side.effects(py, jax, data.effects, data.primitive).unbind());
             equations.push(EquationObjects {
-                primitive: primitive.unbind(),
+                primitive: eqn.primitive,
                 params: OwnedParams::new(params),
-                effects,
+                effects: eqn.effects,
                 on_operands,
-                no_effects: side.stands_for_no_effects(data.primitive).map(|o| o.clone_ref(py)),
-                context: side.object(py, builder.context_object(data.context)).unbind(),
+                no_effects: eqn.no_effects,
+                context: eqn.context,
             });
-            scoped.push((operands, out_types, builder.source_data(data.source)));
+            let own = self.call.located || !self.call.programs.is_empty();
+            let traceback = eqn.traceback.filter(|_| own).map(|object| object.into_bound(py));
+            let name_stack = eqn.name_stack.map(|object| object.into_bound(py));
+            scoped.push((operands, out_types, name_stack, traceback));
         }
-        // Name stacks are Python objects with Python arithmetic: read once the frame is free again.
-        let object = |id: Option<ForeignId>| id.map(|id| side.source_object(py, id));
-        let sources: Vec<_> = scoped
-            .iter()
-            .map(|(_, _, source)| {
-                let own = self.call.located || !self.call.programs.is_empty();
-                let given = if own { source.traceback } else { None };
-                (object(source.name_stack), object(given))
-            })
-            .collect();
-        drop(borrowed);
         let places = tables.order_consts(self.uses);
-        for ((mut operands, out_types, _), (stack, traceback)) in scoped.into_iter().zip(sources) {
+        for (mut operands, out_types, stack, traceback) in scoped {
             for operand in &mut operands {
                 if let Operand::Const(index) = operand {
                     *index = places[*index as usize];

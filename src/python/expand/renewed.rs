@@ -189,9 +189,10 @@ fn same_program(
     one: &Bound<'_, Graph>,
     another: &Bound<'_, Graph>,
 ) -> PyResult<bool> {
-    let (one, another) = (one.borrow(), another.borrow());
-    let one = Objects { py, program: one.program(), side: one.side() };
-    let another = Objects { py, program: another.program(), side: another.side() };
+    let (one, another) = (one.get(), another.get());
+    let (programs, sides) = ([one.program(), another.program()], [one.side(), another.side()]);
+    let [one, another] =
+        [0, 1].map(|index| Objects { py, program: &programs[index], side: &sides[index] });
     let sizes =
         |program: &Program| (program.constvars().len(), program.num_eqns(), program.num_vars());
     if sizes(one.program) != sizes(another.program)

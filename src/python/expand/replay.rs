@@ -1,6 +1,7 @@
 //! Appending what a call appends, and making its result.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -10,13 +11,13 @@ use pyo3::types::{PyDict, PySet};
 use smallvec::SmallVec;
 
 use crate::expand::{Operand, Operands, out};
-use crate::ir::{Atom, AtomKind, Builder, EffectsId, LiteralId, SourceId, TypeId, Var};
+use crate::ir::{Atom, AtomKind, EffectsId, SourceId, TypeId, Var};
 
-use super::super::convert::build_error;
-use super::super::frame::{Frame, Rows};
-use super::super::graph::borrow_mut;
+use super::super::convert::{AvalInfo, aval_info, build_error};
+use super::super::frame::{Frame, ReadPrimitive, Rows, State};
 use super::super::jax::Jax;
-use super::super::side::Side;
+use super::super::shared::Quiet;
+use super::super::side::{ReadEffects, SourceKey, literal_type};
 use super::super::source::SourceRef;
 use super::super::tracer::{new_literal_tracer, new_tracer};
 use super::encode::Call;
@@ -59,22 +60,20 @@ pub fn replay<'py>(
     let whole = stack.is_some_and(Stack::linearizes);
     let mut literals = SmallVec::new();
     let share = Share::new(jax, recorded.number, part, call, &base, whole, making)?;
-    let (first, source) = {
-        let mut frame = borrow_mut(now.frame());
-        let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
-        for (captured, aval) in &part.consts {
-            // SAFETY: an argument of the call under way.
-            let value = match captured {
-                Captured::Value(value) => value.bind(py).clone(),
-                Captured::Enclosing(index) => unsafe {
-                    Bound::from_borrowed_ptr(py, call.enclosing[*index])
-                },
-                _ => continue,
-            };
-            consts.push(Atom::var(frame.const_var(jax, &value, aval.bind(py))?));
-        }
-        share.append(jax, &mut frame, &call.args, &consts, &mut literals)?
-    };
+    let mut consts: SmallVec<[ReadConst; 4]> = SmallVec::new();
+    for (captured, aval) in &part.consts {
+        // SAFETY: an argument of the call under way.
+        let value = match captured {
+            Captured::Value(value) => value.clone_ref(py),
+            Captured::Enclosing(index) => unsafe {
+                Bound::from_borrowed_ptr(py, call.enclosing[*index]).unbind()
+            },
+            _ => continue,
+        };
+        consts.push(ReadConst::new(jax, value, aval.bind(py))?);
+    }
+    let (first, source) =
+        share.append(jax, now.frame(), &call.args, &consts, &mut literals, &[])?;
     let tracer = |index: usize| {
         let aval = part.out_type(index).bind(py).clone();
         new_tracer(jax, trace, out_of(first, index), aval, source, false)
@@ -82,10 +81,7 @@ pub fn replay<'py>(
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
-    let own_literal = |index: usize| {
-        let mut frame = borrow_mut(now.frame());
-        frame.literal_object(py, jax, literals[index])
-    };
+    let own_literal = |index: usize| Frame::literal_object(now.frame(), jax, literals[index]);
     let outs: Tracers<'py> = recorded
         .needed
         .outs
@@ -213,112 +209,230 @@ impl<'a, 'py> Share<'a, 'py> {
     }
 
     /// Appends it; the first output, and the source of what comes of the call. The literals are added
-    /// to `literals`.
+    /// to `literals`; outputs that are `retained` have a tracer each.
     fn append(
         &self,
         jax: &Jax,
-        frame: &mut Frame,
+        frame: &Bound<'py, Frame>,
         args: &[Atom],
-        consts: &[Atom],
+        consts: &[ReadConst],
         literals: &mut SmallVec<[Atom; 4]>,
+        retained: &[usize],
     ) -> PyResult<(Var, SourceId)> {
-        let (py, part) = (self.base.name_stack.py(), self.part);
-        let rows = match frame.rows_of(self.number) {
+        let (py, part) = (frame.py(), self.part);
+        let number = self.number;
+        let rows = match frame.get().peek(|state| state.rows_of(number)) {
             Some(rows) => rows,
-            None => import(py, jax, frame, self.number, part)?,
+            None => import(jax, frame, number, part)?,
         };
-        let (builder, side, rows) = frame.appending(rows)?;
-        let mut below = self.below.iter();
-        let mut sources: SmallVec<[SourceId; 4]> = SmallVec::new();
-        for scope in &part.scopes {
-            let below = if scope.is_callers() { None } else { below.next() };
-            sources.push(match below {
-                Some(below) => side.source(builder, below)?,
-                None => side.source_again(builder, self.base, &mut rows.source)?,
-            });
-        }
+        let sources = self.sources(jax, frame, rows)?;
         let source = match sources.first() {
             Some(&source) => source,
-            None => side.source(builder, self.base)?,
+            None => Frame::source(frame, jax, self.base)?,
         };
-        for ((_, given), &own) in part.literals.iter().zip(&rows.literals) {
-            let literal = match *given {
-                Some(index) => self.given_literal(jax, builder, side, index)?,
-                None => side.copy_literal(builder, own)?,
-            };
-            literals.push(Atom::literal(literal));
-        }
-        let given = Operands { args, literals, consts };
+        let given = self.given_literals(jax)?;
         let on_operands = part.equations.iter().any(|equation| !equation.on_operands.is_empty());
-        let first = if self.params.is_empty() && !on_operands {
-            part.fragment.replay(builder, &rows.equations, given, &sources)
-        } else {
-            let mut equations = rows.equations.clone();
-            for (index, params) in &self.params {
-                let params = side.deferred_params_id(builder, params);
-                equations[*index] = equations[*index].with_params(params);
-            }
-            for (index, equation) in part.equations.iter().enumerate() {
-                if !equation.on_operands.is_empty() {
-                    let effects = self.effects(py, jax, builder, side, index, args, consts)?;
-                    equations[index] = equations[index].with_effects(effects);
+        // Which variables effects are on is Python's to say, so constants are there before.
+        let held = if on_operands { Some(Held::new(frame, consts)?) } else { None };
+        let effects = match held.as_ref().map(|held| &held.atoms) {
+            Some(consts) => self.effects(jax, frame, args, consts)?,
+            None => Vec::new(),
+        };
+        let params: SmallVec<[(usize, &Py<PyDict>); 4]> =
+            self.params.iter().map(|(index, params)| (*index, params.as_unbound())).collect();
+        let held = held.as_ref().map(|held| &held.atoms);
+        let first = frame.get().with(py, |state, quiet| {
+            let mut atoms: SmallVec<[Atom; 4]> = SmallVec::new();
+            match held {
+                Some(held) => atoms.extend(held.iter().copied()),
+                None => {
+                    for constant in consts {
+                        atoms.push(constant.atom(state, quiet)?);
+                    }
                 }
             }
-            part.fragment.replay(builder, &equations, given, &sources)
-        };
-        Ok((first.map_err(build_error)?, source))
+            let (builder, side, rows) = state.appending(rows)?;
+            let mut given = given.iter();
+            for ((_, index), &own) in part.literals.iter().zip(&rows.literals) {
+                let literal = match index.and_then(|_| given.next()) {
+                    Some((literal, aval, info)) => {
+                        side.literal_of(builder, literal, (aval, info), quiet)?
+                    }
+                    None => side.copy_literal(builder, own)?,
+                };
+                literals.push(Atom::literal(literal));
+            }
+            let operands = Operands { args, literals, consts: &atoms };
+            let first = if params.is_empty() && effects.is_empty() {
+                part.fragment.replay(builder, &rows.equations, operands, &sources)
+            } else {
+                let mut equations = rows.equations.clone();
+                for (index, params) in &params {
+                    let params = side.deferred_params_id(builder, params, quiet);
+                    equations[*index] = equations[*index].with_params(params);
+                }
+                for (index, effects) in &effects {
+                    let effects = side.effects_of(builder, effects, quiet);
+                    equations[*index] = equations[*index].with_effects(effects);
+                }
+                part.fragment.replay(builder, &equations, operands, &sources)
+            };
+            let first = first.map_err(build_error)?;
+            for &index in retained {
+                builder.retain(out_of(first, index));
+            }
+            Ok::<_, PyErr>(first)
+        })?;
+        Ok((first, source))
     }
 
-    /// The effects of an equation on Refs, which are among what the call is given.
-    #[allow(clippy::too_many_arguments)] // where it is appended, and to what
+    /// The sources of the part's name scopes.
+    fn sources(
+        &self,
+        jax: &Jax,
+        frame: &Bound<'py, Frame>,
+        rows: usize,
+    ) -> PyResult<SmallVec<[SourceId; 4]>> {
+        let mut below = self.below.iter();
+        let mut sources = SmallVec::new();
+        for scope in &self.part.scopes {
+            let below = if scope.is_callers() { None } else { below.next() };
+            sources.push(match below {
+                Some(below) => Frame::source(frame, jax, below)?,
+                None => self.source_again(jax, frame, rows)?,
+            });
+        }
+        Ok(sources)
+    }
+
+    /// The caller's source, which mostly is the one of the last time.
+    fn source_again(
+        &self,
+        jax: &Jax,
+        frame: &Bound<'py, Frame>,
+        rows: usize,
+    ) -> PyResult<SourceId> {
+        let key = SourceKey::of(jax, self.base)?;
+        let known = frame.get().with(frame.py(), |state, quiet| {
+            let (builder, side, rows) = state.appending(rows)?;
+            side.source_again(builder, &key, &mut rows.source, quiet)
+        })?;
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let new = Frame::source(frame, jax, self.base)?;
+        frame
+            .get()
+            .peek(|state| state.appending(rows).map(|(.., rows)| rows.source = Some(new)))?;
+        Ok(new)
+    }
+
+    /// The effects of equations on Refs, which are among what the call is given.
     fn effects(
         &self,
-        py: Python<'_>,
         jax: &Jax,
-        builder: &mut Builder,
-        side: &mut Side,
-        index: usize,
+        frame: &Bound<'py, Frame>,
         args: &[Atom],
         consts: &[Atom],
-    ) -> PyResult<EffectsId> {
+    ) -> PyResult<Vec<(usize, ReadEffects)>> {
+        let py = frame.py();
         let unknown = || PyRuntimeError::new_err("an effect on what is no argument");
-        let (own, operands) = (PySet::empty(py)?, self.part.fragment.templates()[index].operands());
-        for (effect, operand) in &self.part.equations[index].on_operands {
-            let effect = effect.bind(py);
-            let Some(operand) = operand else {
-                own.add(effect)?;
+        let mut all = Vec::new();
+        for (index, equation) in self.part.equations.iter().enumerate() {
+            if equation.on_operands.is_empty() {
                 continue;
-            };
-            let atom = match operands.get(*operand) {
-                Some(&Operand::Arg(arg)) => args.get(arg as usize),
-                Some(&Operand::Const(constant)) => consts.get(constant as usize),
-                _ => None,
-            };
-            let AtomKind::Var(var) = atom.ok_or_else(unknown)?.kind() else {
-                return Err(unknown());
-            };
-            let var = side.var_object(py, jax, builder.type_of(var), var)?;
-            own.add(effect.call_method1(intern!(py, "replace"), (var,))?)?;
+            }
+            let operands = self.part.fragment.templates()[index].operands();
+            let own = PySet::empty(py)?;
+            for (effect, operand) in &equation.on_operands {
+                let effect = effect.bind(py);
+                let Some(operand) = operand else {
+                    own.add(effect)?;
+                    continue;
+                };
+                let atom = match operands.get(*operand) {
+                    Some(&Operand::Arg(arg)) => args.get(arg as usize),
+                    Some(&Operand::Const(constant)) => consts.get(constant as usize),
+                    _ => None,
+                };
+                let AtomKind::Var(var) = atom.ok_or_else(unknown)?.kind() else {
+                    return Err(unknown());
+                };
+                let var = Frame::var_object(frame, jax, var)?;
+                own.add(effect.call_method1(intern!(py, "replace"), (var,))?)?;
+            }
+            all.push((index, ReadEffects::of(jax, &own)?));
         }
-        side.effects_id(jax, builder, &own)
+        Ok(all)
     }
 
-    /// The literal that an argument is a tracer of.
-    fn given_literal(
-        &self,
-        jax: &Jax,
-        builder: &mut Builder,
-        side: &mut Side,
-        index: usize,
-    ) -> PyResult<LiteralId> {
-        // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
-        let literal = unsafe {
-            let tracer =
-                Bound::from_borrowed_ptr(self.base.name_stack.py(), self.call.literals[index]);
-            jax.slots.tracer_val.get(&tracer)
-        };
+    /// The literals that arguments are tracers of, in order, with their types.
+    fn given_literals(&self, jax: &Jax) -> PyResult<SmallVec<[ReadLiteral; 2]>> {
+        let py = self.base.name_stack.py();
         let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
-        side.literal(jax, builder, &literal.ok_or_else(gone)?)
+        let mut given = SmallVec::new();
+        for index in self.part.literals.iter().filter_map(|(_, given)| *given) {
+            // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
+            let literal = unsafe {
+                let tracer = Bound::from_borrowed_ptr(py, self.call.literals[index]);
+                jax.slots.tracer_val.get(&tracer)
+            };
+            let literal = literal.ok_or_else(gone)?;
+            let (aval, info) = literal_type(jax, &literal)?;
+            given.push((literal.unbind(), aval.unbind(), info));
+        }
+        Ok(given)
+    }
+}
+
+/// A literal, its type, and what was read of that.
+type ReadLiteral = (Py<PyAny>, Py<PyAny>, Arc<AvalInfo>);
+
+/// A value that a program captures, its type, and what was read of that.
+struct ReadConst(Py<PyAny>, Py<PyAny>, Arc<AvalInfo>);
+
+impl ReadConst {
+    fn new(jax: &Jax, value: Py<PyAny>, aval: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self(value, aval.clone().unbind(), aval_info(jax, aval)?))
+    }
+
+    fn atom(&self, state: &mut State, quiet: Quiet<'_>) -> PyResult<Atom> {
+        let Self(value, aval, info) = self;
+        state.const_var(value, aval, info, quiet).map(Atom::var)
+    }
+}
+
+/// Constants that stay for as long as this lives.
+struct Held<'a, 'py> {
+    frame: &'a Bound<'py, Frame>,
+    atoms: SmallVec<[Atom; 4]>,
+}
+
+impl<'a, 'py> Held<'a, 'py> {
+    fn new(frame: &'a Bound<'py, Frame>, consts: &[ReadConst]) -> PyResult<Self> {
+        let mut held = Self { frame, atoms: SmallVec::new() };
+        let atoms = &mut held.atoms;
+        frame.get().with(frame.py(), |state, quiet| {
+            for constant in consts {
+                let atom = constant.atom(state, quiet)?;
+                if let AtomKind::Var(var) = atom.kind() {
+                    state.recording()?.0.retain(var);
+                }
+                atoms.push(atom);
+            }
+            Ok::<_, PyErr>(())
+        })?;
+        Ok(held)
+    }
+}
+
+impl Drop for Held<'_, '_> {
+    fn drop(&mut self) {
+        for atom in &self.atoms {
+            if let AtomKind::Var(var) = atom.kind() {
+                Frame::release(self.frame, var, None);
+            }
+        }
     }
 }
 
@@ -334,20 +448,12 @@ fn append_tangents<'py>(
 ) -> PyResult<Tracers<'py>> {
     let part = share.part;
     let args = share.call.tangents_of(level);
-    let (first, source) = {
-        let mut frame = borrow_mut(layer.tangent_frame.bind(py));
-        let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
-        for ((_, aval), value) in part.consts.iter().zip(residuals) {
-            consts.push(Atom::var(frame.const_var(jax, value, aval.bind(py))?));
-        }
-        let mut literals = SmallVec::new();
-        let (first, source) = share.append(jax, &mut frame, &args, &consts, &mut literals)?;
-        let (builder, _) = frame.recording()?;
-        for &index in needed {
-            builder.retain(out_of(first, index));
-        }
-        (first, source)
-    };
+    let mut consts: SmallVec<[ReadConst; 4]> = SmallVec::new();
+    for ((_, aval), value) in part.consts.iter().zip(residuals) {
+        consts.push(ReadConst::new(jax, value.clone().unbind(), aval.bind(py))?);
+    }
+    let (frame, mut literals) = (layer.tangent_frame.bind(py), SmallVec::new());
+    let (first, source) = share.append(jax, frame, &args, &consts, &mut literals, needed)?;
     // SAFETY: jax's trace holds it.
     let trace = unsafe { Bound::from_borrowed_ptr(py, layer.tangent_trace) };
     let tracer = |&index: &usize| {
@@ -358,40 +464,56 @@ fn append_tangents<'py>(
 }
 
 /// Makes the rows of a part in a frame, at its first use there; where they are.
-fn import(
-    py: Python<'_>,
-    jax: &Jax,
-    frame: &mut Frame,
-    number: u64,
-    part: &Part,
-) -> PyResult<usize> {
-    let mut rows = Rows::default();
-    let (builder, side) = frame.recording()?;
-    let mut types = Vec::with_capacity(part.types.len());
-    for aval in &part.types {
-        types.push(side.ty(jax, builder, aval.bind(py))?);
-    }
-    for (equation, template) in part.equations.iter().zip(part.fragment.templates()) {
-        let primitive = side.primitive(builder, equation.primitive.bind(py))?;
-        let params = side.deferred_params_id(builder, equation.params.bind(py));
+fn import(jax: &Jax, frame: &Bound<'_, Frame>, number: u64, part: &Part) -> PyResult<usize> {
+    let py = frame.py();
+    let read_type = |aval: &Py<PyAny>| aval_info(jax, aval.bind(py));
+    let types: Vec<_> = part.types.iter().map(read_type).collect::<PyResult<_>>()?;
+    let mut equations = Vec::with_capacity(part.equations.len());
+    for equation in &part.equations {
+        let primitive = ReadPrimitive::of(frame, equation.primitive.bind(py))?;
         let effects = match &equation.effects {
             // Each replay has its own.
-            Some(_) if !equation.on_operands.is_empty() => EffectsId::NONE,
-            Some(effects) => side.effects_id(jax, builder, effects.bind(py))?,
-            None => EffectsId::NONE,
+            Some(effects) if equation.on_operands.is_empty() => {
+                Some(ReadEffects::of(jax, effects.bind(py))?)
+            }
+            _ => None,
         };
-        if let Some(no_effects) = &equation.no_effects {
-            side.note_no_effects(primitive, no_effects.bind(py));
-        }
-        let context = side.handle(equation.context.bind(py));
-        let context = builder.context(context);
-        let out_types: SmallVec<[TypeId; 4]> =
-            template.out_types().iter().map(|&row| types[row as usize]).collect();
-        let shape = builder.shape(primitive, params, &out_types, effects, context);
-        rows.equations.push(shape.map_err(build_error)?);
+        equations.push((primitive, effects));
     }
+    let mut literals = Vec::with_capacity(part.literals.len());
     for (literal, _) in &part.literals {
-        rows.literals.push(side.literal(jax, builder, literal.bind(py))?);
+        let (aval, info) = literal_type(jax, literal.bind(py))?;
+        literals.push((literal, aval.unbind(), info));
     }
-    Ok(frame.add_rows(number, rows))
+    frame.get().with(py, |state, quiet| {
+        let mut rows = Rows::default();
+        let (builder, side) = state.recording()?;
+        let mut type_rows = Vec::with_capacity(types.len());
+        for (aval, info) in part.types.iter().zip(&types) {
+            type_rows.push(side.type_of(builder, aval, info, quiet));
+        }
+        let templates = part.fragment.templates();
+        for ((equation, read), template) in part.equations.iter().zip(&equations).zip(templates) {
+            let (primitive, effects) = read;
+            let primitive = primitive.id(builder, side, quiet)?;
+            let params = side.deferred_params_id(builder, &equation.params, quiet);
+            let effects = match effects {
+                Some(effects) => side.effects_of(builder, effects, quiet),
+                None => EffectsId::NONE,
+            };
+            if let Some(no_effects) = &equation.no_effects {
+                side.note_no_effects_of(primitive, no_effects, quiet);
+            }
+            let context = side.handle_of(&equation.context, quiet);
+            let context = builder.context(context);
+            let out_types: SmallVec<[TypeId; 4]> =
+                template.out_types().iter().map(|&row| type_rows[row as usize]).collect();
+            let shape = builder.shape(primitive, params, &out_types, effects, context);
+            rows.equations.push(shape.map_err(build_error)?);
+        }
+        for (literal, aval, info) in &literals {
+            rows.literals.push(side.literal_of(builder, literal, (aval, info), quiet)?);
+        }
+        Ok(state.add_rows(number, rows))
+    })
 }

@@ -13,6 +13,7 @@ use crate::ir::{Atom, Var};
 
 use super::super::frame::Frame;
 use super::super::jax::Jax;
+use super::super::native::entries;
 use super::super::params::typed_hash;
 use super::super::source::SourceRef;
 use super::super::trace::frame_of;
@@ -246,7 +247,7 @@ impl Recipe {
                 typed_hash(&key).ok_or(UNKNOWN_RESULT)?;
                 Ok((key.unbind(), Self::of(from, &value, depth + 1)?))
             };
-            return dict.iter().map(entry).collect::<Result<_, _>>().map(Self::Dict);
+            return entries(dict).into_iter().map(entry).collect::<Result<_, _>>().map(Self::Dict);
         }
         if let Ok(tuple) = result.cast::<PyTuple>() {
             // SAFETY: a type.

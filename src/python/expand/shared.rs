@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use hashlink::LruCache;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use smallvec::SmallVec;
 
 use super::super::jax::Jax;
+use super::super::shared::Once;
 
 /// Objects by themselves.
-static SHARED: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static SHARED: Once<Py<PyDict>> = Once::new();
 const MAX_SHARED: usize = 8192;
 
 /// The object that stands for those that are equal to `object`: a name stack or a sharding.
@@ -38,7 +38,7 @@ static TRACEBACKS: Mutex<Option<Tracebacks>> = Mutex::new(None);
 const MAX_TRACEBACKS: usize = 1 << 16;
 
 /// By the frames of the user's code: they are what is shown of a traceback.
-static BY_USER_FRAMES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+static BY_USER_FRAMES: Once<Py<PyDict>> = Once::new();
 
 /// The traceback that stands for those that have the same frames of the user's code; it need not do so
 /// for ever.

@@ -17,7 +17,6 @@ use crate::expand::{Signature, Tag};
 use crate::ir::{Def, Var};
 
 use super::super::frame::Frame;
-use super::super::graph::borrow_mut;
 use super::super::jax::Jax;
 use super::super::native::{Slot, allocate};
 use super::super::side::is_exactly;
@@ -111,7 +110,7 @@ impl Stack {
             base = base.getattr(intern!(py, "parent_trace"))?;
         }
         let Some(frame) = frame_of(jax, &base) else { return Ok(None) };
-        if stack.layers.is_empty() || borrow_mut(&frame).auto_dce() {
+        if stack.layers.is_empty() || frame.get().auto_dce() {
             return Ok(None);
         }
         stack.words.tag(Tag::Sequence, stack.layers.len());
@@ -150,7 +149,7 @@ impl Stack {
         } else {
             let tangent_trace = trace.getattr(intern!(py, "tangent_trace"))?;
             let Some(frame) = frame_of(jax, &tangent_trace) else { return Ok(None) };
-            if !borrow_mut(&frame).auto_dce() {
+            if !frame.get().auto_dce() {
                 return Ok(None);
             }
             self.words.tag(Tag::Layer, 2);
@@ -342,9 +341,11 @@ impl Linearization {
         tangent: *mut ffi::PyObject,
     ) -> Option<Var> {
         let var = variable_of_trace(py, jax, tangent, self.tangent_trace)?;
-        let frame = self.tangent_frame.bind(py).try_borrow().ok()?;
-        let (builder, _) = frame.recorded()?;
-        matches!(builder.var(var).def, Def::Invar | Def::Eqn(_)).then_some(var)
+        let is_computed = self.tangent_frame.bind(py).get().peek(|state| {
+            let (builder, _) = state.recorded()?;
+            Some(matches!(builder.var(var).def, Def::Invar | Def::Eqn(_)))
+        });
+        is_computed?.then_some(var)
     }
 }
 

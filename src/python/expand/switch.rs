@@ -5,13 +5,12 @@
 //! jit has a call pointer of its own, which `CPython` forgets with the flag of the type that says
 //! so.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -19,6 +18,7 @@ use smallvec::SmallVec;
 use super::super::hook;
 use super::super::jax::Jax;
 use super::super::native::guarded_by_caller;
+use super::super::shared::{Once, Shared};
 use super::super::warn;
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
@@ -64,6 +64,12 @@ impl Switched {
             return Ok(());
         }
         if keeps_versions {
+            // SAFETY: as below; the address is only compared.
+            if unsafe { (*self.function.as_ptr().cast::<ffi::PyFunctionObject>()).func_code }
+                == code.as_ptr()
+            {
+                return Ok(());
+            }
             return self.function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
         }
         // SAFETY: both codes have as many free variables as the function's closure. The reference that
@@ -82,15 +88,13 @@ fn keeps_versions(py: Python<'_>) -> bool {
     py.version_info() >= (3, 13)
 }
 
-struct Switches {
-    functions: Vec<Switched>,
-    on: bool,
-}
+/// The functions that are caught. Each lives as long as the process.
+static FUNCTIONS: Shared<Vec<&'static Switched>> = Shared::new(Vec::new());
+/// They have the code of their trampolines, or are about to.
+static ARE_ON: AtomicBool = AtomicBool::new(false);
 
-static SWITCHES: Mutex<Switches> = Mutex::new(Switches { functions: Vec::new(), on: false });
-
-fn switches() -> MutexGuard<'static, Switches> {
-    SWITCHES.lock().unwrap_or_else(PoisonError::into_inner)
+fn functions() -> Vec<&'static Switched> {
+    FUNCTIONS.peek(|functions| functions.clone())
 }
 
 /// Makes a stand-in for a function of jax. `copy` is the function with the code it has now;
@@ -128,11 +132,15 @@ pub fn catch_function(
     warn::note_trampoline(&trampoline);
     let switched =
         Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());
-    let mut all = switches();
-    if all.on {
+    let switched: &'static Switched = Box::leak(Box::new(switched));
+    FUNCTIONS.peek(|functions| functions.push(switched));
+    while ARE_ON.load(Ordering::Relaxed) {
         switched.put(py, Code::Trampoline, keeps_versions(py))?;
+        if ARE_ON.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        switched.put(py, Code::Stock, keeps_versions(py))?;
     }
-    all.functions.push(switched);
     Ok(())
 }
 
@@ -151,7 +159,7 @@ pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bou
 /// How many functions are caught while a trace of ours may run.
 #[pyfunction]
 pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
-    switches().functions.iter().map(|switched| switched.function.clone_ref(py)).collect()
+    functions().iter().map(|switched| switched.function.clone_ref(py)).collect()
 }
 
 /// Jits by address, with a weak reference that says when one is gone.
@@ -172,7 +180,7 @@ unsafe impl Send for JitType {}
 // SAFETY: as above.
 unsafe impl Sync for JitType {}
 
-static JIT_TYPE: PyOnceLock<JitType> = PyOnceLock::new();
+static JIT_TYPE: Once<JitType> = Once::new();
 
 /// Notes the type of what `jax.jit` returns.
 ///
@@ -241,7 +249,8 @@ unsafe extern "C" fn call_instance(
         guarded_by_caller(std::ptr::null_mut(), |py| {
             let class = ffi::Py_TYPE(slf);
             let of = |known: &&'static CalledType| ffi::PyType_IsSubtype(class, known.class) != 0;
-            let Some(caught) = called_types().iter().copied().find(of) else {
+            let known = called_types().iter().copied().find(of);
+            let Some(caught) = known else {
                 return Err(PyTypeError::new_err("jaxide: a call of an unknown class"));
             };
             let stock = || Bound::from_owned_ptr_or_err(py, (caught.call)(slf, args, kwargs));
@@ -291,52 +300,37 @@ impl<'py> Given<'py> {
     }
 }
 
-/// Puts the trampolines in place.
+/// Puts the trampolines in place, or what was there before; all of it, unless something else is wanted
+/// meanwhile.
 ///
 /// # Errors
-/// Something else has replaced a function's code.
-pub fn on(py: Python<'_>) -> PyResult<()> {
-    let mut all = switches();
-    all.on = true;
-    let keeps_versions = keeps_versions(py);
-    for function in &all.functions {
-        function.put(py, Code::Trampoline, keeps_versions)?;
-    }
-    for called in called_types().iter() {
+/// `CPython` refuses the code.
+pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult<()> {
+    let types = called_types().clone();
+    for called in types {
         // SAFETY: a heap type of jax, changed with the interpreter attached.
-        unsafe { (*called.class).tp_call = Some(call_instance) };
+        unsafe { (*called.class).tp_call = Some(if on { call_instance } else { called.call }) };
     }
     if let Some(jit) = JIT_TYPE.get(py) {
         // SAFETY: as above.
         unsafe {
-            (*jit.class).tp_call = Some(call_jit);
-            (*jit.class).tp_flags &= !ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+            (*jit.class).tp_call = Some(if on { call_jit } else { jit.call });
+            if on {
+                (*jit.class).tp_flags &= !ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+            } else {
+                (*jit.class).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+            }
         }
     }
-    Ok(())
-}
-
-/// Puts back what was there.
-///
-/// # Errors
-/// `CPython` refuses the code.
-pub fn off(py: Python<'_>) -> PyResult<()> {
-    for called in called_types().iter() {
-        // SAFETY: as in `on`.
-        unsafe { (*called.class).tp_call = Some(called.call) };
-    }
-    if let Some(jit) = JIT_TYPE.get(py) {
-        // SAFETY: as in `on`.
-        unsafe {
-            (*jit.class).tp_call = Some(jit.call);
-            (*jit.class).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
-        }
-    }
-    let mut all = switches();
-    all.on = false;
+    ARE_ON.store(on, Ordering::Relaxed);
     let keeps_versions = keeps_versions(py);
-    for function in &all.functions {
-        function.put(py, Code::Stock, keeps_versions)?;
+    let code = if on { Code::Trampoline } else { Code::Stock };
+    for function in functions() {
+        // To change a function may run Python code, which may want something else.
+        if is_outdated() {
+            return Ok(());
+        }
+        function.put(py, code, keeps_versions)?;
     }
     Ok(())
 }
@@ -406,7 +400,16 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         .getattr(pyo3::intern!(py, "ref"))?
         .call1((jitted, gone))?
         .unbind();
-    jits(|jits| jits.insert(address, Jit { site: site.clone(), _weakref: weakref }));
+    let own = Jit { site: site.clone(), _weakref: weakref };
+    // Somebody may have called it meanwhile: the first one is its site.
+    let (site, late) = jits(|jits| match jits.get(&address) {
+        Some(known) => (known.site.clone(), Some(own)),
+        None => {
+            jits.insert(address, own);
+            (site, None)
+        }
+    });
+    drop(late);
     Ok(site)
 }
 

@@ -5,6 +5,7 @@
 //! what they read: so a function's own words are its identity, unless nobody but the call holds it,
 //! which jax cannot have seen before. Then they are its code's.
 
+use super::super::shared::Once;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -14,7 +15,6 @@ use hashlink::LruCache;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
 use crate::expand::Tag;
@@ -132,9 +132,15 @@ fn find(code: *mut ffi::PyObject) -> Option<Arc<Code>> {
 /// What `reads` raises.
 #[cold]
 pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
-    static READS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static READS: Once<Py<PyAny>> = Once::new();
     let py = code.py();
-    let reads = READS.import(py, "jaxide._transparent", "reads")?.call1((code,))?;
+    let reads = READS
+        .get_or_try_init(py, || {
+            let reads = py.import("jaxide._transparent")?.getattr("reads")?;
+            PyResult::Ok(reads.unbind())
+        })?
+        .bind(py)
+        .call1((code,))?;
     let (variables, changes, is_of_jax) = if reads.is_none() {
         (None, false, false)
     } else {

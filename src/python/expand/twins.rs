@@ -19,8 +19,9 @@ use smallvec::SmallVec;
 use crate::ir::{Eqn, ParamsId, Var};
 
 use super::super::frame::Frame;
-use super::super::graph::{Graph, borrow_mut, is_lazy};
+use super::super::graph::{Graph, is_lazy};
 use super::super::jax::Jax;
+use super::super::native::entries;
 use super::super::read::graph_of;
 use super::super::side::{address, is_exactly};
 use super::encode::{Call, Reason, fields_of, is_plain_namedtuple};
@@ -218,7 +219,7 @@ impl Given {
         let mut seen = FxHashSet::default();
         for open in &self.open {
             let graph = graph_of(jax, open.bind(py)).ok()?;
-            let graph = graph.try_borrow().ok()?;
+            let graph = graph.get();
             seen.extend(graph.side().seen_vars(py).map(|(_, var)| address(&var)));
         }
         Some(seen)
@@ -674,12 +675,10 @@ impl Comparison<'_> {
                 given.insert(address(var), VarOrigin::Given(index, place));
             }
         }
-        let seen: Vec<_> = graph.try_borrow().ok()?.side().seen_vars(py).collect();
+        let seen: Vec<_> = graph.get().side().seen_vars(py).collect();
         // What is in both recordings is in all, whatever the programs.
-        let before: FxHashSet<usize> = {
-            let before = before.try_borrow().ok()?;
-            before.side().seen_vars(py).map(|(_, var)| address(&var)).collect()
-        };
+        let before: FxHashSet<usize> =
+            before.get().side().seen_vars(py).map(|(_, var)| address(&var)).collect();
         let of = |(id, var): (Var, Bound<'_, PyAny>)| {
             let origin = match given.get(&address(&var)) {
                 Some(&origin) => origin,
@@ -705,18 +704,16 @@ impl Comparison<'_> {
     ) -> Option<OwnChanges> {
         let py = now.py();
         let pairs: Vec<_> = {
-            let (now, before) = (now.try_borrow().ok()?, before.try_borrow().ok()?);
-            let (own, other) = (now.program(), before.program());
+            let (own, other) = (now.get().program(), before.get().program());
+            let (now, before) = (now.get().side(), before.get().side());
             if own.num_eqns() != other.num_eqns() {
                 return None;
             }
             let of = |(own_eqn, other_eqn)| {
                 let (data, other) = (own.eqn(own_eqn), other.eqn(other_eqn));
-                let primitive = now.side().object(py, own.primitive(data.primitive).object);
-                let dicts = (
-                    now.side().params_dict(py, data.params),
-                    before.side().params_dict(py, other.params),
-                );
+                let primitive = now.object(py, own.primitive(data.primitive).object);
+                let dicts =
+                    (now.params_dict(py, data.params), before.params_dict(py, other.params));
                 (primitive, data.params, dicts)
             };
             own.eqns().zip(other.eqns()).map(of).collect()
@@ -908,7 +905,7 @@ impl<'py> Making<'py> {
         changes: &OwnChanges,
     ) -> PyResult<Vec<(ParamsId, Bound<'py, PyDict>)>> {
         let own = |(id, changes): &(ParamsId, Changes)| {
-            let recorded = graph.borrow().side().params_dict(graph.py(), *id);
+            let recorded = graph.get().side().params_dict(graph.py(), *id);
             Ok((*id, self.changed(jax, &recorded, changes)?))
         };
         changes.0.iter().map(own).collect()
@@ -1070,23 +1067,29 @@ impl<'a, 'py> Settling<'a, 'py> {
     pub fn settle(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
         let py = frame.py();
         let appended: Vec<_> = {
-            let frame = borrow_mut(frame);
-            let Some((builder, side)) = frame.recorded() else { return Ok(()) };
-            let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
-            let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
-            let of = |eqn| {
-                let data = builder.eqn_data(eqn);
-                let primitive = builder.primitive_data(data.primitive).object;
-                (eqn, side.object(py, primitive), side.params_dict(py, data.params))
-            };
-            live.map(of).collect()
+            let read = frame.get().with(py, |state, quiet| {
+                let Some((builder, side)) = state.recorded() else { return Vec::new() };
+                let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
+                let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
+                let of = |eqn| {
+                    let data = builder.eqn_data(eqn);
+                    let primitive = builder.primitive_data(data.primitive).object;
+                    let primitive = side.object_of(quiet, primitive)?;
+                    Some((eqn, primitive, side.params_of(quiet, data.params)?))
+                };
+                live.filter_map(of).collect()
+            });
+            read
         };
         for (eqn, primitive, params) in appended {
-            if let Some(settled) = self.params(&primitive, &params)? {
-                let mut frame = borrow_mut(frame);
-                let (builder, side) = frame.recording()?;
-                let settled = side.deferred_params_id(builder, &settled);
-                builder.set_params(eqn, settled);
+            if let Some(settled) = self.params(primitive.bind(py), params.bind(py))? {
+                let settled = settled.as_unbound();
+                frame.get().with(py, |state, quiet| {
+                    let (builder, side) = state.recording()?;
+                    let settled = side.deferred_params_id(builder, settled, quiet);
+                    builder.set_params(eqn, settled);
+                    Ok::<_, PyErr>(())
+                })?;
             }
         }
         Ok(())
@@ -1103,7 +1106,7 @@ impl<'a, 'py> Settling<'a, 'py> {
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let made_anew = MadeAnew::by(self.jax, primitive).filter(|made| made.always);
         let mut settled: Option<Bound<'py, PyDict>> = None;
-        for (name, value) in params {
+        for (name, value) in entries(params) {
             // There is another one at each call.
             if made_anew.as_ref().is_some_and(|made| made.has(&name)) {
                 continue;
@@ -1196,8 +1199,7 @@ impl<'a, 'py> Settling<'a, 'py> {
         }
         let graph = graph_of(jax, program)?;
         let dicts: Vec<_> = {
-            let graph = graph.borrow();
-            let (program, side) = (graph.program(), graph.side());
+            let (program, side) = (graph.get().program(), graph.get().side());
             let of = |eqn| {
                 let data = program.eqn(eqn);
                 let primitive = side.object(py, program.primitive(data.primitive).object);
@@ -1220,7 +1222,7 @@ impl<'a, 'py> Settling<'a, 'py> {
             return Ok(None);
         }
         // Others may have its variables.
-        let vars: Vec<_> = graph.borrow().side().seen_vars(py).collect();
+        let vars: Vec<_> = graph.get().side().seen_vars(py).collect();
         let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
         if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
     }

@@ -16,7 +16,7 @@ use crate::store::{
 };
 
 use super::super::convert::build_error;
-use super::super::graph::{Graph, JaxprFields, borrow_mut, eqns, new_nested_jaxpr};
+use super::super::graph::{Graph, JaxprFields, eqns, new_nested_jaxpr};
 use super::super::jax::{Jax, jax};
 use super::super::native::NoCollection;
 use super::super::read::{Detail, resolve_subprograms};
@@ -130,7 +130,7 @@ impl<'py> Loader<'_, 'py> {
                     // Its graph has the constants of another.
                     eqns(&open)?;
                 } else if let Some(graph) = self.graphs.get(program) {
-                    borrow_mut(graph).set_constants(&values);
+                    graph.get().set_constants(&values);
                 }
                 self.objects.call_method1(intern!(py, "close"), (open, PyList::new(py, values)?))
             }
@@ -190,7 +190,7 @@ impl<'py> Loader<'_, 'py> {
         let jax = self.jax;
         let program = &*stored.program;
         let programs: Vec<_> = program.subprograms().map(|(_, within)| within.object).collect();
-        let mut side = Side::default();
+        let side = Side::default();
         // Variables are numbered in the copy as they are in the file.
         for (var, number) in &stored.shared {
             if let Some(known) = self.vars.get(number) {
@@ -371,7 +371,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
             Some(id) => self.made(id),
             None => self.loader.jax.empty_name_stack.bind(py).clone(),
         };
-        Ok(self.side.source(builder, &SourceRef { traceback, name_stack })?)
+        Ok(self.side.source(self.loader.jax, builder, &SourceRef { traceback, name_stack })?)
     }
 
     fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {

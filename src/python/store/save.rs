@@ -19,7 +19,7 @@ use crate::store::{
 };
 
 use super::super::convert::build_error;
-use super::super::graph::{Graph, borrow_mut};
+use super::super::graph::Graph;
 use super::super::jax::{Jax, jax};
 use super::super::native::NoCollection;
 use super::super::params::{canonical_value, known};
@@ -236,7 +236,7 @@ impl<'py> Saver<'_, 'py> {
                     pending.push(Visit::Leave(jaxpr, graph.clone()));
                     let places = first_uses(&program);
                     for (id, subprogram) in program.subprograms().collect::<Vec<_>>().iter().rev() {
-                        let within = graph.borrow().side().object(self.py(), subprogram.object);
+                        let within = graph.get().side().object(self.py(), subprogram.object);
                         if let Some(&eqn) = places.get(id) {
                             self.callers.entry(address(&within)).or_insert((own, eqn));
                         }
@@ -273,7 +273,7 @@ impl<'py> Saver<'_, 'py> {
         };
         let of_one_class = self.jax.jaxpr_type.is(&self.jax.closed_jaxpr_type);
         let is_closed = if of_one_class {
-            consts.len() == graph.borrow().program().constvars().len()
+            consts.len() == graph.get().program().constvars().len()
         } else {
             jaxpr.get_type().is(&self.jax.closed_jaxpr_type)
         };
@@ -326,12 +326,12 @@ impl<'py> Saver<'_, 'py> {
         let Copied { mut builder, vars, outvars, .. } = copied;
         let effects = {
             let mut list = Vec::new();
-            let effects = graph.borrow().effects(py);
+            let effects = graph.get().effects(py);
             for effect in effects.try_iter()? {
                 let effect = effect?;
                 let name: Box<str> = effect.get_type().name()?.to_str()?.into();
                 let input = effect.getattr_opt(intern!(py, "input"))?;
-                let input = input.and_then(|input| borrow_mut(graph).var_of(&input));
+                let input = input.and_then(|input| graph.get().var_of(&input));
                 let input = input.and_then(|input| vars[input].expand());
                 list.push((name, input, effect));
             }
@@ -346,7 +346,7 @@ impl<'py> Saver<'_, 'py> {
         let row = ForeignId::new(self.document.objects.len());
         let mut dropped = Vec::new();
         {
-            let graph = graph.borrow();
+            let graph = graph.get();
             let drop_var = self.jax.drop_var_type.bind(py);
             for (var, object) in graph.side().seen_vars(py) {
                 let Some(copy) = vars.get(var).and_then(|copy| copy.expand()) else { continue };
@@ -358,7 +358,7 @@ impl<'py> Saver<'_, 'py> {
             }
         }
         dropped.sort_unstable();
-        let is_high = graph.borrow().is_high();
+        let is_high = graph.get().is_high();
         Ok(self.push(Object::Program(StoredProgram {
             program: stored.into(),
             is_high,
@@ -488,8 +488,8 @@ impl<'py> Saver<'_, 'py> {
         let program = Graph::resolved_program(&graph, self.jax)?;
         let data = program.eqn(eqn);
         let traceback = program.source(data.source).traceback;
-        let traceback = traceback
-            .and_then(|traceback| graph.borrow().side().known_source(self.py(), traceback));
+        let traceback =
+            traceback.and_then(|traceback| graph.get().side().known_source(self.py(), traceback));
         Ok((program.primitive(data.primitive).name.to_string(), traceback))
     }
 }
@@ -553,7 +553,7 @@ struct ProgramRows<'s, 'a, 'py> {
 
 impl<'py> ProgramRows<'_, '_, 'py> {
     fn handle(&self, id: ForeignId) -> Bound<'py, PyAny> {
-        self.graph.borrow().side().object(self.saver.py(), id)
+        self.graph.get().side().object(self.saver.py(), id)
     }
 
     /// The equation that has what cannot be stored, and what that is.
@@ -614,7 +614,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         if is_plain(ty) {
             return Ok(builder.ty(ty.clone()));
         }
-        let aval = self.graph.borrow().side().aval(self.saver.py(), id);
+        let aval = self.graph.get().side().aval(self.saver.py(), id);
         let object = self.saver.object(&aval, "")?;
         // The same object is the same type, whatever the IR knows of it.
         let name = aval.get_type().name().map_err(Refusal)?.to_str().map_err(Refusal)?.into();
@@ -633,7 +633,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         if copy.index() == self.no_effects.len() {
             let py = self.saver.py();
             let no_effects = {
-                let graph = self.graph.borrow();
+                let graph = self.graph.get();
                 graph.side().stands_for_no_effects(id).map(|object| object.bind(py).clone())
             };
             let stored = match no_effects {
@@ -660,7 +660,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
             let (graph, program) = (self.graph, self.program);
             let place = format!("{primitive}.{name}");
             let value = self.saver.stored(value, &mut |saver, value| {
-                let handle = |id| graph.borrow().side().object(py, id);
+                let handle = |id| graph.get().side().object(py, id);
                 Ok(match value {
                     ParamValue::Opaque(id) => {
                         Some(ParamValue::Opaque(saver.object(&handle(*id), &place)?))
@@ -678,7 +678,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
             })?;
             entries.push((name.into(), value));
         }
-        let dict = self.graph.borrow().side().params_dict(py, id);
+        let dict = self.graph.get().side().params_dict(py, id);
         let mut order = Vec::with_capacity(entries.len());
         for name in dict.keys() {
             let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
@@ -707,7 +707,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         self.at = Some(At::Source(id));
         let py = self.saver.py();
         let source = self.program.source(id);
-        let object = |id| self.graph.borrow().side().source_object(py, id);
+        let object = |id| self.graph.get().side().source_object(py, id);
         let traceback = match source.traceback.map(object) {
             Some(traceback) => self.saver.stack(&traceback)?,
             None => None,

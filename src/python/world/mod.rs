@@ -12,16 +12,16 @@
 mod reach;
 mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyModule};
 use rustc_hash::FxHashSet;
 
 pub use watch::{note_code, poll_soon};
 
 use super::jax::Jax;
+use super::shared::{Once, Shared};
 use reach::{Differing, Reached};
 
 /// How jax differs from what it was.
@@ -51,9 +51,9 @@ impl Difference {
     }
 }
 
-static WORLD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static WORLD: Once<Py<PyAny>> = Once::new();
 /// What was found last, and what had been noticed by then.
-static LAST: Mutex<(u64, Difference)> = Mutex::new((0, Difference::None));
+static LAST: Shared<(u64, Difference)> = Shared::new((0, Difference::None));
 
 /// Takes what says how jax differs: an object with the methods `look` and `extend`.
 #[pyfunction]
@@ -63,23 +63,21 @@ pub fn set_world(py: Python<'_>, world: Py<PyAny>) -> PyResult<()> {
 }
 
 /// Addresses of the dicts of jax's modules, which live as long as the process.
-static MODULES: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+static MODULES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
 
 /// Whether the dict at an address is that of a module of jax.
 pub fn is_own_module(globals: usize) -> bool {
-    let own = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    own.as_ref().is_some_and(|own| own.contains(&globals))
+    MODULES.peek(|own| own.as_ref().is_some_and(|own| own.contains(&globals)))
 }
 
 /// Notes modules that are jax's own.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // of Python
 pub fn note_modules(modules: Vec<Bound<'_, PyModule>>) {
-    let mut own = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = own.get_or_insert_default();
     for module in modules {
         let dict = module.dict();
-        if own.insert(dict.as_ptr() as usize) {
+        let address = dict.as_ptr() as usize;
+        if MODULES.peek(|own| own.get_or_insert_default().insert(address)) {
             // Its address is known from now on, so it must stay its own.
             std::mem::forget(dict.unbind());
         }
@@ -137,7 +135,7 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
     while let Some((dicts, functions)) = watch::take() {
         look(py, PyList::new(py, dicts)?.as_any(), functions)?;
     }
-    Ok(LAST.lock().unwrap_or_else(PoisonError::into_inner).1.clone())
+    Ok(LAST.peek(|last| last.1.clone()))
 }
 
 /// Runs `body`, and says whether that reached something of jax that differs from what it was.
@@ -162,16 +160,15 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
 }
 
 /// Addresses of jax's primitives, which live as long as the process.
-static PRIMITIVES: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+static PRIMITIVES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
 
 /// Notes primitives that are jax's own.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // of Python
 pub fn note_primitives(primitives: Vec<Bound<'_, PyAny>>) {
-    let mut own = PRIMITIVES.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = own.get_or_insert_default();
     for primitive in primitives {
-        if own.insert(primitive.as_ptr() as usize) {
+        let address = primitive.as_ptr() as usize;
+        if PRIMITIVES.peek(|own| own.get_or_insert_default().insert(address)) {
             // Its address is known from now on, so it must stay its own.
             std::mem::forget(primitive.unbind());
         }
@@ -181,8 +178,8 @@ pub fn note_primitives(primitives: Vec<Bound<'_, PyAny>>) {
 /// Whether a primitive is jax's own. Where somebody has changed its rules, jax differs.
 pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
     let is_known = |primitive: &Bound<'_, PyAny>| {
-        let own = PRIMITIVES.lock().unwrap_or_else(PoisonError::into_inner);
-        own.as_ref().is_some_and(|own| own.contains(&(primitive.as_ptr() as usize)))
+        let address = primitive.as_ptr() as usize;
+        PRIMITIVES.peek(|own| own.as_ref().is_some_and(|own| own.contains(&address)))
     };
     if is_known(primitive) {
         return true;
@@ -206,15 +203,10 @@ fn look(py: Python<'_>, dicts: &Bound<'_, PyAny>, functions: Vec<watch::Function
     } else {
         Difference::Some(number, Arc::new(Differing::read(&found)?))
     };
-    let old = {
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have looked later.
-        if last.0 <= before {
-            Some(std::mem::replace(&mut *last, (before, difference)))
-        } else {
-            None
-        }
-    };
+    let old = LAST.peek(|last| {
+        // Somebody who came in between may have looked later.
+        if last.0 <= before { std::mem::replace(last, (before, difference)) } else { (0, difference) }
+    });
     drop(old);
     super::epoch::note_change();
     Ok(())

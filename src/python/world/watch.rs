@@ -6,12 +6,12 @@
 //! of functions go through a slot of their type, which is ours from the first watched dict on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::super::shared::{Quiet, Shared};
 use super::super::warn::is_trampoline;
 
 /// What is watched, and what was noticed.
@@ -56,19 +56,14 @@ struct Named {
     last: [usize; 2],
 }
 
-static WATCHED: Mutex<Option<Watched>> = Mutex::new(None);
+static WATCHED: Shared<Option<Watched>> = Shared::new(None);
 /// There is something to look at.
 static CHANGED: AtomicBool = AtomicBool::new(false);
 /// Grows when something was noticed.
 static NOTICED: AtomicU64 = AtomicU64::new(0);
 
-/// No Python runs, and nothing is dropped, while this is held.
-fn watched() -> MutexGuard<'static, Option<Watched>> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn with<R>(body: impl FnOnce(&mut Watched) -> R) -> R {
-    body(watched().get_or_insert_default())
+fn with<R: Send>(body: impl FnOnce(&mut Watched) -> R + Send) -> R {
+    WATCHED.peek(|watched| body(watched.get_or_insert_default()))
 }
 
 fn noticed() {
@@ -147,7 +142,8 @@ fn note_dict(watched: &mut Watched, dict: usize) -> bool {
 /// A function is about to be changed. It counts where its globals are watched; what jaxide itself
 /// changes does not.
 unsafe fn note_function(py: Python<'_>, function: *mut ffi::PyObject, new: *mut ffi::PyObject) {
-    if !with(|watched| watched.own.contains(&(function as usize))) {
+    let address = function as usize;
+    if !with(|watched| watched.own.contains(&address)) {
         return;
     }
     // SAFETY: a live function, as promised.
@@ -199,10 +195,12 @@ pub fn note_functions(functions: &[Bound<'_, PyAny>], named: bool) {
             parts_of(function.as_ptr())
         };
         let was = owned(function.py(), parts);
+        let address = function.as_ptr() as usize;
+        let last = [parts[4] as usize, parts[5] as usize];
         let known = with(|watched| {
-            let known = !watched.own.insert(function.as_ptr() as usize);
+            let known = !watched.own.insert(address);
             if named {
-                watched.named.push(Named { was, last: [parts[4] as usize, parts[5] as usize] });
+                watched.named.push(Named { was, last });
             }
             known
         });
@@ -215,7 +213,8 @@ pub fn note_functions(functions: &[Bound<'_, PyAny>], named: bool) {
 
 /// Compares the names of functions.
 pub fn poll_names(py: Python<'_>) {
-    let found = with(|watched| {
+    let quiet = Quiet::of(py);
+    let found = with(move |watched| {
         let before = watched.functions.len();
         for Named { was: Function(was), last } in &mut watched.named {
             // SAFETY: a function that is kept alive.
@@ -223,7 +222,7 @@ pub fn poll_names(py: Python<'_>) {
             let now = [name as usize, qualname as usize];
             if now != *last {
                 *last = now;
-                watched.functions.push(Function(was.each_ref().map(|part| part.clone_ref(py))));
+                watched.functions.push(Function(was.each_ref().map(|part| quiet.own(part))));
             }
         }
         watched.functions.len() > before
@@ -234,18 +233,17 @@ pub fn poll_names(py: Python<'_>) {
 }
 
 /// Addresses of codes that jaxide gives to functions of jax.
-static OURS: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+static OURS: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
 
 fn is_noted(code: usize) -> bool {
-    let ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-    ours.as_ref().is_some_and(|ours| ours.contains(&code))
+    OURS.peek(|ours| ours.as_ref().is_some_and(|ours| ours.contains(&code)))
 }
 
 /// Notes a code that jaxide will give to a function of jax.
 #[pyfunction]
 pub fn note_code(code: &Bound<'_, PyAny>) {
-    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-    if ours.get_or_insert_default().insert(code.as_ptr() as usize) {
+    let address = code.as_ptr() as usize;
+    if OURS.peek(|ours| ours.get_or_insert_default().insert(address)) {
         // Its address is known from now on, so it must stay its own.
         std::mem::forget(code.clone().unbind());
     }

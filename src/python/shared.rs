@@ -1,0 +1,136 @@
+//! State behind Python objects, which is looked at only while no Python code can run.
+//!
+//! Python code may run at almost any call of `CPython`: a finalizer, a callback of the collector, a
+//! signal handler, a profiler, another thread. So nothing of the state is lent to what could make such
+//! a call. `Shared::with` takes a closure that cannot have a `Python` token, nor anything bound to one,
+//! since these are not `Send`: in it references are counted up, and never down. What the state gives up
+//! is handed out of the closure, and dies outside. `docs/reentrance.md` has the rules.
+
+use std::marker::PhantomData;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyo3::prelude::*;
+
+/// Shows that this thread is attached, and lets references be counted up: no Python code runs by that.
+#[derive(Clone, Copy)]
+pub struct Quiet<'py>(PhantomData<&'py ()>);
+
+impl<'py> Quiet<'py> {
+    /// For state that nobody else has.
+    pub fn of(_py: Python<'py>) -> Self {
+        Self(PhantomData)
+    }
+
+    /// Another reference to an object.
+    #[inline]
+    pub fn own<T>(self, object: &Py<T>) -> Py<T> {
+        // SAFETY: made from a token of this thread, which is attached for `'py`; closures of `with`
+        // are `Send`, but run in the thread that calls it.
+        object.clone_ref(unsafe { Python::assume_attached() })
+    }
+
+    /// Another reference to the object at an address.
+    ///
+    /// # Safety
+    /// It is alive.
+    pub unsafe fn own_at(self, address: usize) -> Py<PyAny> {
+        // SAFETY: as promised, and as in `own`.
+        unsafe { Bound::from_borrowed_ptr(self.token(), address as *mut pyo3::ffi::PyObject) }
+            .unbind()
+    }
+
+    /// The token that this was made from.
+    fn token(self) -> Python<'py> {
+        // SAFETY: as in `own`.
+        unsafe { Python::assume_attached() }
+    }
+
+    /// Whether two tracebacks of jax are equal, and the hash of one: functions of jaxlib that look at
+    /// the memory of both, and make no object that is collected.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn same_traceback(self, one: &Py<PyAny>, other: &Py<PyAny>) -> PyResult<bool> {
+        one.bind(self.token()).eq(other.bind(self.token()))
+    }
+}
+
+/// What several threads, and whatever comes in between in one, look at in turns.
+#[derive(Default)]
+pub struct Shared<T>(Mutex<T>);
+
+impl<T> Shared<T> {
+    pub const fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Reads or changes it. Nobody waits here: what has the lock neither runs Python code nor lets go
+    /// of the interpreter.
+    #[inline]
+    pub fn with<'py, R: Send>(
+        &self,
+        py: Python<'py>,
+        body: impl FnOnce(&mut T, Quiet<'py>) -> R + Send,
+    ) -> R {
+        body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), Quiet::of(py))
+    }
+
+    /// As `with`, for what counts no references.
+    #[inline]
+    pub fn peek<R: Send>(&self, body: impl FnOnce(&mut T) -> R + Send) -> R {
+        body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// For the collector, which may come only where nobody has the lock.
+    pub fn visit<R>(&self, body: impl FnOnce(&T) -> R) -> Option<R> {
+        self.0.try_lock().ok().map(|value| body(&value))
+    }
+}
+
+/// What is made when somebody asks for it, and stays. To make it may run Python code, in which somebody
+/// else asks for it: nobody waits, and the first one that is made is the one. (pyo3's `PyOnceLock` waits
+/// for whoever is making it.)
+#[derive(Default)]
+pub struct Once<T>(OnceLock<T>);
+
+impl<T> Once<T> {
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    #[inline]
+    pub fn get(&self, _py: Python<'_>) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// Puts the value there if there is none, else gives it back.
+    pub fn set(&self, _py: Python<'_>, value: T) -> Result<(), T> {
+        self.0.set(value)
+    }
+
+    #[inline]
+    pub fn get_or_init(&self, py: Python<'_>, make: impl FnOnce() -> T) -> &T {
+        match self.0.get() {
+            Some(value) => value,
+            None => self.put(py, make()),
+        }
+    }
+
+    #[inline]
+    pub fn get_or_try_init<E>(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&T, E> {
+        match self.0.get() {
+            Some(value) => Ok(value),
+            None => Ok(self.put(py, make()?)),
+        }
+    }
+
+    #[cold]
+    fn put(&self, _py: Python<'_>, value: T) -> &T {
+        // The closure only moves the value, and a late one dies outside of the lock.
+        self.0.get_or_init(|| value)
+    }
+}
