@@ -7,21 +7,33 @@ import threading
 from collections.abc import Iterator
 
 from jaxide import _compat, _core, _jits, _sites
+from jaxide._audit import audit_every
 
 _lock = threading.Lock()
 _installed: contextlib.ExitStack | None = None
+# What was audited before `install` said otherwise.
+_AUDIT_BEFORE: list[int] = []
 
 
-def install() -> None:
+def install(audit: int | None = None) -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
     libraries start, in all threads. A jit whose program another one had is not compiled again, but
     runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
     jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
+
+    Args:
+      audit: of every so many calls that are replayed, and of every so many executables that are
+        shared, jax does the same again and the two are compared (``docs/audit.md``): 0 for none.
+        Until :func:`uninstall`; without it, what ``JAXIDE_AUDIT`` says.
     """
     global _installed
     with _lock:
+        if audit is not None and _compat.native():
+            before = audit_every(audit)
+            if not _AUDIT_BEFORE:
+                _AUDIT_BEFORE.append(before)
         if _installed is None and _compat.native():
             with contextlib.ExitStack() as stack:
                 stack.enter_context(accelerated())
@@ -39,6 +51,8 @@ def uninstall() -> None:
         if _installed is not None:
             _installed.close()
             _installed = None
+            while _AUDIT_BEFORE:
+                audit_every(_AUDIT_BEFORE.pop())
 
 
 @contextlib.contextmanager

@@ -542,6 +542,8 @@ def load(path: str | os.PathLike[str]) -> Program:
 
 def unknown_jax() -> NotImplementedError:
     """What is raised for programs of a jax that the native half does not know."""
+    if _compat.is_disabled():
+        return NotImplementedError("jaxide is switched off by JAXIDE_DISABLE")
     return NotImplementedError(
         f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
         "can be hashed and compared"

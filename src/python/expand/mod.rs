@@ -1,6 +1,7 @@
 //! The expansion cache at work: calls of the library caught, keyed, recorded and replayed.
 //!
 //! ```text
+//! audit.rs     replays compared with what jax does
 //! backward.rs  transposing a linear program, equation by equation
 //! derivations.rs  what jax makes of a program and keeps with it
 //! encode.rs    the arguments of a call as a signature
@@ -24,6 +25,7 @@
 //! twins.rs     programs that a rule makes of those it is given
 //! ```
 
+pub mod audit;
 pub mod backward;
 pub mod caught;
 pub mod derivations;

@@ -59,7 +59,7 @@ pub struct EquationObjects {
 
 impl EquationObjects {
     /// Whether this has the same effects on operands as another equation.
-    fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
+    pub fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
         let places = |equation: &Self| {
             let all = equation.on_operands.iter();
             let of =
@@ -196,6 +196,24 @@ fn in_order_of_use(
 }
 
 impl Captured {
+    /// Whether another recording of the call captures the same.
+    pub fn agrees(&self, py: Python<'_>, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(a), Self::Value(b)) => a.is(b),
+            (Self::Arg(a), Self::Arg(b))
+            | (Self::Out(a), Self::Out(b))
+            | (Self::Lifted(a), Self::Lifted(b))
+            | (Self::Enclosing(a), Self::Enclosing(b))
+            | (Self::Constant(a), Self::Constant(b))
+            | (Self::LiteralArg(a), Self::LiteralArg(b))
+            | (Self::OwnLiteral(a), Self::OwnLiteral(b)) => a == b,
+            (Self::Literal(a), Self::Literal(b)) => {
+                same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+
     /// A value of an enclosing trace, where it is an argument.
     fn enclosing(call: &Call, value: &Bound<'_, PyAny>) -> Option<Self> {
         call.enclosing.iter().position(|&known| known == value.as_ptr()).map(Self::Enclosing)
@@ -898,7 +916,8 @@ impl Recorded {
         self.parts().any(|part| !part.renewed.is_empty())
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Part> {
+    /// What it appends to each program.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
         std::iter::once(&self.part).chain(self.tangents.iter().map(|(_, part)| part))
     }
 
@@ -951,20 +970,7 @@ impl Part {
             && self.literals.iter().zip(&other.literals).all(|((a, given_a), (b, given_b))| {
                 given_a == given_b && same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
             })
-            && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| match (a, b) {
-                (Captured::Value(a), Captured::Value(b)) => same(a, b),
-                (Captured::Arg(a), Captured::Arg(b))
-                | (Captured::Out(a), Captured::Out(b))
-                | (Captured::Lifted(a), Captured::Lifted(b))
-                | (Captured::Enclosing(a), Captured::Enclosing(b))
-                | (Captured::Constant(a), Captured::Constant(b))
-                | (Captured::LiteralArg(a), Captured::LiteralArg(b))
-                | (Captured::OwnLiteral(a), Captured::OwnLiteral(b)) => a == b,
-                (Captured::Literal(a), Captured::Literal(b)) => {
-                    same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
-                }
-                _ => false,
-            })
+            && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| a.agrees(py, b))
             && self.equations.iter().zip(&other.equations).enumerate().all(|(index, (a, b))| {
                 if !same(&a.primitive, &b.primitive)
                     || !same(&a.context, &b.context)
