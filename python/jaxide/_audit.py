@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import hashlib
 import itertools
 import json
 import os
 import pathlib
 import platform
+import re
 import sys
 import tempfile
 import threading
@@ -390,3 +392,128 @@ def _fields(value: Any) -> dict[str, Any]:
             if hasattr(value, name) and name not in ("__weakref__", "__dict__"):
                 fields[name] = getattr(value, name)
     return fields
+
+
+# Shared executables
+
+# What a lowering was told besides the module: compared as it is.
+_TOLD = (
+    "global_in_avals global_out_avals in_shardings out_shardings spmd_lowering tuple_args auto_spmd_lowering "
+    "unordered_effects ordered_effects kept_var_idx committed all_default_mem_kind context_mesh "
+    "in_layouts out_layouts xla_in_layouts xla_out_layouts allow_prop_to_inputs allow_prop_to_outputs"
+).split()
+_SYMBOL = re.compile(r'@"(?:[^"\\]|\\.)*"|@[\w.$-]+')
+_CALLBACK = re.compile(r"index = (\d+) : ui64")
+# Names of results, which programs that share an executable need not have in common.
+_RESULT_INFO = re.compile(r'jax\.result_info = "(?:[^"\\]|\\.)*"(?:, )?')
+
+
+def is_barred(params: Mapping[str, Any]) -> bool:
+    """Whether a jit's program is to run no executable of another."""
+    return bool(_STATE.barred) and _place(params) in _STATE.barred
+
+
+def _place(params: Mapping[str, Any]) -> str:
+    info = getattr(_compat.open_part(params["jaxpr"]), "debug_info", None)
+    return str(getattr(info, "func_src_info", None) or params.get("name"))
+
+
+def is_executable_due() -> bool:
+    """Counts one more execution of another function's executable; whether it is to be audited."""
+    if not _STATE.every:
+        return False
+    with _STATE.lock:
+        _STATE.executables += 1
+        due = _STATE.executables % _STATE.every == 0
+        _STATE.audited += due
+    return due
+
+
+def executable_holds(params: Mapping[str, Any], shared: Any, lower: Callable[[], Any]) -> bool:
+    """Whether a program is lowered to what the executable was made of that it is about to run.
+
+    Where it is not, that is written down, and the function barred.
+
+    Args:
+      params: those of the jit that is executed.
+      shared: what was lowered for another function.
+      lower: lowers this one's program as jax does.
+    """
+    with warnings.catch_warnings():
+        # They were said when the other one was lowered.
+        warnings.simplefilter("ignore")
+        own = lower()
+    if own is shared:
+        return True
+    callbacks = _callbacks(shared), _callbacks(own)
+    every = [*callbacks[0], *callbacks[1]]
+    texts = [_module(lowering, own, every) for lowering, own in zip((shared, own), callbacks)]
+    told = [_told(lowering) for lowering in (shared, own)]
+    reason = None
+    if texts[0] != texts[1]:
+        reason = "the module"
+    else:
+        other = [n for n in _TOLD if n in told[0] and not same(told[0][n], told[1].get(n))]
+        if other:
+            reason = f"what XLA is told: {', '.join(other)}"
+    if reason is None:
+        return True
+    place = _place(params)
+    with _STATE.lock:
+        _STATE.different += 1
+        _STATE.barred.add(place)
+    details = {
+        "key": {name: _text(value) for name, value in params.items() if name != "jaxpr"},
+        "program": _text(params["jaxpr"]),
+        "shared": {"module": str(shared.stablehlo()), **_texts(told[0])},
+        "jax": {"module": str(own.stablehlo()), **_texts(told[1])},
+    }
+    _found("executable", place, reason, details)
+    return False
+
+
+def _callbacks(lowering: Any) -> list[Any]:
+    return list(lowering.compile_args.get("host_callbacks") or ())
+
+
+def _told(lowering: Any) -> dict[str, Any]:
+    told = dict(lowering.compile_args)
+    return {name: told[name] for name in _TOLD if name in told}
+
+
+def _texts(told: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in told.items()}
+
+
+def _module(lowering: Any, callbacks: list[Any], every: list[Any]) -> str:
+    """The text of a module, in which functions are named by what they say, and callbacks by what is
+    called: equal functions within are one or several, depending on what was traced before."""
+    operations = {}
+    for operation in lowering.stablehlo().body.operations:
+        name = operation.attributes["sym_name"].value if "sym_name" in operation.attributes else ""
+        operations[name] = _RESULT_INFO.sub("", str(operation))
+    texts: dict[str, str] = {}
+
+    def of_callback(found: re.Match[str]) -> str:
+        index = int(found[1])
+        if index >= len(callbacks):
+            return found[0]
+        first = next(i for i, other in enumerate(every) if same(other, callbacks[index]))
+        return f"callback = {first}"
+
+    def text_of(name: str) -> str:
+        if name not in texts:
+            texts[name] = ""
+
+            def symbol(found: re.Match[str]) -> str:
+                other = found[0][1:].strip('"')
+                if other == name:
+                    return "@self"
+                if other not in operations:
+                    return found[0]
+                return "@" + hashlib.sha256(text_of(other).encode()).hexdigest()
+
+            texts[name] = _CALLBACK.sub(of_callback, _SYMBOL.sub(symbol, operations[name]))
+        return texts[name]
+
+    return text_of("main") if "main" in operations else str(lowering.stablehlo())
