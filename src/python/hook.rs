@@ -21,6 +21,7 @@ use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
+use super::expand::audit;
 use super::jax::{Jax, jax, set_jax};
 use super::native::NoCollection;
 use super::trace::trace_type;
@@ -73,6 +74,7 @@ impl Recording {
             // Some rules of jax leave the trace that is under way for as long as they trace.
             if of_thread.load(Ordering::Relaxed) == 0 {
                 begin_outermost();
+                audit::trace_begins();
             }
         }
         of_thread.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +95,9 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.of_thread.fetch_sub(1, Ordering::Relaxed);
+        if self.of_thread.fetch_sub(1, Ordering::Relaxed) == 1 {
+            audit::trace_ends();
+        }
         TRACES.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -4,8 +4,13 @@
 //! A call that is audited runs as one that is new does, so that what it appends and returns is jax's
 //! whatever comes of the comparison. Where the two differ, the entry is dropped, the callable is barred for
 //! the rest of the process, and `_audit.py` is told.
+//!
+//! What runs takes as long as it does without jaxide, which is up to a hundred times as long as a replay. So
+//! there is a budget, unless nearly all is to be audited: a hundredth of the time of traces.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -33,6 +38,8 @@ use super::twins::{Given, Making};
 /// What was seen, and what was audited of it. Changed with the interpreter attached only.
 struct Counter {
     seen: AtomicU64,
+    /// How many are to be seen before the next one is audited.
+    next: AtomicU64,
     audited: AtomicU64,
     differences: AtomicU64,
 }
@@ -48,6 +55,7 @@ impl Counter {
     const fn new() -> Self {
         Self {
             seen: AtomicU64::new(0),
+            next: AtomicU64::new(0),
             audited: AtomicU64::new(0),
             differences: AtomicU64::new(0),
         }
@@ -56,11 +64,22 @@ impl Counter {
     /// Counts one more; whether it is to be audited.
     #[cold]
     fn is_next(&self, every: u64) -> bool {
-        let next = add_one(&self.seen).is_multiple_of(every);
-        if next {
+        let seen = add_one(&self.seen);
+        if seen < self.next.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_next = every < BUDGETED || is_affordable();
+        let wait = if is_next { every } else { every / 8 };
+        self.next.store(seen + wait, Ordering::Relaxed);
+        if is_next {
             add_one(&self.audited);
         }
-        next
+        is_next
+    }
+
+    /// Starts to wait for the first one.
+    fn begin(&self, every: u64) {
+        self.next.store(self.seen.load(Ordering::Relaxed) + every, Ordering::Relaxed);
     }
 
     fn values(&self) -> [u64; 3] {
@@ -72,6 +91,64 @@ fn add_one(count: &AtomicU64) -> u64 {
     let more = count.load(Ordering::Relaxed) + 1;
     count.store(more, Ordering::Relaxed);
     more
+}
+
+/// From so many on audits have a budget.
+const BUDGETED: u64 = 100;
+/// An audit may take a nanosecond for each so many that traces take.
+const SHARE: u128 = 100;
+/// What may be saved up, in nanoseconds.
+const MAX_BUDGET: i64 = 200_000;
+static BUDGET: AtomicI64 = AtomicI64::new(MAX_BUDGET);
+
+thread_local! {
+    /// Since when the outermost trace of this thread has not been counted.
+    static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The outermost trace of this thread begins.
+pub fn trace_begins() {
+    if EVERY.load(Ordering::Relaxed) != 0 {
+        SINCE.set(Some(Instant::now()));
+    }
+}
+
+/// No trace of this thread records any more.
+pub fn trace_ends() {
+    save(None);
+}
+
+/// Adds the share of a trace so far to the budget. It is counted from `next` on.
+fn save(next: Option<Instant>) {
+    let Some(since) = SINCE.replace(next) else { return };
+    let share = i64::try_from(since.elapsed().as_nanos() / SHARE).unwrap_or(MAX_BUDGET);
+    let saved = BUDGET.load(Ordering::Relaxed).saturating_add(share);
+    BUDGET.store(saved.min(MAX_BUDGET), Ordering::Relaxed);
+}
+
+#[cold]
+fn is_affordable() -> bool {
+    save(Some(Instant::now()));
+    BUDGET.load(Ordering::Relaxed) > 0
+}
+
+/// An audit, which takes of the budget what it takes.
+pub struct Running(Instant);
+
+impl Running {
+    /// From now on.
+    pub fn begin() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let taken: Duration = self.0.elapsed();
+        let taken = i64::try_from(taken.as_nanos()).unwrap_or(i64::MAX);
+        let left = BUDGET.load(Ordering::Relaxed).saturating_sub(taken);
+        BUDGET.store(left, Ordering::Relaxed);
+    }
 }
 
 /// Whether the replay that is about to happen is to be audited.
@@ -91,6 +168,9 @@ pub fn is_evaluation_due() -> bool {
 /// Of how many replays one is audited from now on; 0 for none. What it was before.
 #[pyfunction]
 pub fn set_audit(every: u64) -> u64 {
+    for counter in [&REPLAYS, &EVALUATIONS] {
+        counter.begin(every);
+    }
     EVERY.swap(every, Ordering::Relaxed)
 }
 
@@ -108,6 +188,7 @@ pub fn clear_audit_counts() {
         for count in [&counter.seen, &counter.audited, &counter.differences] {
             count.store(0, Ordering::Relaxed);
         }
+        counter.begin(EVERY.load(Ordering::Relaxed));
     }
     OTHER_OBJECTS.store(0, Ordering::Relaxed);
 }
@@ -155,11 +236,11 @@ pub fn call<'py>(
     describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _running = Running::begin();
     if let (Some(given), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
         // Later calls go on as after a replay.
         drop(Making::new(py, given, recorded.number, own));
     }
-    let key = key_in_words(py, call, describe)?;
     let Ran { result, learnt, given, before } = run_recorded(py, jax, site, now, call, proceed)?;
     let mut audit = Audit { py, jax, renews: !site.forgets };
     let mut real = None;
@@ -180,7 +261,8 @@ pub fn call<'py>(
     drop(before);
     if let Some(reason) = reason {
         let replayed = Some(rows(py, recorded)?);
-        tell(py, site.id, Difference { reason, key: Some(key), replayed, real })?;
+        let key = Some(key_in_words(py, call, describe)?);
+        tell(py, site.id, Difference { reason, key, replayed, real })?;
     }
     Ok(result)
 }

@@ -123,6 +123,7 @@ impl DerivationCache {
         run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = key.py();
+        let _running = audit::Running::begin();
         let result = run()?;
         let same = attached(|| {
             Derivation::learn(jax, given, &result, Some(derivation)).is_ok()

@@ -370,6 +370,7 @@ fn audited_params<'py>(
     run: impl FnOnce() -> PyResult<Option<Bound<'py, PyDict>>>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = primitive.py();
+    let _running = audit::Running::begin();
     if let (Some(again), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
         drop(Making::new(py, again, recorded.number, own));
     }
