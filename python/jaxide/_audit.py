@@ -1,5 +1,5 @@
-"""Auditing: of every so many replays and shared executables jax does the same again, and the two are
-compared.
+"""Auditing: of every so many replays and shared executables jax does the same again, and the two
+are compared.
 
 The core audits replays (``expand/audit.rs``) and tells what it finds; shared executables are
 audited here. See ``docs/audit.md``.
@@ -73,8 +73,8 @@ class AuditReport:
       replays: calls that could be replayed while auditing was on.
       replays_audited: how many of them ran, and were compared.
       replays_different: how many of these were different.
-      other_objects: audited calls that say the same with other objects, which jax makes where it has
-        forgotten the old ones; these are no differences.
+      other_objects: audited calls that say the same with other objects, which jax makes where it
+        has forgotten the old ones; these are no differences.
       evaluations: abstract evaluations that were remembered while auditing was on.
       evaluations_audited: how many of them were done again.
       evaluations_different: how many of these were different.
@@ -229,8 +229,8 @@ def _found(kind: str, name: str, reason: str, details: Mapping[str, Any]) -> Non
         if len(_STATE.differences) < MAX_DIFFERENCES:
             _STATE.differences.append(finding)
     message = (
-        f"jaxide remembered something else than jax does: {finding}. The result is jax's, and nothing "
-        "is remembered of it any more in this process. Please report this with the file."
+        f"jaxide remembered something else than jax does: {finding}. The result is jax's, and "
+        "nothing is remembered of it any more in this process. Please report this with the file."
     )
     # At the user's line, without a registry: each is shown.
     place, _, line = call.partition(" ")[0].rpartition(":")
@@ -238,16 +238,14 @@ def _found(kind: str, name: str, reason: str, details: Mapping[str, Any]) -> Non
     warnings.warn_explicit(message, AuditWarning, place or "<unknown>", number)
 
 
-def _write(
-    kind: str, name: str, reason: str, call: str, details: Mapping[str, Any]
-) -> str | None:
+def _write(kind: str, name: str, reason: str, call: str, details: Mapping[str, Any]) -> str | None:
     """Writes a difference into a file; where that is, None if it cannot be written."""
     content = {
         "what": f"{kind} of {name}",
         "reason": reason,
         "call": call,
         "stack": _user_stack(),
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "time": datetime.datetime.now(datetime.UTC).isoformat(),
         "versions": {
             "jaxide": _safely(lambda: __import__("jaxide").__version__),
             "jax": jax.__version__,
@@ -397,11 +395,27 @@ def _fields(value: Any) -> dict[str, Any]:
 # Shared executables
 
 # What a lowering was told besides the module: compared as it is.
-_TOLD = (
-    "global_in_avals global_out_avals in_shardings out_shardings spmd_lowering tuple_args auto_spmd_lowering "
-    "unordered_effects ordered_effects kept_var_idx committed all_default_mem_kind context_mesh "
-    "in_layouts out_layouts xla_in_layouts xla_out_layouts allow_prop_to_inputs allow_prop_to_outputs"
-).split()
+_TOLD = [
+    "global_in_avals",
+    "global_out_avals",
+    "in_shardings",
+    "out_shardings",
+    "spmd_lowering",
+    "tuple_args",
+    "auto_spmd_lowering",
+    "unordered_effects",
+    "ordered_effects",
+    "kept_var_idx",
+    "committed",
+    "all_default_mem_kind",
+    "context_mesh",
+    "in_layouts",
+    "out_layouts",
+    "xla_in_layouts",
+    "xla_out_layouts",
+    "allow_prop_to_inputs",
+    "allow_prop_to_outputs",
+]
 _SYMBOL = re.compile(r'@"(?:[^"\\]|\\.)*"|@[\w.$-]+')
 _CALLBACK = re.compile(r"index = (\d+) : ui64")
 # Names of results, which programs that share an executable need not have in common.
@@ -447,7 +461,10 @@ def executable_holds(params: Mapping[str, Any], shared: Any, lower: Callable[[],
         return True
     callbacks = _callbacks(shared), _callbacks(own)
     every = [*callbacks[0], *callbacks[1]]
-    texts = [_module(lowering, own, every) for lowering, own in zip((shared, own), callbacks)]
+    texts = [
+        _module(lowering, own, every)
+        for lowering, own in zip((shared, own), callbacks, strict=True)
+    ]
     told = [_told(lowering) for lowering in (shared, own)]
     reason = None
     if texts[0] != texts[1]:

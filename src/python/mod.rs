@@ -90,9 +90,7 @@ mod _core {
     #[pymodule_export]
     use super::expand::script::Script;
     #[pymodule_export]
-    use super::expand::store::{
-        clear_barred, clear_fragments, fragment_info, set_fragment_bounds,
-    };
+    use super::expand::store::{clear_barred, clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
     use super::expand::switch::{
         catch_function, catch_instances, caught_functions, trust_callable,

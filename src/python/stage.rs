@@ -128,8 +128,7 @@ pub fn stage<'py>(
     match key.find() {
         Some(entry)
             if same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref())
-                && (!audit::is_evaluation_due()
-                    || holds(jax, at, operands, params, &entry)?) =>
+                && (!audit::is_evaluation_due() || holds(jax, at, operands, params, &entry)?) =>
         {
             stage_remembered(jax, at, operands, params, &entry)
         }

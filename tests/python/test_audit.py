@@ -1,4 +1,4 @@
-"""Auditing: what is remembered is compared with what jax does, and a difference has consequences."""
+"""Auditing: what is remembered is compared with what jax does; differences have consequences."""
 
 import gc
 import json
@@ -21,8 +21,6 @@ from jaxide._executables import EXECUTABLES
 
 pytestmark = pytest.mark.plants
 X = jnp.arange(3.0)
-
-
 
 
 @pytest.fixture(autouse=True)
@@ -239,7 +237,11 @@ def test_executables():
     for shift in range(5):
         executed(X + shift)
     report = jaxide.audit_report()
-    assert (report.executables, report.executables_audited, report.executables_different) == (4, 2, 0)
+    assert (report.executables, report.executables_audited, report.executables_different) == (
+        4,
+        2,
+        0,
+    )
 
 
 def exchange():
@@ -325,7 +327,8 @@ import warnings; warnings.simplefilter("error")
 import jax, jax.numpy as jnp, jaxide
 x = jnp.arange(3.0)
 for _ in range(3):
-    assert type(jaxide.make_jaxpr(lambda x: jnp.sin(x))(x).jaxpr) is type(jax.make_jaxpr(jnp.sin)(x).jaxpr)
+    jaxpr = jaxide.make_jaxpr(lambda x: jnp.sin(x))(x).jaxpr
+    assert type(jaxpr) is type(jax.make_jaxpr(jnp.sin)(x).jaxpr)
 jaxide.install(audit=1)
 assert jax.jit(lambda x: jnp.clip(x, 0, 1))(x).tolist() == [0, 1, 1]
 assert jaxide.jit(lambda x: x * 2)(x).tolist() == [0, 2, 4]

@@ -88,8 +88,8 @@ def is_disabled() -> bool:
 
 @functools.cache
 def native() -> bool:
-    """Whether the native trace runs; where it does not, one warning has said why, unless it was asked
-    for (``JAXIDE_DISABLE``)."""
+    """Whether the native trace runs; where it does not, one warning has said why, unless that was
+    asked for (``JAXIDE_DISABLE``)."""
     if is_disabled():
         return False
     try:

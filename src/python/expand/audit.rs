@@ -44,6 +44,9 @@ struct Counter {
     differences: AtomicU64,
 }
 
+/// Seen, audited, different.
+type Counts = (u64, u64, u64);
+
 /// Of how many one is audited; 0 where none is.
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static REPLAYS: Counter = Counter::new();
@@ -82,8 +85,9 @@ impl Counter {
         self.next.store(self.seen.load(Ordering::Relaxed) + every, Ordering::Relaxed);
     }
 
-    fn values(&self) -> [u64; 3] {
-        [&self.seen, &self.audited, &self.differences].map(|count| count.load(Ordering::Relaxed))
+    fn values(&self) -> Counts {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (value(&self.seen), value(&self.audited), value(&self.differences))
     }
 }
 
@@ -177,7 +181,7 @@ pub fn set_audit(every: u64) -> u64 {
 /// What was counted: of replays and of abstract evaluations what was seen, audited, and differed; and how
 /// many audited calls had other objects that say the same.
 #[pyfunction]
-pub fn audit_counts() -> ([u64; 3], [u64; 3], u64) {
+pub fn audit_counts() -> (Counts, Counts, u64) {
     (REPLAYS.values(), EVALUATIONS.values(), OTHER_OBJECTS.load(Ordering::Relaxed))
 }
 
@@ -370,8 +374,7 @@ impl<'py> Audit<'_, 'py> {
         let both = given.and_then(|given| {
             recorded.programs.as_ref().map(|programs| programs.beside(jax, given))
         });
-        let renew =
-            Renew { jax, rules: both.is_none() && self.renews, programs: both.as_ref() };
+        let renew = Renew { jax, rules: both.is_none() && self.renews, programs: both.as_ref() };
         let agrees = learnt.agrees(py, recorded, &renew);
         let levels = |recorded: &Recorded| -> Vec<usize> {
             recorded.tangents.iter().map(|(level, _)| *level).collect()
@@ -396,9 +399,10 @@ impl<'py> Audit<'_, 'py> {
         }
         let (own, others) = (&recorded.structured_residuals, &learnt.structured_residuals);
         let residuals = own.len() == others.len()
-            && own.iter().zip(others).all(|((a, one), (b, another))| {
-                a == b && Recipe::agrees(one, py, another, &same)
-            });
+            && own
+                .iter()
+                .zip(others)
+                .all(|((a, one), (b, another))| a == b && Recipe::agrees(one, py, another, &same));
         if !residuals {
             return Some("what rules pass by".to_owned());
         }
@@ -438,10 +442,14 @@ impl<'py> Audit<'_, 'py> {
             }
         }
         let same_type = |a: &Py<PyAny>, b: &Py<PyAny>| {
-            a.is(b) || a.bind(py).get_type().is(b.bind(py).get_type()) && a.bind(py).eq(b).unwrap_or(false)
+            a.is(b)
+                || a.bind(py).get_type().is(b.bind(py).get_type())
+                    && a.bind(py).eq(b).unwrap_or(false)
         };
         if one.fragment != another.fragment {
-            return Some("operands, or the order of types, literals, constants or scopes".to_owned());
+            return Some(
+                "operands, or the order of types, literals, constants or scopes".to_owned(),
+            );
         }
         if one.types.len() != another.types.len()
             || !one.types.iter().zip(&another.types).all(|(a, b)| same_type(a, b))
@@ -454,7 +462,9 @@ impl<'py> Audit<'_, 'py> {
                 return Some(format!("literal {index}"));
             }
         }
-        for (index, ((a, type_a), (b, type_b))) in one.consts.iter().zip(&another.consts).enumerate() {
+        for (index, ((a, type_a), (b, type_b))) in
+            one.consts.iter().zip(&another.consts).enumerate()
+        {
             if !self.same_captured(a, b) || !same_type(type_a, type_b) {
                 return Some(format!("constant {index}"));
             }
@@ -493,9 +503,7 @@ impl<'py> Audit<'_, 'py> {
 
     fn same_captured(&self, one: &Captured, another: &Captured) -> bool {
         match (one, another) {
-            (Captured::Value(a), Captured::Value(b)) => {
-                self.same(a.bind(self.py), b.bind(self.py))
-            }
+            (Captured::Value(a), Captured::Value(b)) => self.same(a.bind(self.py), b.bind(self.py)),
             _ => one.agrees(self.py, another),
         }
     }
@@ -525,11 +533,7 @@ impl<'py> Audit<'_, 'py> {
     }
 
     /// Whether equations have other lines of the user's than a replay would give them.
-    fn other_sources(
-        &self,
-        before: &Before<'py>,
-        learnt: &Recorded,
-    ) -> PyResult<Option<String>> {
+    fn other_sources(&self, before: &Before<'py>, learnt: &Recorded) -> PyResult<Option<String>> {
         let py = self.py;
         let mut parts = learnt.parts();
         let mut known: FxHashMap<(usize, usize), bool> = FxHashMap::default();
@@ -609,7 +613,10 @@ fn key_in_words<'py>(
     };
     let key = PyDict::new(py);
     key.set_item("traced", PyList::new(py, call.traced.iter().map(object))?)?;
-    key.set_item("values of enclosing traces", PyList::new(py, call.enclosing.iter().map(object))?)?;
+    key.set_item(
+        "values of enclosing traces",
+        PyList::new(py, call.enclosing.iter().map(object))?,
+    )?;
     key.set_item("programs", PyList::new(py, call.programs.iter().map(object))?)?;
     let mut again = Call { pins: Some(Vec::new()), ..call.empty() };
     if describe(&mut again).is_ok() {
