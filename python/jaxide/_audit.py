@@ -22,7 +22,7 @@ import tempfile
 import threading
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -32,9 +32,13 @@ from jaxide import _compat, _core
 
 MAX_DIFFERENCES = 1000
 MAX_TEXT = 20_000
-MAX_DEPTH = 8
+# Objects that are compared in the place of two.
+MAX_OBJECTS = 100_000
 
 BARRED = "barred by audit"
+
+# Whose objects are what their attributes are.
+_JAX = ("jax", "jaxlib", "jaxide")
 
 
 class AuditWarning(UserWarning):
@@ -325,36 +329,60 @@ def _equation(
     return equation
 
 
-def same(one: Any, another: Any, depth: int = 0) -> bool:
-    """Whether two objects say the same: programs by their text, functions by code and closure."""
-    if one is another:
+def same(one: Any, another: Any) -> bool:
+    """Whether two objects say the same: programs by their text, functions by code and closure,
+    objects of jax by their attributes, those of others by identity if they can be called."""
+    return _Comparison().same(one, another)
+
+
+class _Comparison:
+    """Two objects, compared with all that they refer to."""
+
+    def __init__(self) -> None:
+        # Pairs that are the same, or are being compared.
+        self._pairs: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def same(self, one: Any, another: Any) -> bool:
+        if one is another:
+            return True
+        if type(one) is not type(another) or len(self._pairs) > MAX_OBJECTS:
+            return False
+        place = id(one), id(another)
+        if place not in self._pairs:
+            # Kept, so that the addresses stay theirs.
+            self._pairs[place] = one, another
+            return self._same(one, another)
         return True
-    if type(one) is not type(another):
-        return False
-    if depth == MAX_DEPTH:
-        # Objects that deep are told apart by what is nearer.
-        return True
-    inner = functools.partial(same, depth=depth + 1)
-    if _compat.is_jaxpr(one):
-        return _program_text(one) == _program_text(another)
-    if isinstance(one, jax.core.Tracer):
-        return bool(one.aval == another.aval)
-    if isinstance(one, (tuple, list)):
-        return len(one) == len(another) and all(map(inner, one, another))
-    if isinstance(one, dict):
-        return list(one) == list(another) and all(map(inner, one.values(), another.values()))
-    if isinstance(one, types.FunctionType):
-        parts = lambda f: (f.__defaults__, f.__kwdefaults__, _cells(f))
-        return one.__code__ == another.__code__ and inner(parts(one), parts(another))
-    if isinstance(one, types.MethodType):
-        return one.__func__ is another.__func__ and inner(one.__self__, another.__self__)
-    if isinstance(one, functools.partial):
-        parts_of = lambda p: (p.func, p.args, p.keywords)
-        return inner(parts_of(one), parts_of(another))
-    if _are_equal(one, another):
-        return True
-    fields = _fields(one)
-    return bool(fields) and inner(fields, _fields(another))
+
+    def _all(self, one: Iterable[Any], another: Iterable[Any]) -> bool:
+        return all(map(self.same, one, another))
+
+    def _same(self, one: Any, another: Any) -> bool:
+        if _compat.is_jaxpr(one):
+            return _program_text(one) == _program_text(another)
+        if isinstance(one, jax.core.Tracer):
+            return bool(one.aval == another.aval)
+        if isinstance(one, (tuple, list)):
+            return len(one) == len(another) and self._all(one, another)
+        if isinstance(one, dict):
+            return len(one) == len(another) and self._all(one.items(), another.items())
+        if isinstance(one, types.FunctionType):
+            parts = lambda f: (f.__defaults__, f.__kwdefaults__, _cells(f))
+            return one.__code__ == another.__code__ and self._all(parts(one), parts(another))
+        if isinstance(one, types.MethodType):
+            return one.__func__ is another.__func__ and self.same(one.__self__, another.__self__)
+        if isinstance(one, functools.partial):
+            parts_of = lambda p: (p.func, p.args, p.keywords)
+            return self._all(parts_of(one), parts_of(another))
+        if isinstance(one, jax.tree_util.PyTreeDef):
+            # Trees are equal where their keys are, as 1 and True.
+            return bool(one == another) and str(one) == str(another)
+        if type(one).__module__.partition(".")[0] not in _JAX:
+            return not callable(one) and _are_equal(one, another)
+        if not dataclasses.is_dataclass(one) and _are_equal(one, another):
+            return True
+        fields = _fields(one)
+        return bool(fields) and self.same(fields, _fields(another))
 
 
 def _program_text(program: Any) -> str:

@@ -352,3 +352,65 @@ def test_disabled():
 def test_disabled_command_line():
     status, out, error = run(["-m", "jaxide", "--help"], JAXIDE_DISABLE="1")
     assert status == 0 and "usage" in out.lower() and not error
+
+
+def host(x):
+    return np.asarray(x)
+
+
+def count(d):
+    return np.float32(len(d))
+
+
+def other_host(x):
+    return np.asarray(x) + 1
+
+
+class Log:
+    """What is called back goes by identity."""
+
+    def __call__(self, x):
+        return np.asarray(x)
+
+
+LOG = Log()
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "holds"),
+    [
+        (lambda x: {1: x}, lambda x: {1: x}, True),
+        (lambda x: {1: x}, lambda x: {True: x}, False),
+        (lambda x: {1: x}, lambda x: {2: x}, False),
+    ],
+)
+def test_trees_of_callbacks(one, another, holds):
+    shared, own = (lowered_callback(count, tree) for tree in (one, another))
+    assert compared(shared, own) == holds
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "holds"),
+    [(host, host, True), (host, other_host, False), (LOG, LOG, True), (LOG, Log(), False)],
+)
+def test_callbacks(one, another, holds):
+    assert compared(lowered_callback(one), lowered_callback(another)) == holds
+
+
+def lowered_callback(function, tree=lambda x: x):
+    result = jax.ShapeDtypeStruct((), np.float32)
+    return jax.jit(lambda x: jax.pure_callback(function, result, tree(x))).lower(np.float32(0))
+
+
+def compared(shared, own):
+    """Whether two lowerings are found to be the same, in both directions."""
+    params = {"jaxpr": jax.make_jaxpr(lambda x: x)(0.0), "name": "compared"}
+    pairs = ((shared, own), (own, shared))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jaxide.AuditWarning)
+        found = {
+            _audit.executable_holds(params, a._lowering, lambda b=b: b._lowering) for a, b in pairs
+        }
+    (holds,) = found
+    assert len(jaxide.audit_report().differences) == (0 if holds else 2)
+    return holds
