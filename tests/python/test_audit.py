@@ -177,6 +177,48 @@ def test_programs_of_rules():
         assert traced(loop, X) == stock(loop, X)
 
 
+def of_new_jit(fun):
+    """What jax derives of the program of a jit that is made anew."""
+    return lambda x: jax.grad(lambda x: jax.jit(lambda x: fun(x) * 2)(x).sum())(x)
+
+
+def derivations():
+    """What is remembered of that, by function, program, configuration and key."""
+    return next(
+        held
+        for held in gc.get_objects()
+        if type(held) is dict and held and type(next(iter(held.values()))).__name__ == "Known"
+    )
+
+
+def exchange_derivations(fun, another):
+    """Has programs of one function get what was derived of another's."""
+    warm(fun, X)
+    own = list(derivations())
+    warm(another, X)
+    known = derivations()
+    others = {(key[0], key[2:]): key for key in known if key not in own}
+    for key in own:
+        other = others.pop((key[0], key[2:]), None)
+        if other is not None:
+            known[key], known[other] = known[other], known[key]
+
+
+def test_derivations():
+    sine, cosine = of_new_jit(jnp.sin), of_new_jit(jnp.cos)
+    exchange_derivations(sine, cosine)
+    assert traced(sine, X) != stock(sine, X), "the test exchanges what was derived"
+    jax.clear_caches()
+    exchange_derivations(sine, cosine)
+    text, said = audited(1, sine, X)
+    assert text == stock(sine, X) and said
+    found = jaxide.audit_report().differences
+    assert {difference.reason for difference in found} == {"what is derived of the program"}
+    assert any("cos" in pathlib.Path(difference.file).read_text() for difference in found)
+    for _ in range(3):
+        assert traced(sine, X) == stock(sine, X)
+
+
 def test_warning_may_be_an_error():
     warm(clipped, X)
     plant(clipped, X, name="planted")
