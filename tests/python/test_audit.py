@@ -392,7 +392,16 @@ def test_disabled():
     assert run(["-c", DISABLED], JAXIDE_DISABLE="0")[0] == 1
 
 
-def test_disabled_command_line():
+def test_disabled_command_line(tmp_path):
+    (tmp_path / "module.py").write_text("def double(x): return x * 2")
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    of = ["module:double", "--arg", "float32[3]"]
+    disabled = {"JAXIDE_DISABLE": "1", "PYTHONPATH": paths}
+    status, out, error = run(["-m", "jaxide", "cost", *of], **disabled)
+    assert (status, out) == (2, "")
+    assert error == "python -m jaxide: jaxide is switched off by JAXIDE_DISABLE\n"
+    status, out, error = run(["-m", "jaxide", "bench", *of], **disabled)
+    assert status == 0 and "texts identical" in out and not error
     status, out, error = run(["-m", "jaxide", "--help"], JAXIDE_DISABLE="1")
     assert status == 0 and "usage" in out.lower() and not error
 
