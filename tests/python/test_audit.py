@@ -401,7 +401,7 @@ def test_disabled_command_line(tmp_path):
     assert (status, out) == (2, "")
     assert error == "python -m jaxide: jaxide is switched off by JAXIDE_DISABLE\n"
     status, out, error = run(["-m", "jaxide", "bench", *of], **disabled)
-    assert status == 0 and "texts identical" in out and not error
+    assert status == 0 and "texts identical" in out and not error.strip()
     status, out, error = run(["-m", "jaxide", "--help"], JAXIDE_DISABLE="1")
     assert status == 0 and "usage" in out.lower() and not error
 

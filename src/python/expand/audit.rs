@@ -245,7 +245,8 @@ pub fn call<'py>(
         // Later calls go on as after a replay.
         drop(Making::new(py, given, recorded.number, own));
     }
-    let Ran { result, learnt, given, before } = run_recorded(py, jax, site, now, call, proceed)?;
+    let Ran { result, learnt, given, before } =
+        run_recorded(py, jax, site, now, call, proceed, true)?;
     let mut audit = Audit { py, jax, renews: !site.forgets };
     let mut real = None;
     let reason = match learnt {
@@ -459,7 +460,8 @@ impl<'py> Audit<'_, 'py> {
         let literals = one.literals.iter().zip(&another.literals);
         for (index, ((a, given_a), (b, given_b))) in literals.enumerate() {
             if given_a != given_b || !same_bits(a.bind(py), b.bind(py)) {
-                return Some(format!("literal {index}"));
+                let given = if given_a == given_b { "" } else { ", which is an argument's" };
+                return Some(format!("literal {index}{given}"));
             }
         }
         for (index, ((a, type_a), (b, type_b))) in

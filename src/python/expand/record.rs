@@ -323,7 +323,8 @@ fn row(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Reads what was appended since a call began, and its result.
+/// Reads what was appended since a call began, and its result. What is read to be `audited` only need not
+/// hold for other calls.
 ///
 /// # Errors
 /// Why it cannot be replayed.
@@ -333,6 +334,7 @@ pub fn record<'py>(
     before: &Before<'py>,
     call: &Call,
     result: &Bound<'py, PyAny>,
+    audited: bool,
 ) -> Result<Recorded, Reason> {
     let py = now.trace.py();
     let stack = now.stack();
@@ -373,7 +375,8 @@ pub fn record<'py>(
     let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
     for begun in &before.tangents {
         let mut own = FxHashMap::default();
-        let part = tangent_part(&origin, base, &before.source, begun, &tracebacks, &mut own)?;
+        let part =
+            tangent_part(&origin, (base, &before.source), begun, &tracebacks, audited, &mut own)?;
         tangent_outs.borrow_mut().push((begun.level, own));
         if !part.equations.is_empty() {
             tangents.push((begun.level, part));
@@ -439,10 +442,10 @@ pub fn record<'py>(
 /// What was appended to the tangents' program of a differentiation, and the numbers of its outputs.
 fn tangent_part<'py>(
     origin: &Origin<'_, 'py>,
-    base: Option<&SourceRef<'py>>,
-    caller: &SourceRef<'py>,
+    (base, caller): (Option<&SourceRef<'py>>, &SourceRef<'py>),
     begun: &BeforeTangents<'py>,
     tracebacks: &FxHashSet<usize>,
+    audited: bool,
     outs: &mut FxHashMap<Var, usize>,
 ) -> Result<Part, Reason> {
     let (jax, call, py) = (origin.jax, origin.call, origin.trace.py());
@@ -451,7 +454,7 @@ fn tangent_part<'py>(
         // One that was captured before is as if it were new where it is used once only: else
         // it may have come and gone in between, which decides its place among the constants.
         let known = var.as_u32() < begun.mark.vars;
-        if known && uses.iter().filter(|&&other| other == var).count() > 1 {
+        if known && !audited && uses.iter().filter(|&&other| other == var).count() > 1 {
             return Err(CAPTURED_TWICE);
         }
         if let Some(enclosing) = Captured::enclosing(call, value) {

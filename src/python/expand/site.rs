@@ -470,6 +470,7 @@ pub fn run_recorded<'py>(
     now: &Now<'py>,
     call: &Call,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    audited: bool,
 ) -> PyResult<Ran<'py>> {
     let before = Before::now(jax, now, call)?;
     let (warnings, reads) = (warn::count(), reads::count());
@@ -487,7 +488,7 @@ pub fn run_recorded<'py>(
     } else if call.has_arrays && reads::count() != reads {
         Err(READ)
     } else {
-        record(jax, now, &before, call, &result)
+        record(jax, now, &before, call, &result, audited)
     };
     Ok(Ran { result, learnt, given, before })
 }
@@ -505,7 +506,8 @@ fn learn<'py>(
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<(Bound<'py, PyAny>, Known)> {
-    let Ran { result, learnt, given, before } = run_recorded(py, jax, site, now, call, proceed)?;
+    let Ran { result, learnt, given, before } =
+        run_recorded(py, jax, site, now, call, proceed, false)?;
     drop(before);
     let learnt = match learnt {
         Ok(_) if captures()? => Err(CAPTURES),
