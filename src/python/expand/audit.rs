@@ -562,14 +562,16 @@ impl<'py> Audit<'_, 'py> {
                 let own = scope.traceback.as_ref().map(|own| own.bind(py).clone());
                 let same = match (own.or_else(|| before.source.traceback.clone()), real) {
                     (None, None) => true,
-                    (Some(a), Some(b)) => match known.get(&(address(&a), address(&b))) {
-                        Some(&same) => same,
-                        None => {
+                    (Some(a), Some(b)) => {
+                        let place = (address(&a), address(&b));
+                        if let Some(&same) = known.get(&place) {
+                            same
+                        } else {
                             let same = self.same_frames(&a, &b)?;
-                            known.insert((address(&a), address(&b)), same);
+                            known.insert(place, same);
                             same
                         }
-                    },
+                    }
                     _ => false,
                 };
                 if !same {

@@ -324,7 +324,7 @@ pub fn derive_params<'py>(
             Way::Replay => {
                 site.hits.add_one();
                 if audit::is_due() {
-                    return audited_params(jax, site, &call, primitive, recorded, given, run);
+                    return audited_params(jax, site, &call, primitive, recorded, &given, run);
                 }
                 let Some(own) = &recorded.programs else { return run_rule(run) };
                 let making = Making::new(py, given, recorded.number, own);
@@ -366,7 +366,7 @@ fn audited_params<'py>(
     call: &Call,
     primitive: &Bound<'py, PyAny>,
     recorded: &Recorded,
-    given: Given,
+    given: &Given,
     run: impl FnOnce() -> PyResult<Option<Bound<'py, PyDict>>>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = primitive.py();
@@ -375,12 +375,12 @@ fn audited_params<'py>(
         drop(Making::new(py, again, recorded.number, own));
     }
     let Some(made) = run_rule(run)? else {
-        audit::params(jax, site, primitive, recorded, None, &given)?;
+        audit::params(jax, site, primitive, recorded, None, given)?;
         return Ok(None);
     };
-    let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
+    let settling = Settling::new(jax, given, (site.id, call.signature.words()));
     let made = settling.params(primitive, &made)?.unwrap_or(made);
-    audit::params(jax, site, primitive, recorded, Some(&made), &given)?;
+    audit::params(jax, site, primitive, recorded, Some(&made), given)?;
     Ok(Some(made))
 }
 
