@@ -72,6 +72,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/memory.py
 	$(bin)/python benches/loops.py
 	$(bin)/python benches/scale.py
+	$(bin)/python benches/auditing.py
 	$(bin)/python benches/overhead.py
 	$(bin)/python benches/ir.py
 

@@ -7,6 +7,13 @@ from jaxide._api import from_jaxpr as from_jaxpr
 from jaxide._api import make_jaxpr as make_jaxpr
 from jaxide._api import structural_hash as structural_hash
 from jaxide._api import trace as trace
+from jaxide._audit import AuditReport as AuditReport
+from jaxide._audit import AuditWarning as AuditWarning
+from jaxide._audit import Finding as Finding
+from jaxide._audit import audit_every as _audit_every
+from jaxide._audit import audit_of_environment as _audit_of_environment
+from jaxide._audit import audit_report as audit_report
+from jaxide._audit import clear_audit as clear_audit
 from jaxide._cache import CacheInfo as CacheInfo
 from jaxide._cache import CallableInfo as CallableInfo
 from jaxide._cache import cache_info as cache_info
@@ -47,4 +54,5 @@ from jaxide._storage import StorageError as StorageError
 __version__ = _version("jaxide")
 
 # Looks at the installed jax now, so that what jaxide cannot do is said at import.
-_compat.native()
+if _compat.native():
+    _audit_every(_audit_of_environment())

@@ -11,9 +11,12 @@ __all__ = [
     "Graph",
     "Rows",
     "Script",
+    "audit_counts",
     "catch_function",
     "catch_instances",
     "caught_functions",
+    "clear_audit_counts",
+    "clear_barred",
     "clear_fragments",
     "clear_memo",
     "cost",
@@ -40,6 +43,7 @@ __all__ = [
     "print_jaxpr",
     "result_structs",
     "save",
+    "set_audit",
     "set_fragment_bounds",
     "tables",
     "trust_callable",
@@ -125,6 +129,19 @@ def initialize(
 
 def clear_memo() -> None:
     """Forgets all remembered abstract evaluation."""
+
+def set_audit(every: int) -> int:
+    """Of how many replays one is audited from now on, 0 for none; what it was before."""
+
+def audit_counts() -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+    """Of replays and of abstract evaluations what was seen, audited and different; and how many
+    audited calls had other objects that say the same."""
+
+def clear_audit_counts() -> None:
+    """Counts audits anew."""
+
+def clear_barred() -> None:
+    """Lets barred callables be remembered again, for tests."""
 
 def memo_len() -> int:
     """How many outcomes of abstract evaluation are remembered."""

@@ -24,7 +24,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxide import _compat, _core
+from jaxide import _audit, _compat, _core
 from jaxide._consing import cons
 from jaxide._lifting import lift_constants
 from jaxide._objects import Unsettled
@@ -135,6 +135,8 @@ class Executables:
         jax_ = _compat.execution()
         if not jax_.is_plain():
             return self._stock(args, params, "profiling or debugging of jax is on")
+        if _audit.is_barred(params):
+            return self._stock(args, params, _audit.BARRED)
         plan = self._plan(params["jaxpr"], lift_at_once)
         stock = functools.partial(self._stock, args, params, known=plan.known, program=plan.program)
         if not plan.is_shared:
@@ -183,6 +185,14 @@ class Executables:
                     raise _Unlifted from error
                 raise
             program.add_lowering(key, lowering)
+        elif plan.known and _audit.is_executable_due():
+            own = params["jaxpr"]
+            own = _compat.lift(lift_constants(own)[0]) if num_consts else own
+            lower = functools.partial(jax_.lower, own, resolved)
+            if not _audit.executable_holds(params, lowering, lower):
+                with self._lock:
+                    self._drop(program)
+                return self._stock(args, params, _audit.BARRED)
         compiled = lowering.compile()
         given = [
             value for index, value in enumerate(plan.consts) if index in compiled._kept_var_idx

@@ -6,22 +6,34 @@ import contextlib
 from collections.abc import Iterator
 
 from jaxide import _compat, _core, _jits, _sites
+from jaxide._audit import audit_every
 
 # The context that `install` has entered, if it has. Changed in one step each time: whoever comes in
 # between, be it a thread or a signal handler, finds it there or not, and waits for nobody.
 _installed: dict[str, contextlib.ExitStack] = {}
+# What was audited before `install` said otherwise.
+_AUDIT_BEFORE: list[int] = []
 
 
-def install() -> None:
+def install(audit: int | None = None) -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
     libraries start, in all threads. A jit whose program another one had is not compiled again, but
     runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
     jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
+
+    Args:
+      audit: of every so many calls that are replayed, and of every so many executables that are
+        shared, jax does the same again and the two are compared (``docs/audit.md``): 0 for none.
+        Until :func:`uninstall`; without it, what ``JAXIDE_AUDIT`` says.
     """
     if not _compat.native():
         return
+    if audit is not None:
+        before = audit_every(audit)
+        if not _AUDIT_BEFORE:
+            _AUDIT_BEFORE.append(before)
     stack = contextlib.ExitStack()
     if _installed.setdefault("context", stack) is not stack:
         return
@@ -46,6 +58,8 @@ def uninstall() -> None:
     stack = _installed.pop("context", None)
     if stack is not None:
         stack.close()
+        while _AUDIT_BEFORE:
+            audit_every(_AUDIT_BEFORE.pop())
 
 
 @contextlib.contextmanager

@@ -540,8 +540,14 @@ def load(path: str | os.PathLike[str]) -> Program:
     return Program._of(*_storage.of_bytes(_compat.storage(), content))
 
 
+class SwitchedOff(NotImplementedError):
+    """What needs the native half cannot be done while ``JAXIDE_DISABLE`` leaves all to jax."""
+
+
 def unknown_jax() -> NotImplementedError:
     """What is raised for programs of a jax that the native half does not know."""
+    if _compat.is_disabled():
+        return SwitchedOff("jaxide is switched off by JAXIDE_DISABLE")
     return NotImplementedError(
         f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
         "can be hashed and compared"

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use pyo3::wrap_pyfunction;
 
+use super::expand::audit;
 use super::jax::{Jax, jax, set_jax};
 use super::shared::{Once, Shared};
 use super::trace::trace_type;
@@ -72,6 +73,7 @@ impl Recording {
             // Some rules of jax leave the trace that is under way for as long as they trace.
             if of_thread.load(Ordering::Relaxed) == 0 {
                 begin_outermost(py);
+                audit::trace_begins();
             }
         }
         of_thread.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +98,9 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.of_thread.fetch_sub(1, Ordering::Relaxed);
+        if self.of_thread.fetch_sub(1, Ordering::Relaxed) == 1 {
+            audit::trace_ends();
+        }
         TRACES.fetch_sub(1, Ordering::Relaxed);
     }
 }

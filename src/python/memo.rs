@@ -47,6 +47,8 @@ pub struct PrimitiveInfo {
     pub ref_allocating: bool,
     /// Its abstract evaluation must not be cached.
     pub uncached: bool,
+    /// Nothing is remembered of it any more.
+    pub barred: bool,
 }
 
 /// The outcome of abstract evaluation.
@@ -281,8 +283,21 @@ impl PrimitiveInfo {
             ref_allocating: primitive.getattr("ref_allocating")?.is_truthy()?,
             uncached: primitive.getattr("ref_allocating")?.is_truthy()?
                 || jax.uncached_primitives.bind(py).contains(name)?,
+            barred: false,
         })
     }
+}
+
+/// Lets nothing be remembered of a primitive any more.
+pub fn bar(primitive: &Bound<'_, PyAny>) {
+    let old = with_memo(|memo| {
+        if let Some((_, info)) = memo.primitives.get_mut(&(primitive.as_ptr() as usize)) {
+            info.barred = true;
+        }
+        memo.len = 0;
+        std::mem::take(&mut memo.entries)
+    });
+    drop(old);
 }
 
 /// Forgets everything; called by `jax.clear_caches()`.
@@ -293,12 +308,13 @@ pub fn clear_memo() {
     super::texts::forget_texts();
     let old = {
         let mut memo = memo();
-        let old = memo.take();
-        if let Some(old) = &old {
+        let mut old = memo.take();
+        if let Some(old) = &mut old {
             // Numbers stay unique: programs under construction refer to them.
             *memo = Some(Memo {
                 next_number: old.next_number,
                 next_context: old.next_context,
+                primitives: old.primitives.extract_if(|_, (_, info)| info.barred).collect(),
                 ..Memo::default()
             });
         }

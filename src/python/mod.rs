@@ -90,13 +90,15 @@ mod _core {
     #[pymodule_export]
     use super::diff::{Rows, diff_of};
     #[pymodule_export]
+    use super::expand::audit::{audit_counts, clear_audit_counts, set_audit};
+    #[pymodule_export]
     use super::expand::classes::set_known_classes;
     #[pymodule_export]
     use super::expand::derivations::DerivationCache;
     #[pymodule_export]
     use super::expand::script::Script;
     #[pymodule_export]
-    use super::expand::store::{clear_fragments, fragment_info, set_fragment_bounds};
+    use super::expand::store::{clear_barred, clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
     use super::expand::switch::{
         catch_function, catch_instances, caught_functions, trust_callable,

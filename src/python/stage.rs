@@ -12,9 +12,10 @@ use smallvec::SmallVec;
 use crate::ir::SourceId;
 
 use super::convert::aval_info;
+use super::expand::audit;
 use super::frame::{Appended, Frame, NewVar, Operand};
 use super::jax::Jax;
-use super::memo::{Context, Entry, Key, Outcome, PrimitiveInfo};
+use super::memo::{self, Context, Entry, Key, Outcome, PrimitiveInfo};
 use super::native::while_handling;
 use super::source::SourceRef;
 use super::trace::{attach_qdd, const_operand, constant_value, operand_of_tracer, tracer_of};
@@ -55,7 +56,57 @@ pub fn stage_known<'py>(
     {
         return Ok(None);
     }
+    if audit::is_evaluation_due() && !holds(jax, at, operands, params, &entry)? {
+        return Ok(None);
+    }
     append_remembered(jax, at, operands, &entry, None).map(Some)
+}
+
+/// Whether the rules still answer what is remembered; where they do not, nothing more of the primitive
+/// is.
+#[cold]
+fn holds<'py>(
+    jax: &Jax,
+    at: &Staging<'_, 'py>,
+    operands: &[Operand<'py>],
+    params: &Bound<'py, PyDict>,
+    entry: &Entry,
+) -> PyResult<bool> {
+    let py = params.py();
+    let (out_avals, effects) = abstract_eval(jax, at, operands, params)?;
+    let out_avals = if at.info.multiple_results {
+        out_avals.try_iter()?.collect::<PyResult<Vec<_>>>()?
+    } else {
+        vec![out_avals]
+    };
+    let rule = entry.forwarding_rule.as_ref().map(|rule| rule.bind(py));
+    let forwarded = match rule {
+        Some(rule) if jax.pure_forwarding_rules.bind(py).contains(rule)? => {
+            ask_forwarding_rule(jax, at, rule, operands, params)?
+        }
+        _ => None,
+    };
+    let same_type = |(own, new): (&Py<PyAny>, &Bound<'py, PyAny>)| {
+        own.is(new) || own.bind(py).eq(new).unwrap_or(false)
+    };
+    let same_effects = match &entry.effects {
+        Some(own) => own.bind(py).eq(&effects)?,
+        None => !effects.is_truthy()?,
+    };
+    if entry.out_avals.len() == out_avals.len()
+        && entry.out_avals.iter().zip(&out_avals).all(same_type)
+        && same_effects
+        && entry.forwarded == forwarded
+    {
+        return Ok(true);
+    }
+    memo::bar(at.primitive);
+    let remembered = PyTuple::new(py, &entry.out_avals)?;
+    let own_effects = entry.effects.as_ref().map(|effects| effects.bind(py));
+    let remembered = (remembered, own_effects, entry.forwarded).into_pyobject(py)?;
+    let real = (PyTuple::new(py, &out_avals)?, effects, forwarded).into_pyobject(py)?;
+    audit::evaluation(at.primitive, params, &remembered, &real)?;
+    Ok(false)
 }
 
 /// Appends what the primitive does to the operands; the tracers of its results.
@@ -74,7 +125,10 @@ pub fn stage<'py>(
         return stage_anew(jax, at, operands, params, forwarding.as_ref(), None);
     };
     match key.find() {
-        Some(entry) if same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref()) => {
+        Some(entry)
+            if same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref())
+                && (!audit::is_evaluation_due() || holds(jax, at, operands, params, &entry)?) =>
+        {
             stage_remembered(jax, at, operands, params, &entry)
         }
         _ => stage_anew(jax, at, operands, params, forwarding.as_ref(), Some(&key)),
@@ -100,7 +154,7 @@ impl<'py> Staging<'_, 'py> {
         let interned = |operand: &Operand<'py>| {
             operand.aval().get_type_ptr() == jax.shaped_array_type.as_ptr().cast()
         };
-        if self.info.uncached || !operands.iter().all(interned) {
+        if self.info.uncached || self.info.barred || !operands.iter().all(interned) {
             return None;
         }
         let avals = operands.iter().map(|operand| operand.aval().as_ptr());

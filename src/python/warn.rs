@@ -36,6 +36,14 @@ pub fn count() -> u64 {
     COUNT.get()
 }
 
+/// Runs `body`, whose warnings do not count as those of what is being recorded.
+pub fn uncounted<R>(body: impl FnOnce() -> R) -> R {
+    let before = COUNT.get();
+    let result = body();
+    COUNT.set(before);
+    result
+}
+
 fn note() {
     COUNT.set(COUNT.get() + 1);
 }

@@ -10,6 +10,9 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
 
+# Of how many replays and shared executables one is audited.
+AUDIT = int(os.environ.get("JAXIDE_AUDIT", "0") or 0)
+
 # So many tests after each other: tests have the collector run often, and it would look through all
 # that jax, pytest and jaxide keep from those before.
 FEW = 200
@@ -35,6 +38,20 @@ def pytest_runtest_teardown(item):
         set_aside()
 
 
+@pytest.fixture(autouse=True)
+def audited(request):
+    """Fails a test in which an audit finds a difference, where auditing is on."""
+    if not AUDIT or request.node.get_closest_marker("plants"):
+        yield
+        return
+    import jaxide
+
+    before = len(jaxide.audit_report().differences)
+    yield
+    found = jaxide.audit_report().differences[before:]
+    assert not found, "\n".join(map(str, found))
+
+
 def set_aside():
     """Has the garbage collector look through all that there is now for the last time."""
     gc.unfreeze()
@@ -43,7 +60,11 @@ def set_aside():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Prints what passed tests counted."""
+    """Prints what passed tests counted, and what was audited."""
+    if AUDIT:
+        import jaxide
+
+        terminalreporter.write_line(str(jaxide.audit_report()))
     for report in terminalreporter.stats.get("passed", ()):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from jaxide._cli.commands import cli
+from jaxide._program import SwitchedOff
 
 
 def main(argv: Sequence[str]) -> int:
@@ -31,6 +32,9 @@ def main(argv: Sequence[str]) -> int:
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "python -m jaxide")
         print(f"{command}: {one_line(error.format_message())}", file=sys.stderr)
+        return 2
+    except SwitchedOff as error:
+        print(f"python -m jaxide: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # Whoever reads has seen enough; nothing may be written when the interpreter ends.

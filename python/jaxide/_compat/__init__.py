@@ -25,6 +25,7 @@ trace to stock jax.
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 
 import jax
@@ -60,6 +61,7 @@ from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of
 from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line
+from jaxide._compat.jits import user_stack as user_stack
 from jaxide._compat.namespace import load_namespace
 from jaxide._compat.objects import flat_trees as flat_trees
 from jaxide._compat.objects import objects as objects
@@ -79,9 +81,17 @@ from jaxide._compat.tracing import quasi_dynamic_state as quasi_dynamic_state
 from jaxide._compat.tracing import wraps as wraps
 
 
+def is_disabled() -> bool:
+    """Whether all is to be left to stock jax: ``JAXIDE_DISABLE=1``."""
+    return os.environ.get("JAXIDE_DISABLE", "").strip() not in ("", "0")
+
+
 @functools.cache
 def native() -> bool:
-    """Whether the native trace runs; where it does not, one warning has said why."""
+    """Whether the native trace runs; where it does not, one warning has said why, unless that was
+    asked for (``JAXIDE_DISABLE``)."""
+    if is_disabled():
+        return False
     try:
         private()
         execution()

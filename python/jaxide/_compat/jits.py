@@ -193,6 +193,11 @@ class _JitTracing:
         """The user's frames of a traceback, the innermost first."""
         return list(self._user_frames(traceback)) if traceback else []
 
+    def stack(self) -> list[str]:
+        """The lines of the user's code that are running, the innermost first."""
+        frames = self.frames(self._current().traceback)
+        return [f"{f.file_name}:{f.start_line} ({f.function_name})" for f in frames]
+
     def call_site(self) -> str:
         """The line of the user's code that is running."""
         return self.line(self._current().traceback) or "<unknown>"
@@ -207,6 +212,11 @@ def jit_tracing() -> _JitTracing:
 def call_site() -> str:
     """The line of the user's code that is running."""
     return jit_tracing().call_site()
+
+
+def user_stack() -> list[str]:
+    """The lines of the user's code that are running, the innermost first."""
+    return jit_tracing().stack()
 
 
 def user_line(traceback: Any) -> str | None:

@@ -24,11 +24,12 @@ use super::super::read::graph_of;
 use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
+use super::audit;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
 use super::programs::{Form, Number, is_jaxpr, number_of, open, tracebacks_of};
 use super::record::NEW_OBJECTS;
-use super::site::{REACHES_CHANGE, WARNED};
+use super::site::{BARRED, REACHES_CHANGE, WARNED};
 use super::store::{self, Hits};
 use super::twins::{Given, Making, OwnChanges, close};
 
@@ -84,11 +85,18 @@ impl DerivationCache {
         let candidate = match known.as_ref().map(|known| &known.get().derivation) {
             Some(Ok(derivation)) if derivation.holds_for(&given) => {
                 self.hits.add_one();
+                if audit::is_due() {
+                    return self.audited(jax, &key, derivation, given, run);
+                }
                 return derivation.twin(jax, py, given);
             }
             Some(Ok(candidate)) => Some(candidate),
             Some(Err(reason)) => {
                 store::count_bypass(self.id, reason);
+                return run();
+            }
+            None if store::is_barred(self.id) => {
+                store::count_bypass(self.id, BARRED);
                 return run();
             }
             None => None,
@@ -105,6 +113,32 @@ impl DerivationCache {
             Err(reason) => store::count_bypass(self.id, reason),
         }
         Memo::insert(&key, Known { derivation })?;
+        Ok(result)
+    }
+}
+
+impl DerivationCache {
+    /// Runs the function, and compares what it makes with what is remembered.
+    #[cold]
+    fn audited<'py>(
+        &self,
+        jax: &Jax,
+        key: &Bound<'py, PyTuple>,
+        derivation: &Derivation,
+        given: Given,
+        run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = key.py();
+        let _running = audit::Running::begin();
+        let result = run()?;
+        let same = attached(|| {
+            Derivation::learn(jax, given, &result, Some(derivation)).is_ok()
+                || audit::same_content(py, derivation.result.bind(py), &result)
+        });
+        if !same {
+            Memo::forget_all_of(py, self.id)?;
+            audit::derivation(self.id, key, derivation.result.bind(py), &result)?;
+        }
         Ok(result)
     }
 }
@@ -134,6 +168,17 @@ impl Memo {
         let _ = memo.del_item(key);
         memo.set_item(key, &known)?;
         Ok(Some(known.cast_into()?))
+    }
+
+    /// Forgets what is known of a function.
+    fn forget_all_of(py: Python<'_>, id: CallableId) -> PyResult<()> {
+        for key in Self::of_process(py).known.bind(py).keys() {
+            let key = key.cast_into::<PyTuple>()?;
+            if key.get_item(0)?.extract::<u64>()? == id.0 {
+                Self::remove(&key)?;
+            }
+        }
+        Ok(())
     }
 
     fn insert(key: &Bound<'_, PyTuple>, known: Known) -> PyResult<()> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! appended.rs  what was appended to a program under construction
+//! audit.rs     replays compared with what jax does
 //! backward.rs  transposing a linear program, equation by equation
 //! derivations.rs  what jax makes of a program and keeps with it
 //! encode.rs    the arguments of a call as a signature
@@ -26,6 +27,7 @@
 //! ```
 
 pub mod appended;
+pub mod audit;
 pub mod backward;
 pub mod caught;
 pub mod classes;

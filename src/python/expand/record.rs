@@ -59,7 +59,7 @@ pub struct EquationObjects {
 
 impl EquationObjects {
     /// Whether this has the same effects on operands as another equation.
-    fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
+    pub fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
         let places = |equation: &Self| {
             let all = equation.on_operands.iter();
             let of =
@@ -197,6 +197,24 @@ fn in_order_of_use(
 }
 
 impl Captured {
+    /// Whether another recording of the call captures the same.
+    pub fn agrees(&self, py: Python<'_>, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(a), Self::Value(b)) => a.is(b),
+            (Self::Arg(a), Self::Arg(b))
+            | (Self::Out(a), Self::Out(b))
+            | (Self::Lifted(a), Self::Lifted(b))
+            | (Self::Enclosing(a), Self::Enclosing(b))
+            | (Self::Constant(a), Self::Constant(b))
+            | (Self::LiteralArg(a), Self::LiteralArg(b))
+            | (Self::OwnLiteral(a), Self::OwnLiteral(b)) => a == b,
+            (Self::Literal(a), Self::Literal(b)) => {
+                same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+
     /// A value of an enclosing trace, where it is an argument.
     fn enclosing(call: &Call, value: &Bound<'_, PyAny>) -> Option<Self> {
         call.enclosing.iter().position(|&known| known == value.as_ptr()).map(Self::Enclosing)
@@ -307,7 +325,8 @@ fn row(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Reads what was appended since a call began, and its result.
+/// Reads what was appended since a call began, and its result. What is read to be `audited` only need not
+/// hold for other calls.
 ///
 /// # Errors
 /// Why it cannot be replayed.
@@ -317,6 +336,7 @@ pub fn record<'py>(
     before: &Before<'py>,
     call: &Call,
     result: &Bound<'py, PyAny>,
+    audited: bool,
 ) -> Result<Recorded, Reason> {
     let py = now.trace.py();
     let stack = now.stack();
@@ -357,7 +377,8 @@ pub fn record<'py>(
     let mut tangents: SmallVec<[(usize, Part); 1]> = SmallVec::new();
     for begun in &before.tangents {
         let mut own = FxHashMap::default();
-        let part = tangent_part(&origin, base, &before.source, begun, &tracebacks, &mut own)?;
+        let part =
+            tangent_part(&origin, (base, &before.source), begun, &tracebacks, audited, &mut own)?;
         tangent_outs.borrow_mut().push((begun.level, own));
         if !part.equations.is_empty() {
             tangents.push((begun.level, part));
@@ -423,10 +444,10 @@ pub fn record<'py>(
 /// What was appended to the tangents' program of a differentiation, and the numbers of its outputs.
 fn tangent_part<'py>(
     origin: &Origin<'_, 'py>,
-    base: Option<&SourceRef<'py>>,
-    caller: &SourceRef<'py>,
+    (base, caller): (Option<&SourceRef<'py>>, &SourceRef<'py>),
     begun: &BeforeTangents<'py>,
     tracebacks: &FxHashSet<usize>,
+    audited: bool,
     outs: &mut FxHashMap<Var, usize>,
 ) -> Result<Part, Reason> {
     let (jax, call, py) = (origin.jax, origin.call, origin.trace.py());
@@ -436,7 +457,7 @@ fn tangent_part<'py>(
         // One that was captured before is as if it were new where it is used once only: else
         // it may have come and gone in between, which decides its place among the constants.
         let known = var.as_u32() < begun.mark.vars;
-        if known && uses.iter().filter(|&&other| other == var).count() > 1 {
+        if known && !audited && uses.iter().filter(|&&other| other == var).count() > 1 {
             return Err(CAPTURED_TWICE);
         }
         if let Some(enclosing) = Captured::enclosing(call, value) {
@@ -872,7 +893,8 @@ impl Recorded {
         self.parts().any(|part| !part.renewed.is_empty())
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Part> {
+    /// What it appends to each program.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
         std::iter::once(&self.part).chain(self.tangents.iter().map(|(_, part)| part))
     }
 
@@ -925,20 +947,7 @@ impl Part {
             && self.literals.iter().zip(&other.literals).all(|((a, given_a), (b, given_b))| {
                 given_a == given_b && same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
             })
-            && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| match (a, b) {
-                (Captured::Value(a), Captured::Value(b)) => same(a, b),
-                (Captured::Arg(a), Captured::Arg(b))
-                | (Captured::Out(a), Captured::Out(b))
-                | (Captured::Lifted(a), Captured::Lifted(b))
-                | (Captured::Enclosing(a), Captured::Enclosing(b))
-                | (Captured::Constant(a), Captured::Constant(b))
-                | (Captured::LiteralArg(a), Captured::LiteralArg(b))
-                | (Captured::OwnLiteral(a), Captured::OwnLiteral(b)) => a == b,
-                (Captured::Literal(a), Captured::Literal(b)) => {
-                    same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
-                }
-                _ => false,
-            })
+            && self.consts.iter().zip(&other.consts).all(|((a, _), (b, _))| a.agrees(py, b))
             && self.equations.iter().zip(&other.equations).enumerate().all(|(index, (a, b))| {
                 if !same(&a.primitive, &b.primitive)
                     || !same(&a.context, &b.context)

@@ -19,7 +19,7 @@ use super::super::source::SourceRef;
 use super::super::trace::frame_of;
 use super::super::tracer::{Traced as Tracer, constant_of, new_literal_tracer, traced, variable};
 use super::encode::{CAPTURED_CONSTANT, Call, Reason};
-use super::record::Part;
+use super::record::{Part, same_literal};
 use super::replay::Tracers;
 use super::stack::{Parts, Stack};
 
@@ -162,7 +162,17 @@ impl<'py> Made<'_, 'py> {
     }
 }
 
+/// Whether two objects say the same.
+pub type Same<'a> = &'a dyn Fn(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> bool;
+
 impl LiftedRecipe {
+    /// Whether another recording has the same.
+    pub fn agrees(&self, py: Python<'_>, other: &Self, same: Same<'_>) -> bool {
+        self.level == other.level
+            && same(self.aval.bind(py), other.aval.bind(py))
+            && all_agree(py, &self.parts, &other.parts, same)
+    }
+
     /// Marks the outputs that it needs tracers of.
     pub fn outs(&self, needed: &mut Needed) {
         for part in &self.parts {
@@ -196,6 +206,10 @@ impl Needed {
     pub fn of_level(&self, level: usize) -> &[usize] {
         self.tangents.iter().find(|(known, _)| *known == level).map_or(&[], |(_, outs)| outs)
     }
+}
+
+fn all_agree(py: Python<'_>, one: &[Recipe], another: &[Recipe], same: Same<'_>) -> bool {
+    one.len() == another.len() && one.iter().zip(another).all(|(a, b)| a.agrees(py, b, same))
 }
 
 impl Recipe {
@@ -393,6 +407,38 @@ impl Recipe {
                 Ok(Self::Literal(literal.unbind(), aval.unbind()))
             }
             _ => Err(super::encode::FOREIGN_TRACER),
+        }
+    }
+
+    /// Whether another recording returns the same.
+    pub fn agrees(&self, py: Python<'_>, other: &Self, same: Same<'_>) -> bool {
+        match (self, other) {
+            (Self::Arg(a), Self::Arg(b))
+            | (Self::Out(a), Self::Out(b))
+            | (Self::Lifted(a), Self::Lifted(b))
+            | (Self::LiteralArg(a), Self::LiteralArg(b))
+            | (Self::Enclosing(a), Self::Enclosing(b))
+            | (Self::Constant(a), Self::Constant(b))
+            | (Self::OwnLiteral(a), Self::OwnLiteral(b)) => a == b,
+            (Self::Tangent(level, a), Self::Tangent(other, b)) => (level, a) == (other, b),
+            (Self::Literal(a, aval), Self::Literal(b, other)) => {
+                same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+                    && same(aval.bind(py), other.bind(py))
+            }
+            (Self::Object(a), Self::Object(b)) => same(a.bind(py), b.bind(py)),
+            (Self::Tuple(a), Self::Tuple(b)) | (Self::List(a), Self::List(b)) => {
+                all_agree(py, a, b, same)
+            }
+            (Self::Dict(a), Self::Dict(b)) => {
+                a.len() == b.len()
+                    && a.iter().zip(b).all(|((key, a), (other, b))| {
+                        same(key.bind(py), other.bind(py)) && a.agrees(py, b, same)
+                    })
+            }
+            (Self::Named(class, a), Self::Named(other, b)) => {
+                class.is(other) && all_agree(py, a, b, same)
+            }
+            _ => false,
         }
     }
 

@@ -14,6 +14,7 @@ use super::super::native::attached;
 use super::super::reads;
 use super::super::warn;
 use super::super::world;
+use super::audit;
 use super::encode::{Call, Reason, encode, encode_params, is_stable};
 use super::now::{FOLDS_EAGERLY, Now, configuration_now};
 use super::pins::Pins;
@@ -33,6 +34,7 @@ pub const WARNED: Reason = "function that warned";
 pub const KEPT: Reason = "new program that may be used again";
 pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
 pub const MINGLED: Reason = "program that other calls have beside others";
+pub const BARRED: Reason = "barred by audit";
 
 /// A callable that is caught.
 pub struct Site {
@@ -235,6 +237,11 @@ pub fn replay_or_learn<'py>(
             match way(py, site, recorded, given.as_ref()) {
                 Way::Replay => {
                     site.hits.add_one();
+                    if audit::is_due() {
+                        return attached(|| {
+                            audit::call(py, jax, site, now, call, recorded, describe, proceed)
+                        });
+                    }
                     let making = given
                         .zip(recorded.programs.as_ref())
                         .map(|(given, own)| Making::new(py, given, recorded.number, own));
@@ -254,6 +261,11 @@ pub fn replay_or_learn<'py>(
             }
             Known::Replay(recorded) if entry.is_current(generation) => {
                 site.hits.add_one();
+                if audit::is_due() {
+                    return attached(|| {
+                        audit::call(py, jax, site, now, call, recorded, describe, proceed)
+                    });
+                }
                 return replay(jax, now, call, recorded, None);
             }
             Known::Bypass(reason) => {
@@ -262,6 +274,10 @@ pub fn replay_or_learn<'py>(
             }
             Known::Replay(recorded) | Known::Candidate(recorded) => Some(recorded),
         },
+        None if store::is_barred(site.id) => {
+            store::count_bypass(site.id, BARRED);
+            return if given.is_some() { site.run(proceed) } else { proceed() };
+        }
         None => None,
     };
 
@@ -314,6 +330,9 @@ pub fn derive_params<'py>(
         Some(Known::Replay(recorded)) => match way(py, site, recorded, Some(&given)) {
             Way::Replay => {
                 site.hits.add_one();
+                if audit::is_due() {
+                    return audited_params(jax, site, &call, primitive, recorded, &given, run);
+                }
                 let Some(own) = &recorded.programs else { return run_rule(run) };
                 let making = Making::new(py, given, recorded.number, own);
                 return recorded.made_params(jax, &making, py);
@@ -329,6 +348,10 @@ pub fn derive_params<'py>(
             store::count_bypass(site.id, reason);
             return run_rule(run);
         }
+        None if store::is_barred(site.id) => {
+            store::count_bypass(site.id, BARRED);
+            return run_rule(run);
+        }
         None => None,
     };
     let Some(made) = run_rule(run)? else { return Ok(None) };
@@ -339,6 +362,32 @@ pub fn derive_params<'py>(
         let known = known_of(py, jax, learnt, candidate, given);
         store::insert(py, site.id, &call.signature, known, pins, None)?;
     }
+    Ok(Some(made))
+}
+
+/// Makes params as the rule does, and compares them with what is remembered.
+#[cold]
+fn audited_params<'py>(
+    jax: &Jax,
+    site: &Site,
+    call: &Call,
+    primitive: &Bound<'py, PyAny>,
+    recorded: &Recorded,
+    given: &Given,
+    run: impl FnOnce() -> PyResult<Option<Bound<'py, PyDict>>>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let py = primitive.py();
+    let _running = audit::Running::begin();
+    if let (Some(again), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
+        drop(Making::new(py, again, recorded.number, own));
+    }
+    let Some(made) = run_rule(run)? else {
+        audit::params(jax, site, primitive, recorded, None, given)?;
+        return Ok(None);
+    };
+    let settling = Settling::new(jax, given, (site.id, call.signature.words()));
+    let made = settling.params(primitive, &made)?.unwrap_or(made);
+    audit::params(jax, site, primitive, recorded, Some(&made), given)?;
     Ok(Some(made))
 }
 
@@ -408,19 +457,29 @@ fn pins(
     Some(pins)
 }
 
-/// Runs a call; its result, and what is known of it now.
-#[cold]
-#[allow(clippy::too_many_arguments)] // what `replay_or_learn` has, and what it found
-fn learn<'py>(
+/// A call that ran.
+pub struct Ran<'py> {
+    pub result: Bound<'py, PyAny>,
+    /// What it appended; or why that cannot be replayed.
+    pub learnt: Result<Recorded, Reason>,
+    /// The programs that it had.
+    pub given: Option<Given>,
+    pub before: Before<'py>,
+}
+
+/// Runs a call, and reads what it has appended.
+///
+/// # Errors
+/// Whatever the callable raises.
+pub fn run_recorded<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
     now: &Now<'py>,
     call: &Call,
-    candidate: Option<&Recorded>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-    captures: impl FnOnce() -> PyResult<bool>,
-) -> PyResult<(Bound<'py, PyAny>, Known)> {
+    audited: bool,
+) -> PyResult<Ran<'py>> {
     let before = Before::now(jax, now, call)?;
     let (warnings, reads) = (warn::count(), reads::count());
     let recording = warn::Recording::begin(py, jax)?;
@@ -445,8 +504,27 @@ fn learn<'py>(
     } else if call.has_arrays && reads::count() != reads {
         Err(READ)
     } else {
-        record(jax, now, &before, call, &result)
+        record(jax, now, &before, call, &result, audited)
     };
+    Ok(Ran { result, learnt, given, before })
+}
+
+/// Runs a call; its result, and what is known of it now.
+#[cold]
+#[allow(clippy::too_many_arguments)] // what `replay_or_learn` has, and what it found
+fn learn<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    site: &Site,
+    now: &Now<'py>,
+    call: &Call,
+    candidate: Option<&Recorded>,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    captures: impl FnOnce() -> PyResult<bool>,
+) -> PyResult<(Bound<'py, PyAny>, Known)> {
+    let Ran { result, learnt, given, before } =
+        run_recorded(py, jax, site, now, call, proceed, false)?;
+    drop(before);
     let learnt = match learnt {
         Ok(_) if captures()? => Err(CAPTURES),
         learnt => learnt,

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
 use super::encode::Reason;
 use super::pins::Pins;
 use super::record::Recorded;
+use super::site::BARRED;
 
 /// What is known of a call.
 pub enum Known {
@@ -47,6 +48,8 @@ struct Store {
     callables: FxHashMap<CallableId, Callable>,
     /// What became of the calls of callables that are gone.
     gone: Counts,
+    /// The names of callables of which nothing is remembered any more.
+    barred: FxHashSet<Arc<str>>,
     next_callable: u64,
     next_fragment: u64,
     evictions: u64,
@@ -89,6 +92,7 @@ fn with<R>(body: impl FnOnce(&mut Store) -> R) -> R {
         cache: Cache::new(BOUNDS),
         callables: FxHashMap::default(),
         gone: Counts::default(),
+        barred: FxHashSet::default(),
         next_callable: 0,
         next_fragment: 0,
         evictions: 0,
@@ -123,6 +127,36 @@ pub fn forget_callable(id: CallableId) {
 pub fn forget_entries(id: CallableId) {
     let removed = with(|store| store.cache.forget(id));
     drop(removed);
+}
+
+/// Bars a callable, and whatever has its name, for the rest of the process: nothing is remembered of it.
+/// The name; None where it is gone.
+pub fn bar(id: CallableId) -> Option<Arc<str>> {
+    let (name, removed) = with(|store| {
+        let name = store.callables.get(&id)?.name.clone();
+        store.barred.insert(name.clone());
+        let same = store.callables.iter().filter(|(_, callable)| callable.name == name);
+        let same: Vec<CallableId> = same.map(|(&id, _)| id).collect();
+        let removed: Vec<_> = same.into_iter().flat_map(|id| store.cache.forget(id)).collect();
+        Some((name, removed))
+    })?;
+    drop(removed);
+    Some(name)
+}
+
+/// Whether a callable is barred.
+#[cold]
+pub fn is_barred(id: CallableId) -> bool {
+    with(|store| {
+        let name = store.callables.get(&id).map(|callable| &callable.name);
+        !store.barred.is_empty() && name.is_some_and(|name| store.barred.contains(name))
+    })
+}
+
+/// Lets barred callables be remembered again, for tests.
+#[pyfunction]
+pub fn clear_barred() {
+    with(|store| store.barred.clear());
 }
 
 /// A number for a fragment.
@@ -186,6 +220,10 @@ pub fn insert(
     let entry = Py::new(py, Entry { known, pins, generation })?;
     let removed = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
+            if store.barred.contains(&callable.name) {
+                *callable.counts.bypasses.entry(BARRED).or_default() += 1;
+                return vec![entry];
+            }
             match bypass {
                 Some(reason) => *callable.counts.bypasses.entry(reason).or_default() += 1,
                 None => callable.counts.misses += 1,
