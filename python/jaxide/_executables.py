@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from jaxide import _compat, _core
 from jaxide._consing import cons
 from jaxide._lifting import lift_constants
-from jaxide._objects import Unsettled
+from jaxide._content import Unsettled
 
 # Programs that were executed once, and those that another function had again, each in the order of
 # their last use.
