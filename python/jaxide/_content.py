@@ -9,6 +9,7 @@ has. An object that may change, or of whose class nothing is known, has no conte
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import itertools
@@ -18,7 +19,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +61,8 @@ class Known(NamedTuple):
     # The class of the dtypes of random keys, and the implementations that are jax's own.
     key_dtype: type
     key_implementations: Callable[[], tuple[Any, ...]]
+    # The rules that lower a primitive; None where they are not jax's own.
+    lowering_rules: Callable[[Any], tuple[Any, ...] | None]
 
 
 def name_of(of: Any) -> str:
@@ -179,7 +182,7 @@ class _Writer:
         known, class_ = self._known, type(value)
         own = name_of(class_)
         if isinstance(value, known.primitive):
-            return "primitive", self.identity(value)
+            return "primitive", self.identity(value), self.rules(value)
         if not is_genuine(class_):
             return None
         if isinstance(value, known.context):
@@ -216,6 +219,18 @@ class _Writer:
         """The serial number of an object, which is noted."""
         self.identified.append(value)
         return IDENTITIES.of(value)
+
+    def rules(self, primitive: Any) -> Any:
+        """The rules that lower a primitive, jax's own.
+
+        Stock jax runs them for each new function. A rule of the user's may do another thing then.
+        """
+        rules = self._known.lowering_rules(primitive)
+        if rules is None:
+            raise Unsettled(f"a rule that is not jax's own lowers {primitive}")
+        if _NOTED.rules is not None:
+            _NOTED.rules[IDENTITIES.of(primitive)] = rules
+        return rules
 
     def dtype(self, value: Any) -> Any:
         """A dtype of numpy's with its byte order."""
@@ -270,14 +285,11 @@ class _Writer:
         return "object", self._receiver(value)
 
     def _receiver(self, value: Any) -> Any:
-        if isinstance(value, (np.ufunc, types.BuiltinFunctionType)):
+        if isinstance(value, np.ufunc) or _is_of_module(value):
             # They live as long as their module; not all can be referred to weakly.
-            if getattr(value, "__self__", None) is None or isinstance(
-                value.__self__, types.ModuleType
-            ):
-                _KEPT[id(value)] = value
-                self.identified.append(value)
-                return "permanent", id(value)
+            _KEPT[id(value)] = value
+            self.identified.append(value)
+            return "permanent", id(value)
         return self.identity(value)
 
     def _is_callback(self, value: Any) -> bool:
@@ -304,6 +316,26 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     float: lambda value: ("float", _bits(value)),
     complex: lambda value: ("complex", _bits(value.real), _bits(value.imag)),
 }
+
+
+class _Noted(threading.local):
+    """The rules of the primitives that were met, where somebody asks."""
+
+    def __init__(self) -> None:
+        self.rules: dict[int, Any] | None = None
+
+
+_NOTED = _Noted()
+
+
+@contextlib.contextmanager
+def noting_rules() -> Iterator[dict[int, Any]]:
+    """The rules that lower the primitives whose contents are asked for in this context."""
+    before, _NOTED.rules = _NOTED.rules, {}
+    try:
+        yield _NOTED.rules
+    finally:
+        _NOTED.rules = before
 
 
 class Contents:
@@ -370,6 +402,14 @@ def _elements(elements: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     if elements.dtype.hasobject:
         raise Unsettled("an array has objects as elements")
     return elements.dtype.name, elements.dtype.str, elements.shape, elements.tobytes()
+
+
+def _is_of_module(value: Any) -> bool:
+    """Whether something is a builtin function of a module."""
+    owner = getattr(value, "__self__", None)
+    return type(value) is types.BuiltinFunctionType and (
+        owner is None or isinstance(owner, types.ModuleType)
+    )
 
 
 def _is_function(value: Any) -> bool:

@@ -12,15 +12,20 @@ _lock = threading.Lock()
 _installed: contextlib.ExitStack | None = None
 
 
-def install() -> None:
+def install(*, captured: str = "auto") -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
     libraries start, in all threads. A jit whose program another one had is not compiled again, but
     runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
     jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
+
+    Args:
+      captured: how captured arrays are given to executables, see :func:`jaxide.jit`. The last call
+        decides.
     """
     global _installed
+    _jits.give_captured(captured)
     with _lock:
         if _installed is None and _compat.native():
             with contextlib.ExitStack() as stack:

@@ -7,12 +7,12 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxide import _compat
 from jaxide._consing import cons
-from jaxide._executables import EXECUTABLES
+from jaxide._executables import CAPTURED, EXECUTABLES
 from jaxide._ledger import LEDGER
 
 
@@ -27,6 +27,7 @@ class Counts:
       tracing: seconds spent tracing.
       lowering: seconds spent lowering.
       compiling: seconds spent compiling; lowering as well, of programs that are left to stock jax.
+      captured: how captured arrays are given to its executables.
     """
 
     traces: int = 0
@@ -35,6 +36,18 @@ class Counts:
     tracing: float = 0.0
     lowering: float = 0.0
     compiling: float = 0.0
+    captured: str = "auto"
+
+
+def checked(captured: str) -> str:
+    """How captured arrays are given to executables.
+
+    Raises:
+      ValueError: there is no such way.
+    """
+    if captured not in CAPTURED:
+        raise ValueError(f"captured has to be one of {', '.join(CAPTURED)}, not {captured!r}")
+    return captured
 
 
 class _Thread(threading.local):
@@ -49,6 +62,14 @@ _LOCK = threading.Lock()
 # How many contexts there are of the whole process, and of any kind.
 _process = 0
 _active = 0
+# How captured arrays are given to the executables of jits that nobody counts.
+_captured = "auto"
+
+
+def give_captured(captured: str) -> None:
+    """Says so for the whole process."""
+    global _captured
+    _captured = checked(captured)
 
 
 @contextlib.contextmanager
@@ -104,9 +125,11 @@ def _trace(
     return traced
 
 
-def _lowered(jaxpr: Any) -> Any:
+def _lowered(jaxpr: Any, resolve: Callable[[], Any]) -> Any:
     """What is lowered in the place of ``jaxpr``."""
-    return cons(jaxpr) if _process or _THREAD.counts else jaxpr
+    if not (_process or _THREAD.counts):
+        return jaxpr
+    return cons(EXECUTABLES.lowered(jaxpr, resolve))
 
 
 def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -114,7 +137,8 @@ def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     own = _THREAD.counts
     if not (_process or own):
         return _compat.execution().stock(*args, **params)
-    result, outcome = EXECUTABLES.execute(args, params, lift_at_once=bool(own))
+    captured = own[-1].captured if own else _captured
+    result, outcome = EXECUTABLES.execute(args, params, captured)
     if own:
         own[-1].shared += outcome.known and not outcome.lowered
         own[-1].compiled += outcome.lowered

@@ -58,9 +58,9 @@ class Objects:
 
     def __init__(self, private: Private, known: Known):
         self._private = private
-        self._contents = Contents(known)
-        self.settle_class = self._contents.settle_class
-        self.settle_type = self._contents.settle_type
+        self.contents = Contents(known)
+        self.settle_class = self.contents.settle_class
+        self.settle_type = self.contents.settle_type
 
     def describe(self, value: Any) -> bytes:
         """A text that is the same for objects that are, in any process.
@@ -76,7 +76,7 @@ class Objects:
         Raises:
           Unsettled: the object may change, or nothing is known of it.
         """
-        return self._contents.content(value)
+        return self.contents.content(value)
 
     def describe_captured(self, constant: Any) -> bytes:
         """A text for a constant that is built into an executable: of its elements, where they may
@@ -85,28 +85,29 @@ class Objects:
         Raises:
           Unsettled: it is no array, or one that is too large to keep a copy.
         """
-        if type(constant) in self._private.concrete_types:
+        if self.is_concrete(constant):
             return b"an array"
-        if not isinstance(constant, (np.ndarray, *self._private.array_types)):
+        if not self.is_plain_array(constant):
             raise Unsettled(f"a constant within is a {name_of(type(constant))}")
         if np.asarray(constant).nbytes > MAX_CAPTURED:
             raise Unsettled(f"a numpy array within has more than {MAX_CAPTURED} bytes")
         return repr(_elements(constant)).encode()
 
     def captured(self, constant: Any) -> Any:
-        """A constant as it is now, as an array that nobody can change; None where it is no
-        array."""
-        if not self.is_array(constant):
-            return None
-        is_concrete = type(constant) in self._private.concrete_types
-        return constant if is_concrete else np.array(constant)
+        """A constant of a program within as it is now, as an array that nobody can change."""
+        return constant if self.is_concrete(constant) else np.array(constant)
+
+    def is_concrete(self, constant: Any) -> bool:
+        """Whether a constant is an array of jax's, which cannot change."""
+        return type(constant) in self._private.concrete_types
+
+    def is_plain_array(self, constant: Any) -> bool:
+        """Whether a constant is an array of numpy's, and of no class derived from it."""
+        return type(constant) in (np.ndarray, *self._private.array_types)
 
     def is_array(self, constant: Any) -> bool:
         """Whether a constant is an array, of jax's or numpy's."""
-        private = self._private
-        return type(constant) in private.concrete_types or isinstance(
-            constant, (np.ndarray, *private.array_types)
-        )
+        return self.is_concrete(constant) or self.is_plain_array(constant)
 
     def same_captured(self, one: Any, another: Any) -> bool:
         """Whether two such constants are the same."""
@@ -121,13 +122,13 @@ class Objects:
             return True
         if type(one) is not type(another):
             return False
-        return self._contents.content(one) == self._contents.content(another)
+        return self.contents.content(one) == self.contents.content(another)
 
     def outlives(self, value: Any) -> bool:
         """Whether keeping a settled object keeps nothing that its owner may want to be rid of."""
         if isinstance(value, (jax.Array, np.ndarray)):
             return False
-        return all(map(_is_permanent, self._contents.identified(value)))
+        return all(map(_is_permanent, self.contents.identified(value)))
 
     def _parts(self, value: Any, depth: int) -> Any:
         private, class_ = self._private, type(value)

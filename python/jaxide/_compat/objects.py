@@ -11,6 +11,7 @@ from typing import Any
 from jaxide import _content, _objects
 from jaxide._compat.derivative_rules import rule_reader
 from jaxide._compat.jaxprs import closed_jaxpr_type
+from jaxide._compat.lowering_rules import lowering_rules
 from jaxide._compat.symbols import known_symbols, symbol
 from jaxide._content import is_global
 
@@ -128,6 +129,7 @@ def objects() -> _objects.Objects:
             callback_modules=frozenset({"jax._src.callback", "jax._src.debugging"}),
             key_dtype=symbol("random.prng:KeyTy"),
             key_implementations=_key_implementations,
+            lowering_rules=lowering_rules().of,
         ),
     )
 
