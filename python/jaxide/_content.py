@@ -166,7 +166,7 @@ class _Writer:
         if isinstance(value, type):
             return "class", self.identity(value)
         if isinstance(value, enum.Enum):
-            return "member", self.identity(class_), self.identity(value)
+            return self.member(value)
         if class_ is known.tree:
             return "tree", self.tree(value, depth)
         if class_ in known.callbacks or self._is_callback(value):
@@ -219,6 +219,15 @@ class _Writer:
         """The serial number of an object, which is noted."""
         self.identified.append(value)
         return IDENTITIES.of(value)
+
+    def member(self, value: enum.Enum) -> Any:
+        """A member of an enumeration, or several of its flags: by the very class."""
+        class_, name = type(value), value._name_
+        if class_._member_map_.get(name) is value:
+            return "member", self.identity(class_), name
+        if type(value._value_) is not int:
+            raise Unsettled(f"a {name_of(class_)} is none of its members")
+        return "flags", self.identity(class_), value._value_
 
     def rules(self, primitive: Any) -> Any:
         """The rules that lower a primitive, jax's own.

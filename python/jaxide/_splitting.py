@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from jaxide import _compat
+from jaxide._pulling import pull_out
 
 # Arrays of so many bytes at most are packed, where there are so many of them at least.
 MAX_PACKED = 1 << 16
@@ -61,6 +62,7 @@ class Split(NamedTuple):
 
 def split(jaxpr: Any) -> Split:
     """A closed jaxpr, whose constants are to be arguments, in two parts."""
+    jaxpr = pull_out(jaxpr, _is_free)
     inner = _compat.open_part(jaxpr)
     known = _known(inner)
     wanted, again = _frontier(inner, known)
