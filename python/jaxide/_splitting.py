@@ -28,6 +28,7 @@ MAX_GROWTH = 4
 MAX_SIZE = 1 << 24
 # Primitives that make larger arrays of smaller ones, for little, wherever they are used.
 _SPREADING = frozenset({"broadcast_in_dim", "convert_element_type", "reshape", "squeeze"})
+_ASSOCIATIVE = frozenset({"add", "mul"})
 # What these do depends on where and how often it is done, or may.
 _BOUND = frozenset(
     {
@@ -62,7 +63,7 @@ class Split(NamedTuple):
 
 def split(jaxpr: Any) -> Split:
     """A closed jaxpr, whose constants are to be arguments, in two parts."""
-    jaxpr = pull_out(jaxpr, _is_free)
+    jaxpr = _reassociated(pull_out(jaxpr, _is_free))
     inner = _compat.open_part(jaxpr)
     known = _known(inner)
     wanted, again = _frontier(inner, known)
@@ -84,6 +85,31 @@ def split(jaxpr: Any) -> Split:
     none = [None] * len(inputs)
     rest = _compat.lift(_compat.with_parts(jaxpr, inputs, none, [*unpacking, *eqns]))
     return Split(preparation, tuple(var.aval for var in inputs), rest)
+
+
+def _reassociated(jaxpr: Any) -> Any:
+    """``(x + a) + b`` is ``x + (a + b)`` where ``a`` and ``b`` depend on constants alone, and so are
+    products: what XLA makes of constants."""
+    inner = _compat.open_part(jaxpr)
+    known, made = set(inner.constvars), []
+    # By its result, a sum of something and a known value.
+    sums: dict[Any, tuple[Any, Any, Any]] = {}
+    for eqn in inner.eqns:
+        operands = [atom for atom in eqn.invars if _is_var(atom)]
+        if operands and all(atom in known for atom in operands) and _is_free(eqn):
+            known.update(eqn.outvars)
+        elif eqn.primitive.name in _ASSOCIATIVE and len(operands) == 2:
+            value, constant = operands if operands[1] in known else operands[::-1]
+            if constant in known:
+                primitive, before, first = sums.get(value, (None, None, None))
+                if primitive is eqn.primitive and first.aval == constant.aval == value.aval:
+                    both = _compat.new_var(constant.aval)
+                    made.append(eqn.replace(invars=[first, constant], outvars=[both]))
+                    known.add(both)
+                    eqn, value, constant = eqn.replace(invars=[before, both]), before, both
+                sums[eqn.outvars[0]] = eqn.primitive, value, constant
+        made.append(eqn)
+    return _compat.with_parts(jaxpr, list(inner.constvars), list(jaxpr.consts), made)
 
 
 def _known(inner: Any) -> set[int]:
