@@ -1,8 +1,9 @@
 """The values of captured arrays, as an executable that has them built in depends on them.
 
-An array counts by a digest of 256 bits of all its bits, its type, and where and how it lies. No two
-arrays that differ are known to have one digest, so equal digests count as equal values. The digest
-of an array of jax's, which cannot change, is made once for as long as the array lives.
+An array counts by its value, and by where and how it lies. The value is a digest of 256 bits of all
+its bits, with the type: no two arrays that differ are known to have one digest, so equal digests
+count as equal values. The digest of an array of jax's, which cannot change, is made once for as
+long as the array lives.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +19,17 @@ import numpy as np
 from jaxide import _compat
 from jaxide._content import Unsettled
 
-Digest = tuple[Any, ...]
+Value = tuple[Any, ...]
+
+
+class Digest(NamedTuple):
+    """What a captured array is."""
+
+    # All bits, dtype and shape.
+    value: Value
+    # The class, the sharding, the layout, whether it is committed and of a weak type.
+    place: Any
+
 
 # By the address of the array; an entry goes with its array.
 _known: dict[int, tuple[weakref.ref[Any], Digest]] = {}
@@ -50,7 +61,7 @@ def may_change(constant: Any) -> bool:
 
 def _digest(constant: Any) -> Digest:
     if may_change(constant):
-        return _of_elements(_elements(constant))
+        return Digest(_of_elements(_elements(constant)), None)
     if constant.is_deleted():
         raise Unsettled("a captured array was deleted")
     place = id(constant)
@@ -73,10 +84,10 @@ def _elements(constant: Any) -> np.ndarray[Any, Any]:
     return np.asarray(constant)
 
 
-def _of_elements(elements: np.ndarray[Any, Any]) -> Digest:
+def _of_elements(elements: np.ndarray[Any, Any]) -> Value:
     if elements.dtype.hasobject:
         raise Unsettled("it captures an array of objects")
-    data = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
+    data: Any = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
     dtype = elements.dtype.name, elements.dtype.str
     return hashlib.blake2b(data, digest_size=32).digest(), dtype, elements.shape
 
@@ -86,7 +97,8 @@ def _of_array(array: Any) -> Digest:
         raise Unsettled("it captures an array of several processes")
     contents = _compat.objects().contents
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
-        return contents.content(array.dtype), *_of_array(jax.random.key_data(array))
-    placed = contents.content(array.sharding), array.committed
+        data = _of_array(jax.random.key_data(array))
+        return Digest((contents.content(array.dtype), *data.value), data.place)
     layout = str(array.format.layout)
-    return *_of_elements(np.asarray(array)), bool(array.weak_type), placed, layout
+    place = contents.content(array.sharding), array.committed, layout, bool(array.weak_type)
+    return Digest(_of_elements(np.asarray(array)), place)

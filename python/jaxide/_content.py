@@ -39,27 +39,27 @@ class Unsettled(Exception):
 class Known(NamedTuple):
     """Classes of jax's that are met in programs."""
 
-    literal: type
-    context: type
-    primitive: type
+    literal: Any
+    context: Any
+    primitive: Any
     # Arrays that literals have as values.
     arrays: tuple[type, ...]
     # Python numbers with a dtype.
     numbers: tuple[type, ...]
     # Classes whose instances never change, and print as what they are.
     immutable: frozenset[type]
-    mesh: type
-    partition_spec: type
-    tree: type
+    mesh: Any
+    partition_spec: Any
+    tree: Any
     # Classes of trees, an instance of which is what these fields are.
     fields: dict[type, tuple[str, ...]]
-    effect: type
-    aval: type
+    effect: Any
+    aval: Any
     # Classes of what jax makes of the user's function for a callback, modules of its closures.
     callbacks: tuple[type, ...]
     callback_modules: frozenset[str]
     # The class of the dtypes of random keys, and the implementations that are jax's own.
-    key_dtype: type
+    key_dtype: Any
     key_implementations: Callable[[], tuple[Any, ...]]
     # The rules that lower a primitive; None where they are not jax's own.
     lowering_rules: Callable[[Any], tuple[Any, ...] | None]

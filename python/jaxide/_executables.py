@@ -161,6 +161,10 @@ class _Plan:
         self.runs: dict[Any, _Run] = {}
         self.may_change = any(map(_captured.may_change, consts))
 
+    def is_of(self, jaxpr: Any) -> bool:
+        """Whether the plan is a jaxpr's, not of one that had its address."""
+        return self.jaxpr() is jaxpr
+
 
 class Executables:
     """The programs that were executed, and what they were lowered to."""
@@ -271,8 +275,9 @@ class Executables:
         if not made.digests:
             captured = "constants"
         if captured == "auto":
-            first = program.first_captured(key, made.digests)
-            captured = "constants" if first == made.digests else "arguments"
+            values = tuple(digest.value for digest in made.digests)
+            is_first = program.first_captured(key, values) == values
+            captured = "constants" if is_first else "arguments"
         as_arguments: Key = (*key, ("captured", "arguments"))
         wanted = built_in if captured == "constants" else as_arguments
         found = program.executable(wanted)
@@ -314,9 +319,9 @@ class Executables:
         lowered, since an executable was known, these elements are remembered here.
         """
         plan = self._plans.get(id(jaxpr))
-        if plan is None or plan.jaxpr() is not jaxpr:
+        if plan is None or not plan.is_of(jaxpr):
             place, noted = id(jaxpr), self._lowered
-            noted[place] = weakref.ref(jaxpr, lambda _: noted.pop(place, None))
+            noted[place] = weakref.ref(jaxpr, functools.partial(_forget, noted, place))
             return jaxpr
         run = plan.runs.get((resolve(), _compat.execution().trace_context()))
         if run is None or run.frozen is None:
@@ -341,7 +346,7 @@ class Executables:
 
     def _plan(self, jaxpr: Any) -> _Plan:
         plan = self._plans.get(id(jaxpr))
-        if plan is None or plan.jaxpr() is not jaxpr:
+        if plan is None or not plan.is_of(jaxpr):
             plan = self._new_plan(jaxpr)
             self._plans[id(jaxpr)] = plan
         return plan
@@ -436,6 +441,11 @@ class Executables:
         for ref in program.executables.values():
             if (executable := ref()) is not None:
                 self._release(executable)
+
+
+def _forget(noted: dict[int, weakref.ref[Any]], place: int, ref: weakref.ref[Any]) -> None:
+    if noted.get(place) is ref:
+        del noted[place]
 
 
 class _Unlifted(Exception):

@@ -88,8 +88,8 @@ def split(jaxpr: Any) -> Split:
 
 
 def _reassociated(jaxpr: Any) -> Any:
-    """``(x + a) + b`` is ``x + (a + b)`` where ``a`` and ``b`` depend on constants alone, and so are
-    products: what XLA makes of constants."""
+    """A sum ``(x + a) + b`` is ``x + (a + b)`` where ``a`` and ``b`` depend on constants alone, and
+    so are products: what XLA makes of constants."""
     inner = _compat.open_part(jaxpr)
     known, made = set(inner.constvars), []
     # By its result, a sum of something and a known value.
@@ -109,7 +109,18 @@ def _reassociated(jaxpr: Any) -> Any:
                     eqn, value, constant = eqn.replace(invars=[before, both]), before, both
                 sums[eqn.outvars[0]] = eqn.primitive, value, constant
         made.append(eqn)
-    return _compat.with_parts(jaxpr, list(inner.constvars), list(jaxpr.consts), made)
+    live = _live(made, inner.outvars)
+    return _compat.with_parts(jaxpr, list(inner.constvars), list(jaxpr.consts), live)
+
+
+def _live(eqns: list[Any], outvars: Iterable[Any]) -> list[Any]:
+    """The equations that something comes of."""
+    used, live = {atom for atom in outvars if _is_var(atom)}, []
+    for eqn in reversed(eqns):
+        if eqn.effects or any(var in used for var in eqn.outvars):
+            used.update(atom for atom in eqn.invars if _is_var(atom))
+            live.append(eqn)
+    return live[::-1]
 
 
 def _known(inner: Any) -> set[int]:
