@@ -1,4 +1,4 @@
-"""Calls of functions that capture arrays, after the first call: stock jax and `jaxide.jit` in turns.
+"""Calls of functions that capture arrays, after the first: stock jax and `jaxide.jit` in turns.
 
 *first*: the function whose executable has its arrays built in; *anew*: one that captures other
 values, which are arguments. Ratios are medians of the ratios of neighbours.
