@@ -59,6 +59,16 @@ def may_change(constant: Any) -> bool:
     return not _compat.objects().is_concrete(constant)
 
 
+def plainly_laid_out(constant: Any) -> Any:
+    """A constant, or its elements where these lie otherwise than by default: an executable that is
+    called without jax's checks would take them for others."""
+    if may_change(constant) or jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
+        return constant
+    layout = constant.format.layout
+    is_default = layout is None or _compat.is_default_layout(layout, constant)
+    return constant if is_default else np.asarray(constant)
+
+
 def _digest(constant: Any) -> Digest:
     if may_change(constant):
         return Digest(_of_elements(_elements(constant)), None)

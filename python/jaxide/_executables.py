@@ -179,8 +179,8 @@ class Executables:
         self._new: OrderedDict[_Program, None] = OrderedDict()
         self._proven: OrderedDict[_Program, None] = OrderedDict()
         self._plans: dict[int, _Plan] = {}
-        # Jaxprs that were lowered before they were executed.
-        self._lowered: dict[int, weakref.ref[Any]] = {}
+        # Jaxprs that were lowered before they were executed, and for what.
+        self._lowered: dict[int, tuple[weakref.ref[Any], set[Any]]] = {}
         # Those used last, as many as fit.
         self._kept: OrderedDict[Executable, None] = OrderedDict()
         self._num_bytes = 0
@@ -228,15 +228,15 @@ class Executables:
         program = plan.program
         if program is None:
             return self._stock(args, params, plan.reason)
-        if plan.may_change and self._was_lowered(params["jaxpr"]):
-            # jax has its arrays as they were then.
-            return self._stock(args, params, "it was lowered before, and arrays may have changed")
         resolved = jax_.resolve(args, params)
         context = jax_.trace_context()
         run = plan.runs.get((resolved, context))
         if run is not None:
             outcome = Outcome(plan.known, False, 0, None, 0.0, 0.0, program)
             return self._run(run, args), outcome
+        if self._was_lowered(params["jaxpr"], (resolved, context)):
+            # jax has warned then, and has arrays as they were.
+            return self._stock(args, params, "it was lowered before it was called", plan.known)
         stock = functools.partial(self._stock, args, params, known=plan.known, program=program)
         try:
             call = Call(resolved, context, jax_.settings(), plan.const_avals)
@@ -264,9 +264,17 @@ class Executables:
         )
         return self._run(run, args), outcome
 
-    def _was_lowered(self, jaxpr: Any) -> bool:
+    def _note_lowered(self, jaxpr: Any, wanted: Any) -> None:
+        place, noted = id(jaxpr), self._lowered
+        found = noted.get(place)
+        if found is None or found[0]() is not jaxpr:
+            ref = weakref.ref(jaxpr, functools.partial(_forget, noted, place))
+            found = noted[place] = ref, set()
+        found[1].add(wanted)
+
+    def _was_lowered(self, jaxpr: Any, wanted: Any) -> bool:
         found = self._lowered.get(id(jaxpr))
-        return found is not None and found() is jaxpr
+        return found is not None and found[0]() is jaxpr and wanted in found[1]
 
     def _make(self, made: _Making, captured: str) -> tuple[_Run, bool]:
         """What a jaxpr runs, and whether it had to be compiled."""
@@ -312,23 +320,24 @@ class Executables:
             del self._kept[executable]
             self._num_bytes -= executable.num_bytes
 
-    def lowered(self, jaxpr: Any, resolve: Callable[[], Any]) -> Any:
-        """What is lowered in the place of a jaxpr outside of an execution.
+    def lowered(self, jaxpr: Any, resolve: Callable[[], Any]) -> tuple[Any, bool]:
+        """What is lowered in the place of a jaxpr outside of an execution, and whether it was
+        executed with what it is lowered for.
 
         jax remembers what it lowered, with the elements that arrays had then. Where it was not
         lowered, since an executable was known, these elements are remembered here.
         """
         plan = self._plans.get(id(jaxpr))
-        if plan is None or not plan.is_of(jaxpr):
-            place, noted = id(jaxpr), self._lowered
-            noted[place] = weakref.ref(jaxpr, functools.partial(_forget, noted, place))
-            return jaxpr
-        run = plan.runs.get((resolve(), _compat.execution().trace_context()))
-        if run is None or run.frozen is None:
-            return jaxpr
+        wanted = resolve(), _compat.execution().trace_context()
+        run = plan.runs.get(wanted) if plan is not None and plan.is_of(jaxpr) else None
+        if run is None:
+            self._note_lowered(jaxpr, wanted)
+            return jaxpr, False
+        if run.frozen is None:
+            return jaxpr, True
         has_all = len(jaxpr.consts) == len(run.frozen)
         whole = jaxpr if has_all else lift_constants(jaxpr)[0]
-        return _compat.with_values(whole, list(run.frozen))
+        return _compat.with_values(whole, list(run.frozen)), True
 
     def _stock(
         self,
@@ -443,8 +452,8 @@ class Executables:
                 self._release(executable)
 
 
-def _forget(noted: dict[int, weakref.ref[Any]], place: int, ref: weakref.ref[Any]) -> None:
-    if noted.get(place) is ref:
+def _forget(noted: dict[int, tuple[Any, set[Any]]], place: int, ref: weakref.ref[Any]) -> None:
+    if (entry := noted.get(place)) is not None and entry[0] is ref:
         del noted[place]
 
 
@@ -535,7 +544,8 @@ class _Making:
             # Copies, since an argument may be the same array, and be donated.
             consts = list(map(_copied, self.plan.consts))
         else:
-            consts = executable.preparation.compile().unsafe_call(*self.plan.consts)
+            plain = map(_captured.plainly_laid_out, self.plan.consts)
+            consts = executable.preparation.compile().unsafe_call(*plain)
         kept = [index for index in range(len(consts)) if index in compiled._kept_var_idx]
         placed = compiled.shard_const_args([consts[index] for index in kept])
         for index, value in zip(kept, placed, strict=True):
@@ -550,7 +560,8 @@ class _Making:
 
 
 def _copied(constant: Any) -> Any:
-    return np.array(constant) if _captured.may_change(constant) else constant.copy()
+    plain = _captured.plainly_laid_out(constant)
+    return np.array(plain) if _captured.may_change(plain) else plain.copy()
 
 
 def _is_captured(constant: Any, aval: Any) -> bool:

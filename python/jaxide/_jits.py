@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jaxide import _compat
+from jaxide import _compat, _warnings
 from jaxide._consing import cons
 from jaxide._executables import CAPTURED, EXECUTABLES
 from jaxide._ledger import LEDGER
@@ -125,11 +125,16 @@ def _trace(
     return traced
 
 
-def _lowered(jaxpr: Any, resolve: Callable[[], Any]) -> Any:
-    """What is lowered in the place of ``jaxpr``."""
+@contextlib.contextmanager
+def _lowered(jaxpr: Any, resolve: Callable[[], Any]) -> Iterator[Any]:
+    """A context with what is lowered in the place of ``jaxpr``."""
     if not (_process or _THREAD.counts):
-        return jaxpr
-    return cons(EXECUTABLES.lowered(jaxpr, resolve))
+        yield jaxpr
+        return
+    instead, was_executed = EXECUTABLES.lowered(jaxpr, resolve)
+    # What jax has lowered for an execution it does not lower again, and does not warn.
+    with _warnings.noting(silently=True) if was_executed else contextlib.nullcontext():
+        yield cons(instead)
 
 
 def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jaxide import _compat
+from jaxide._content import IDENTITIES, is_genuine
 
 # Variables that the compilers of devices read.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS")
@@ -51,20 +52,27 @@ def _whole(index: int) -> Callable[[Call], Any]:
 
 def _context(call: Call) -> Any:
     """What jax's tracing caches have as key, such as meshes that are set."""
-    # The values of the settings are an item of their own; equal ones of other types are told apart.
-    return call.context, tuple(map(type, call.context))
+    return tuple(map(_exact, call.context))
 
 
 def _settings(call: Call) -> Any:
     """Every setting of jax, of this thread too."""
-    return tuple(
-        value if type(value) in (bool, str, type(None)) else _setting(value)
-        for value in call.settings
-    ), tuple(map(type, call.settings))
+    return tuple(map(_exact, call.settings))
 
 
-def _setting(value: Any) -> Any:
-    return repr(value) if type(value) in (int, float) else _content(value)
+def _exact(value: Any) -> Any:
+    """Something that is equal where values are, and of one class."""
+    class_ = type(value)
+    if class_ in (bool, str, type(None)):
+        return class_, value
+    if class_ is tuple:
+        return tuple(map(_exact, value))
+    if class_ in (int, float):
+        return class_, repr(value)
+    if is_genuine(class_):
+        return class_, value
+    # A value of the user's, such as that of a context: it is the very object.
+    return class_, IDENTITIES.of(value)
 
 
 def _environment(_: Call) -> Any:

@@ -29,8 +29,8 @@ class Said(NamedTuple):
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        # What is noted, of the innermost context last.
-        self.noted: list[list[Said]] = []
+        # What is noted, of the innermost context last, and whether nobody else hears it.
+        self.noted: list[tuple[list[Said], bool]] = []
         self.is_inside = False
 
 
@@ -41,15 +41,15 @@ _stock: Any = warnings.warn
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[list[Said]]:
-    """A context whose warnings, those of this thread, are noted, and said as ever."""
+def noting(silently: bool = False) -> Iterator[list[Said]]:
+    """A context whose warnings, those of this thread, are noted, and said as ever or silently."""
     global _users, _stock
     said: list[Said] = []
     with _LOCK:
         _users += 1
         if warnings.warn is not _warn:
             _stock, warnings.warn = warnings.warn, _warn
-    _THREAD.noted.append(said)
+    _THREAD.noted.append((said, silently))
     try:
         yield said
     finally:
@@ -66,7 +66,10 @@ def _warn(
     """Stands in for ``warnings.warn``."""
     thread = _THREAD
     if thread.noted:
-        thread.noted[-1].append(_said(message, category, stacklevel, bool(options)))
+        said, silently = thread.noted[-1]
+        said.append(_said(message, category, stacklevel, bool(options)))
+        if silently:
+            return
     # Who was there before may ask for whoever is there now.
     warn = builtin.warn if thread.is_inside else _stock
     inside, thread.is_inside = thread.is_inside, True

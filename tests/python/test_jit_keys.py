@@ -514,6 +514,21 @@ def test_warnings_are_said_again(captures: bool) -> None:
     assert_as_stock(run)
 
 
+@pytest.mark.parametrize("first", ["lower", "call"])
+def test_what_was_lowered_warns_once(first: str) -> None:
+    def run(jit: Jit) -> Any:
+        said = []
+        for _ in range(3):
+            f = jit(lambda x: x[:2] + 7, donate_argnums=0)
+            lower = lambda f=f: f.lower(jnp.arange(4.0)).compile()
+            call = lambda f=f: f(jnp.arange(4.0))
+            order = (lower, call) if first == "lower" else (call, lower)
+            said += [warned(step, "always") for step in order]
+        return said
+
+    assert_as_stock(run)
+
+
 # Items of the key beside the program: what differs, and what shows it.
 
 

@@ -7,6 +7,7 @@ import gc
 import inspect
 import types
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -151,6 +152,12 @@ def execution() -> _Execution:
     return _Execution()
 
 
+def is_default_layout(layout: Any, array: Any) -> bool:
+    """Whether an array lies as jax's arrays do where nobody says how."""
+    is_default = symbol("interpreters.pxla:is_default_layout")
+    return bool(is_default(layout, array.sharding, array.aval))
+
+
 def coordination_client() -> Any:
     """The client of the service by which processes find each other; None where there is none."""
     return symbol("distributed:global_state").client
@@ -261,11 +268,11 @@ def _exchange_code(function: Any, hook: Callable[..., Any]) -> None:
 def intercept_jits(
     trace: Callable[..., Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
-    lowered: Callable[[Any, Callable[[], Any]], Any],
+    lowered: Callable[[Any, Callable[[], Any]], AbstractContextManager[Any]],
 ) -> None:
     """From now on jits call ``trace(fun, options, mesh, debug_info, avals, args, kwargs)`` where
     they have to be traced, ``execute(args, params)`` where they have no executable, and lower
-    ``lowered(jaxpr, resolve)``; ``resolve()`` says for what it is lowered."""
+    what ``lowered(jaxpr, resolve)`` has as context; ``resolve()`` says for what it is lowered."""
     jax_ = execution()
     stock, names = jax_.stock_lowering, jax_.param_names
 
@@ -273,7 +280,8 @@ def intercept_jits(
         options = (*rest[: len(names) - 2], rest[-1])
         params = dict(zip(names, (jaxpr, *options), strict=True))
         resolve = functools.partial(jax_.resolve_types, types_, params)
-        return stock(types_, lowered(jaxpr, resolve), *rest)
+        with lowered(jaxpr, resolve) as instead:
+            return stock(types_, instead, *rest)
 
     _exchange_code(jax_.lowering, lower)
     _exchange_code(jit_tracing().function, trace)
