@@ -105,6 +105,8 @@ class _Program:
         self.executables: OrderedDict[Key, weakref.ref[Executable]] = OrderedDict()
         # What was captured where an executable was first made, by the key without it.
         self.first: OrderedDict[Key, tuple[Any, ...]] = OrderedDict()
+        # Why it is not executed with constants as arguments, on one device or on several.
+        self.refused: OrderedDict[tuple[Key, bool], str] = OrderedDict()
 
     def executable(self, key: Key) -> Executable | None:
         found = self.executables.get(key)
@@ -280,6 +282,7 @@ class Executables:
         """What a jaxpr runs, and whether it had to be compiled."""
         program, key = made.program, made.key
         built_in: Key = (*key, ("captured", made.digests))
+        is_chosen = captured == "arguments"
         if not made.digests:
             captured = "constants"
         if captured == "auto":
@@ -293,12 +296,24 @@ class Executables:
             if captured == "constants":
                 found = made.with_constants(built_in)
             else:
-                found = made.with_arguments(as_arguments, one_device=captured == "auto")
+                found = self._with_arguments(made, as_arguments, one_device=not is_chosen)
             program.add(found)
         assert found is not None
         prepared = made.prepared(found) if found.preparation is not None else ()
         self._keep(found)
         return _Run(found, prepared, made.frozen()), executable_is_new
+
+    def _with_arguments(self, made: _Making, key: Key, one_device: bool) -> Executable:
+        refused = made.program.refused
+        if (key, one_device) in refused:
+            raise _Unlifted(refused[key, one_device])
+        try:
+            return made.with_arguments(key, one_device)
+        except _Unlifted as error:
+            refused[key, one_device] = str(error)
+            while len(refused) > MAX_LOWERINGS:
+                refused.popitem(last=False)
+            raise
 
     def _run(self, run: _Run, args: Sequence[Any]) -> Any:
         compiled = run.executable.lowering.compile()

@@ -451,6 +451,58 @@ def test_numpy_arrays_that_change(within: bool) -> None:
     assert_as_stock(run)
 
 
+@pytest.mark.parametrize("captured", ["auto", "arguments"])
+def test_layouts_of_captured_arrays(captured: str) -> None:
+    from jax.experimental.layout import Format, Layout
+
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+    def run(jit: Jit) -> Any:
+        results = []
+        for order in ((1, 0), (1, 0), (0, 1)):
+            for shift in (0, 1, 2):
+                elements = np.arange(6.0, dtype=np.float32).reshape(2, 3) + shift
+                array = jax.device_put(elements, Format(Layout(major_to_minor=order), place))
+                result = jit(lambda x, c=array: x + c)(np.ones((2, 3), np.float32))
+                results.append((result.tolist(), result.format.layout.major_to_minor))
+        return results
+
+    assert_as_stock(run, functools.partial(jaxide.jit, captured=captured))
+
+
+def test_shardings_of_results() -> None:
+    """As stock jax spells them, whatever lies where, and whatever is captured."""
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    devices = np.array(jax.devices()[:2])
+    meshes = [
+        Mesh(chosen, (name,), axis_types=(AxisType.Auto,))
+        for chosen, name in ((devices, "a"), (devices[::-1], "a"), (devices, "b"))
+    ]
+    specs = [((name,), name, None, ()) for name in ("a", "a", "b")]
+    places = [
+        NamedSharding(mesh, PartitionSpec(*(() if spec == () else (spec,))))
+        for mesh, ours in zip(meshes, specs, strict=True)
+        for spec in ours
+    ]
+
+    def run(jit: Jit) -> Any:
+        results = []
+        for shift in range(2):
+            for place in places:
+                array = jax.device_put(np.arange(4.0, dtype=np.float32) + shift, jax.devices()[3])
+                x = np.arange(4.0, dtype=np.float32)
+                bound = lambda x, c=array, p=place: jax.lax.with_sharding_constraint(x + c, p)
+                results += [
+                    jit(lambda x, c=array: x * 2 + c)(jax.device_put(x, place)),
+                    jit(lambda x, c=array: x * 2 + c, out_shardings=place)(x),
+                    jit(bound)(x),
+                ]
+        return [(r.tolist(), r.sharding, r.sharding._device_assignment) for r in results]
+
+    assert_as_stock(run)
+
+
 def test_deleted_arrays() -> None:
     def run(jit: Jit) -> Any:
         results = []
