@@ -39,7 +39,8 @@ class CacheInfo:
       callables: the same for each callable that was called and is still there, by name.
       entries: signatures that are remembered now.
       programs: executed programs that are remembered now, see :func:`jaxide.jit`.
-      bytes: roughly the memory that they take.
+      program_bytes: what these take, with their executables and the arrays built into them.
+      bytes: roughly the memory that the signatures take.
       evictions: entries that were given up to keep within the bounds.
       max_entries: bound of ``entries``.
       max_entries_per_callable: bound of the entries of one callable.
@@ -52,6 +53,7 @@ class CacheInfo:
     callables: Mapping[str, CallableInfo]
     entries: int
     programs: int
+    program_bytes: int
     bytes: int
     evictions: int
     max_entries: int
@@ -71,7 +73,8 @@ def cache_info() -> CacheInfo:
             Counter(same.bypasses) + Counter(bypasses),
             same.entries + entries,
         )
-    return CacheInfo(callables=callables, programs=len(EXECUTABLES), **info)
+    programs, program_bytes = len(EXECUTABLES), EXECUTABLES.num_bytes
+    return CacheInfo(callables=callables, programs=programs, program_bytes=program_bytes, **info)
 
 
 def clear_caches() -> None:

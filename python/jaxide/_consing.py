@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from jaxide import _compat, _core
-from jaxide._objects import Unsettled
+from jaxide._content import Unsettled
 
 # By the address of the jaxpr; both are forgotten with it.
 _known: dict[int, tuple[weakref.ref[Any], Any]] = {}

@@ -2,12 +2,13 @@
 
 jax finds an executable by the identity of the traced jaxpr, so a step function that is made anew is
 lowered and compiled anew. Here an executable is found by the program itself: its hash for execution
-finds candidates, and equality decides. What was lowered for one program then runs for each that
-says the same.
+finds candidates, and equality decides; then by the items of a key (:mod:`jaxide._keys`). What was
+lowered for one program then runs for each that says the same.
 
-The constants of a program (arrays that the function captured) are built into an executable. Where
-another function captures others, the executable is made once more with the constants as arguments,
-and from then on each program brings its own.
+The constants of a program (arrays that the function captured) are built into its first executable,
+as stock jax does it. A function that captures equal values runs that. For one that captures others
+an executable is made with the constants as arguments, and from then on each program brings its own:
+what its preparation (:mod:`jaxide._splitting`) makes of them, once for each closure.
 
 Nothing of a program is kept but what comparing it needs: neither its jaxpr, nor what its function
 refers to, nor its constants.
@@ -21,13 +22,17 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxide import _audit, _compat, _core
+import numpy as np
+
+from jaxide import _audit, _captured, _compat, _core, _warnings
 from jaxide._consing import cons
+from jaxide._content import Unsettled, noting_rules
+from jaxide._keys import Call, Key, key_of
 from jaxide._lifting import lift_constants
-from jaxide._objects import Unsettled
+from jaxide._splitting import split
 
 # Programs that were executed once, and those that another function had again, each in the order of
 # their last use.
@@ -35,6 +40,12 @@ MAX_NEW = 256
 MAX_PROVEN = 1024
 # What was lowered for one program: for different shardings, layouts, donations and configurations.
 MAX_LOWERINGS = 32
+# Bytes of executables, with the arrays that are built into them. Those that take more than a
+# quarter go with the functions that they were made for.
+MAX_BYTES = 1 << 30
+
+# How captured arrays are given to an executable.
+CAPTURED = ("auto", "constants", "arguments")
 
 
 class Outcome(NamedTuple):
@@ -53,57 +64,134 @@ class Outcome(NamedTuple):
     program: Any
 
 
+class Executable:
+    """What a program was lowered and compiled to."""
+
+    def __init__(
+        self,
+        key: Key,
+        lowering: Any,
+        warnings: list[_warnings.Said],
+        preparation: Any = None,
+        built_in: int = 0,
+    ):
+        self.key = key
+        # jax's own object, which has the module and the executable.
+        self.lowering = lowering
+        # What was warned of when it was made.
+        self.warnings = warnings
+        # What makes its first arguments of captured arrays; None where these are built in.
+        self.preparation = preparation
+        compiled = lowering.compile()
+        # An array that is built in is in the module and in the machine code.
+        self.num_bytes = 2 * built_in + _code_bytes(compiled)
+
+
+def _code_bytes(compiled: Any) -> int:
+    try:
+        size = compiled.runtime_executable().size_of_generated_code_in_bytes()
+    except Exception:  # a backend does not say
+        return 0
+    return max(int(size), 0)
+
+
 class _Program:
     """What is known of programs that say the same."""
 
-    def __init__(self, graph: _core.Graph, key: int):
+    def __init__(self, graph: _core.Graph, key: int, rules: dict[int, Any]):
         self.graph = graph
-        self.lowerings: OrderedDict[Any, Any] = OrderedDict()
         self.key = key
+        # The rules that lower its primitives.
+        self.rules = rules
+        self.executables: OrderedDict[Key, weakref.ref[Executable]] = OrderedDict()
+        # What was captured where an executable was first made, by the key without it.
+        self.first: OrderedDict[Key, tuple[Any, ...]] = OrderedDict()
+        # Why it is not executed with constants as arguments, on one device or on several.
+        self.refused: OrderedDict[tuple[Key, bool], str] = OrderedDict()
 
-    def lowering(self, key: Any) -> Any:
-        found = self.lowerings.get(key)
-        if found is not None:
-            with contextlib.suppress(KeyError):  # another thread may drop it
-                self.lowerings.move_to_end(key)
-        return found
+    def executable(self, key: Key) -> Executable | None:
+        found = self.executables.get(key)
+        if found is None:
+            return None
+        with contextlib.suppress(KeyError):  # another thread may drop it
+            self.executables.move_to_end(key)
+        return found()
 
-    def add_lowering(self, key: Any, lowering: Any) -> None:
-        self.lowerings[key] = lowering
-        while len(self.lowerings) > MAX_LOWERINGS:
+    def add(self, executable: Executable) -> None:
+        self.executables[executable.key] = weakref.ref(executable)
+        while len(self.executables) > MAX_LOWERINGS:
             with contextlib.suppress(KeyError):
-                self.lowerings.popitem(last=False)
+                self.executables.popitem(last=False)
+
+    def first_captured(self, key: Key, captured: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What was captured by the first function with this key; now this, where it is the
+        first."""
+        first = self.first.setdefault(key, captured)
+        while len(self.first) > MAX_LOWERINGS:
+            with contextlib.suppress(KeyError):
+                self.first.popitem(last=False)
+        return first
 
 
-class _Plan(NamedTuple):
+class _Run(NamedTuple):
+    """What a jaxpr runs for some shardings and settings."""
+
+    executable: Executable
+    # What comes before the arguments.
+    prepared: tuple[Any, ...]
+    # The constants as they were, where some of them may change.
+    frozen: tuple[Any, ...] | None
+
+
+class _Plan:
     """How a jaxpr is executed: with what is known of its program, or as stock jax does it."""
 
-    jaxpr: weakref.ref[Any]
-    program: _Program | None = None
-    # Whether it runs what was made for other jaxprs of the program.
-    is_shared: bool = False
-    # The constants, those of programs within as well: the values, as they were when it was first
-    # executed, and the types.
-    consts: tuple[Any, ...] = ()
-    const_avals: tuple[Any, ...] = ()
-    # Whether an earlier program said the same.
-    known: bool = False
-    reason: str | None = None
+    def __init__(
+        self,
+        jaxpr: weakref.ref[Any],
+        program: _Program | None = None,
+        known: bool = False,
+        reason: str | None = None,
+        consts: tuple[Any, ...] = (),
+        const_avals: tuple[Any, ...] = (),
+    ):
+        self.jaxpr = jaxpr
+        self.program = program
+        # Whether an earlier program said the same.
+        self.known = known
+        self.reason = reason
+        # The constants, those of programs within as well, which the jaxpr keeps anyway.
+        self.consts = consts
+        self.const_avals = const_avals
+        # By what jax itself tells lowerings of one jaxpr apart.
+        self.runs: dict[Any, _Run] = {}
+        self.may_change = any(map(_captured.may_change, consts))
+
+    def is_of(self, jaxpr: Any) -> bool:
+        """Whether the plan is a jaxpr's, not of one that had its address."""
+        return self.jaxpr() is jaxpr
 
 
 class Executables:
     """The programs that were executed, and what they were lowered to."""
 
-    def __init__(self, hash_bits: int = 128) -> None:
-        """``hash_bits``: how much of a hash is looked at; fewer make collisions, for tests."""
+    def __init__(self, hash_bits: int = 128, left_out: frozenset[str] = frozenset()) -> None:
+        """For tests: ``hash_bits``, how much of a hash is looked at (fewer make collisions), and
+        ``left_out``, items that the key does not have."""
         self._mask = (1 << hash_bits) - 1
         # The same thread may take it again: a signal handler or a finalizer may run a jit. So
         # what is done with it holds whatever comes in between.
         self._lock = threading.RLock()
+        self._left_out = left_out
         self._programs: dict[int, list[_Program]] = {}
         self._new: OrderedDict[_Program, None] = OrderedDict()
         self._proven: OrderedDict[_Program, None] = OrderedDict()
         self._plans: dict[int, _Plan] = {}
+        # Jaxprs that were lowered before they were executed, and for what.
+        self._lowered: dict[int, tuple[weakref.ref[Any], set[Any]]] = {}
+        # Those used last, as many as fit.
+        self._kept: OrderedDict[Executable, None] = OrderedDict()
+        self._num_bytes = 0
         # Programs whose objects somebody may want to be rid of go with the first jaxpr that said
         # this; noted here where a collection finds it while the lock is held.
         self._gone: deque[weakref.ref[_Program]] = deque()
@@ -120,32 +208,165 @@ class Executables:
             self._new.clear()
             self._proven.clear()
             self._plans.clear()
+            self._kept.clear()
+            self._num_bytes = 0
             self._guards.clear()
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of what is kept: programs, executables and the arrays that are built into them."""
+        with self._lock:
+            graphs = (p.graph.memory_bytes() for p in (*self._new, *self._proven))
+            return self._num_bytes + sum(graphs)
+
     def execute(
-        self, args: Sequence[Any], params: dict[str, Any], lift_at_once: bool
+        self, args: Sequence[Any], params: dict[str, Any], captured: str
     ) -> tuple[Any, Outcome]:
         """Does what jax's ``_pjit_call_impl_python`` does, with an executable that is known.
 
         Args:
           args: the arguments, flat.
           params: those of the jit.
-          lift_at_once: whether constants are arguments from the first time on.
+          captured: how captured arrays are given to it, one of ``CAPTURED``.
         """
         jax_ = _compat.execution()
         if not jax_.is_plain():
             return self._stock(args, params, "profiling or debugging of jax is on")
         if _audit.is_barred(params):
             return self._stock(args, params, _audit.BARRED)
-        plan = self._plan(params["jaxpr"], lift_at_once)
-        stock = functools.partial(self._stock, args, params, known=plan.known, program=plan.program)
-        if not plan.is_shared:
-            return stock(plan.reason)
-        if plan.consts and any(params["donated_invars"]) and _are_given(plan.consts, args):
-            return stock("a captured array is donated")
-        with contextlib.suppress(_Unlifted):
-            return self._execute(jax_, plan, args, params)
-        return stock("it cannot be lowered with captured arrays as arguments")
+        plan = self._plan(params["jaxpr"])
+        program = plan.program
+        if program is None:
+            return self._stock(args, params, plan.reason)
+        resolved = jax_.resolve(args, params)
+        context = jax_.trace_context()
+        run = plan.runs.get((resolved, context))
+        if run is not None:
+            outcome = Outcome(plan.known, False, 0, None, 0.0, 0.0, program)
+            return self._run(run, args), outcome
+        if self._was_lowered(params["jaxpr"], (resolved, context)):
+            # jax has warned then, and has arrays as they were.
+            return self._stock(args, params, "it was lowered before it was called", plan.known)
+        stock = functools.partial(self._stock, args, params, known=plan.known, program=program)
+        try:
+            call = Call(resolved, context, jax_.settings(), plan.const_avals)
+            key = key_of(call, self._left_out)
+            digests = _captured.digests(plan.consts)
+        except Unsettled as error:
+            return stock(str(error))
+        made = _Making(jax_, plan, program, params, call, key, digests)
+        try:
+            run, executable_is_new = self._make(made, captured)
+        except _Unlifted as error:
+            return stock(str(error))
+        if not executable_is_new and plan.known and _audit.is_executable_due():
+            lower = functools.partial(made.lowered_alone, run.executable)
+            if not _audit.executable_holds(params, run.executable.lowering, lower):
+                with self._lock:
+                    self._drop(program)
+                return stock(_audit.BARRED)
+        if not executable_is_new:
+            _warnings.say_again(run.executable.warnings)
+        jax_.test_event("jit_cpp_cache_miss")
+        plan.runs[resolved, context] = run
+        outcome = Outcome(
+            plan.known,
+            executable_is_new,
+            len(plan.consts) if run.executable.preparation else 0,
+            None,
+            made.lowering,
+            made.compiling,
+            program,
+        )
+        return self._run(run, args), outcome
+
+    def _note_lowered(self, jaxpr: Any, wanted: Any) -> None:
+        place, noted = id(jaxpr), self._lowered
+        found = noted.get(place)
+        if found is None or found[0]() is not jaxpr:
+            ref = weakref.ref(jaxpr, functools.partial(_forget, noted, place))
+            found = noted[place] = ref, set()
+        found[1].add(wanted)
+
+    def _was_lowered(self, jaxpr: Any, wanted: Any) -> bool:
+        found = self._lowered.get(id(jaxpr))
+        return found is not None and found[0]() is jaxpr and wanted in found[1]
+
+    def _make(self, made: _Making, captured: str) -> tuple[_Run, bool]:
+        """What a jaxpr runs, and whether it had to be compiled."""
+        program, key = made.program, made.key
+        built_in: Key = (*key, ("captured", made.digests))
+        is_chosen = captured == "arguments"
+        if not made.digests:
+            captured = "constants"
+        if captured == "auto":
+            values = tuple(digest.value for digest in made.digests)
+            is_first = program.first_captured(key, values) == values
+            captured = "constants" if is_first else "arguments"
+        as_arguments: Key = (*key, ("captured", "arguments"))
+        wanted = built_in if captured == "constants" else as_arguments
+        found = program.executable(wanted)
+        if executable_is_new := found is None:
+            if captured == "constants":
+                found = made.with_constants(built_in)
+            else:
+                found = self._with_arguments(made, as_arguments, one_device=not is_chosen)
+            program.add(found)
+        assert found is not None
+        prepared = made.prepared(found) if found.preparation is not None else ()
+        self._keep(found)
+        return _Run(found, prepared, made.frozen()), executable_is_new
+
+    def _with_arguments(self, made: _Making, key: Key, one_device: bool) -> Executable:
+        refused = made.program.refused
+        if (key, one_device) in refused:
+            raise _Unlifted(refused[key, one_device])
+        try:
+            return made.with_arguments(key, one_device)
+        except _Unlifted as error:
+            refused[key, one_device] = str(error)
+            while len(refused) > MAX_LOWERINGS:
+                refused.popitem(last=False)
+            raise
+
+    def _run(self, run: _Run, args: Sequence[Any]) -> Any:
+        compiled = run.executable.lowering.compile()
+        result = compiled.unsafe_call(*run.prepared, *args)
+        return result, compiled, None, list(run.prepared)
+
+    def _keep(self, executable: Executable) -> None:
+        with self._lock:
+            if executable in self._kept:
+                self._kept.move_to_end(executable)
+            elif executable.num_bytes <= MAX_BYTES // 4:
+                self._kept[executable] = None
+                self._num_bytes += executable.num_bytes
+                while self._num_bytes > MAX_BYTES:
+                    self._release(next(iter(self._kept)))
+
+    def _release(self, executable: Executable) -> None:
+        if executable in self._kept:
+            del self._kept[executable]
+            self._num_bytes -= executable.num_bytes
+
+    def lowered(self, jaxpr: Any, resolve: Callable[[], Any]) -> tuple[Any, bool]:
+        """What is lowered in the place of a jaxpr outside of an execution, and whether it was
+        executed with what it is lowered for.
+
+        jax remembers what it lowered, with the elements that arrays had then. Where it was not
+        lowered, since an executable was known, these elements are remembered here.
+        """
+        plan = self._plans.get(id(jaxpr))
+        wanted = resolve(), _compat.execution().trace_context()
+        run = plan.runs.get(wanted) if plan is not None and plan.is_of(jaxpr) else None
+        if run is None:
+            self._note_lowered(jaxpr, wanted)
+            return jaxpr, False
+        if run.frozen is None:
+            return jaxpr, True
+        has_all = len(jaxpr.consts) == len(run.frozen)
+        whole = jaxpr if has_all else lift_constants(jaxpr)[0]
+        return _compat.with_values(whole, list(run.frozen)), True
 
     def _stock(
         self,
@@ -161,94 +382,52 @@ class Executables:
         taken = time.perf_counter() - begin
         return result, Outcome(known, True, 0, reason, 0.0, taken, program)
 
-    def _execute(
-        self, jax_: Any, plan: _Plan, args: Sequence[Any], params: dict[str, Any]
-    ) -> tuple[Any, Outcome]:
-        program = plan.program
-        assert program is not None
-        jax_.test_event("jit_cpp_cache_miss")
-        num_consts = len(plan.consts)
-        resolved = jax_.resolve(plan.const_avals, args, params)
-        key = (resolved, jax_.configuration())
-        lowering = program.lowering(key)
-        begin = middle = end = time.perf_counter()
-        if is_new := lowering is None:
-            try:
-                jaxpr = params["jaxpr"]
-                jaxpr = _compat.lift(lift_constants(jaxpr)[0]) if num_consts else jaxpr
-                lowering = jax_.lower(cons(jaxpr), resolved)
-                middle = time.perf_counter()
-                lowering.compile()
-                end = time.perf_counter()
-            except Exception as error:
-                if num_consts:
-                    raise _Unlifted from error
-                raise
-            program.add_lowering(key, lowering)
-        elif plan.known and _audit.is_executable_due():
-            own = params["jaxpr"]
-            own = _compat.lift(lift_constants(own)[0]) if num_consts else own
-            lower = functools.partial(jax_.lower, own, resolved)
-            if not _audit.executable_holds(params, lowering, lower):
-                with self._lock:
-                    self._drop(program)
-                return self._stock(args, params, _audit.BARRED)
-        compiled = lowering.compile()
-        given = [
-            value for index, value in enumerate(plan.consts) if index in compiled._kept_var_idx
-        ]
-        sharded = iter(compiled.shard_const_args(given))
-        consts = [
-            next(sharded) if index in compiled._kept_var_idx else value
-            for index, value in enumerate(plan.consts)
-        ]
-        outcome = Outcome(
-            plan.known, is_new, num_consts, None, middle - begin, end - middle, program
-        )
-        return (compiled.unsafe_call(*consts, *args), compiled, None, consts), outcome
-
-    def _plan(self, jaxpr: Any, lift_at_once: bool) -> _Plan:
+    def _plan(self, jaxpr: Any) -> _Plan:
         plan = self._plans.get(id(jaxpr))
-        if plan is None or plan.jaxpr() is not jaxpr:
-            plan = self._new_plan(jaxpr, lift_at_once)
+        if plan is None or not plan.is_of(jaxpr):
+            plan = self._new_plan(jaxpr)
             self._plans[id(jaxpr)] = plan
         return plan
 
-    def _new_plan(self, jaxpr: Any, lift_at_once: bool) -> _Plan:
+    def _new_plan(self, jaxpr: Any) -> _Plan:
         place, plans = id(jaxpr), self._plans
-        ref = weakref.ref(jaxpr, lambda _: plans.pop(place, None))
+
+        def gone(ref: weakref.ref[Any]) -> None:
+            if (plan := plans.get(place)) is not None and plan.jaxpr is ref:
+                del plans[place]
+
+        ref = weakref.ref(jaxpr, gone)
         try:
             lifted, graph = lift_constants(jaxpr)
             const_avals = tuple(_compat.constant_types(lifted))
-            consts = _snapshot(lifted.consts, const_avals)
-            if consts is None:
+            consts = tuple(lifted.consts)
+            if not all(map(_is_captured, consts, const_avals)):
                 return _Plan(ref, reason="it captures what is no plain array")
-            key = graph.fingerprint("execution") & self._mask
-            program = self._find(graph, key)
+            with noting_rules() as rules:
+                key = graph.fingerprint("execution") & self._mask
+            program = self._find(graph, key, rules)
             known = program is not None
             if program is None:
-                program = self._add(jaxpr, graph, key)
+                program = self._add(jaxpr, graph, key, rules)
         except (Unsettled, RecursionError) as error:
             return _Plan(ref, reason=f"nothing shows that it stays the same: {error}")
-        if consts and not known and not lift_at_once:
-            # Its own executable, as stock jax makes it, has the constants built in.
-            return _Plan(ref, program)
-        return _Plan(ref, program, True, consts, const_avals, known)
+        return _Plan(ref, program, known, None, consts, const_avals)
 
-    def _find(self, graph: _core.Graph, key: int) -> _Program | None:
+    def _find(self, graph: _core.Graph, key: int, rules: dict[int, Any]) -> _Program | None:
         with self._lock:
             self._forget_gone()
             candidates = list(self._programs.get(key, ()))
         # Without the lock, since comparing may run anything.
-        found = next((p for p in candidates if p.graph.equals(graph, "execution")), None)
+        same = (p for p in candidates if p.graph.equals(graph, "execution") and p.rules == rules)
+        found = next(same, None)
         if found is not None:
             with self._lock:
                 self._prove(found)
         return found
 
-    def _add(self, jaxpr: Any, graph: _core.Graph, key: int) -> _Program:
+    def _add(self, jaxpr: Any, graph: _core.Graph, key: int, rules: dict[int, Any]) -> _Program:
         abridged, kept = graph.abridged()
-        program = _Program(abridged, key)
+        program = _Program(abridged, key, rules)
         outlives = all(map(_compat.objects().outlives, kept))
         with self._lock:
             if not outlives:
@@ -300,29 +479,139 @@ class Executables:
             same.remove(program)
         if not same:
             self._programs.pop(program.key, None)
+        for ref in program.executables.values():
+            if (executable := ref()) is not None:
+                self._release(executable)
+
+
+def _forget(noted: dict[int, tuple[Any, set[Any]]], place: int, ref: weakref.ref[Any]) -> None:
+    if (entry := noted.get(place)) is not None and entry[0] is ref:
+        del noted[place]
 
 
 class _Unlifted(Exception):
-    """A program cannot be lowered with its constants as arguments."""
+    """A program is not executed with its constants as arguments."""
 
 
-def _snapshot(constants: Sequence[Any], avals: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The constants as arrays that nobody can change; None where one cannot be an argument."""
-    consts = []
-    for const, aval in zip(constants, avals, strict=True):
-        value = _compat.objects().captured(const)
-        if value is None or not getattr(value, "is_fully_addressable", True):
+class _Making:
+    """A jaxpr for which an executable is looked for, and made where there is none."""
+
+    def __init__(
+        self,
+        jax_: Any,
+        plan: _Plan,
+        program: _Program,
+        params: dict[str, Any],
+        call: Call,
+        key: Key,
+        digests: tuple[Any, ...],
+    ):
+        self.jax_ = jax_
+        self.plan = plan
+        self.program = program
+        self.params = params
+        self.call = call
+        self.key = key
+        self.digests = digests
+        # Seconds that were spent.
+        self.lowering = self.compiling = 0.0
+
+    def with_constants(self, key: Key) -> Executable:
+        """The executable that jax makes, captured arrays built in."""
+        with _warnings.noting() as said:
+            lowering = self._compiled(cons(self.params["jaxpr"]), self.call.resolved)
+        if self.plan.may_change and _captured.digests(self.plan.consts) != self.digests:
+            # Somebody wrote to an array meanwhile: nobody else runs this.
+            key = (*self.key, ("captured", object()))
+        built_in = _captured.num_bytes(self.plan.consts)
+        return Executable(key, lowering, said, built_in=built_in)
+
+    def with_arguments(self, key: Key, one_device: bool) -> Executable:
+        """One whose first arguments are made of captured arrays."""
+        try:
+            return self._with_arguments(key, one_device)
+        except _Unlifted:
+            raise
+        except Exception as error:
+            # Stock jax says what is wrong, if it is.
+            message = "it cannot be lowered with captured arrays as arguments"
+            raise _Unlifted(message) from error
+
+    def _with_arguments(self, key: Key, one_device: bool) -> Executable:
+        jax_, avals = self.jax_, self.plan.const_avals
+        lifted, _ = lift_constants(self.params["jaxpr"])
+        parts = split(lifted)
+        with _warnings.noting() as said:
+            resolved = jax_.with_arguments(self.call.resolved, parts.prepared)
+            devices = jax_.devices(rest := jax_.lower(cons(parts.rest), resolved))
+            if len(devices) != 1:
+                if one_device:
+                    # What several devices make of a constant and of an argument differs.
+                    raise _Unlifted("it runs on several devices and captures other arrays")
+                return self._on_devices(key, lifted, said)
+            rest.compile()
+        of_preparation = jax_.of_preparation(resolved, len(avals), len(parts.prepared), devices[0])
+        preparation = self._compiled(parts.preparation, of_preparation)
+        return Executable(key, rest, said, preparation)
+
+    def _on_devices(self, key: Key, lifted: Any, said: list[_warnings.Said]) -> Executable:
+        """One for several devices, to which the arrays go as they are."""
+        resolved = self.jax_.with_arguments(self.call.resolved, self.plan.const_avals)
+        lowering = self._compiled(cons(_compat.lift(lifted)), resolved)
+        return Executable(key, lowering, said, preparation=lowering)
+
+    def lowered_alone(self, executable: Executable) -> Any:
+        """What the jaxpr is lowered to by itself, in the way that an executable was."""
+        if executable.preparation is None:
+            return self.jax_.lower(self.params["jaxpr"], self.call.resolved)
+        lifted, _ = lift_constants(self.params["jaxpr"])
+        if executable.preparation is executable.lowering:
+            resolved = self.jax_.with_arguments(self.call.resolved, self.plan.const_avals)
+            return self.jax_.lower(_compat.lift(lifted), resolved)
+        parts = split(lifted)
+        resolved = self.jax_.with_arguments(self.call.resolved, parts.prepared)
+        return self.jax_.lower(parts.rest, resolved)
+
+    def _compiled(self, jaxpr: Any, resolved: tuple[Any, ...]) -> Any:
+        begin = time.perf_counter()
+        lowering = self.jax_.lower(jaxpr, resolved)
+        middle = time.perf_counter()
+        lowering.compile()
+        self.lowering += middle - begin
+        self.compiling += time.perf_counter() - middle
+        return lowering
+
+    def prepared(self, executable: Executable) -> tuple[Any, ...]:
+        """The first arguments of an executable: nobody else has them."""
+        compiled = executable.lowering.compile()
+        if executable.preparation is executable.lowering:
+            # Copies, since an argument may be the same array, and be donated.
+            consts = list(map(_copied, self.plan.consts))
+        else:
+            plain = map(_captured.plainly_laid_out, self.plan.consts)
+            consts = executable.preparation.compile().unsafe_call(*plain)
+        kept = [index for index in range(len(consts)) if index in compiled._kept_var_idx]
+        placed = compiled.shard_const_args([consts[index] for index in kept])
+        for index, value in zip(kept, placed, strict=True):
+            consts[index] = value
+        return tuple(consts)
+
+    def frozen(self) -> tuple[Any, ...] | None:
+        """The constants as they are now, where some of them may change."""
+        if not self.plan.may_change:
             return None
-        if value.dtype != aval.dtype or value.shape != aval.shape:
-            return None
-        consts.append(value)
-    return tuple(consts)
+        return tuple(map(_compat.objects().captured, self.plan.consts))
 
 
-def _are_given(consts: Sequence[Any], args: Sequence[Any]) -> bool:
-    """Whether a constant is also an argument."""
-    given = {id(arg) for arg in args}
-    return any(id(const) in given for const in consts)
+def _copied(constant: Any) -> Any:
+    plain = _captured.plainly_laid_out(constant)
+    return np.array(plain) if _captured.may_change(plain) else plain.copy()
+
+
+def _is_captured(constant: Any, aval: Any) -> bool:
+    """Whether a constant is an array of the type that the program has it with."""
+    is_array = _compat.objects().is_array(constant)
+    return is_array and constant.dtype == aval.dtype and constant.shape == aval.shape
 
 
 EXECUTABLES = Executables()

@@ -15,7 +15,7 @@ _installed: dict[str, contextlib.ExitStack] = {}
 _AUDIT_BEFORE: list[int] = []
 
 
-def install(audit: int | None = None) -> None:
+def install(*, audit: int | None = None, captured: str = "auto") -> None:
     """From now on, every trace of the process is recorded by jaxide.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
@@ -27,7 +27,10 @@ def install(audit: int | None = None) -> None:
       audit: of every so many calls that are replayed, and of every so many executables that are
         shared, jax does the same again and the two are compared (``docs/audit.md``): 0 for none.
         Until :func:`uninstall`; without it, what ``JAXIDE_AUDIT`` says.
+      captured: how captured arrays are given to executables, see :func:`jaxide.jit`. The last call
+        decides, until :func:`uninstall`.
     """
+    _jits.give_captured(captured)
     if not _compat.native():
         return
     if audit is not None:
@@ -58,6 +61,7 @@ def uninstall() -> None:
     stack = _installed.pop("context", None)
     if stack is not None:
         stack.close()
+        _jits.give_captured("auto")
         while _AUDIT_BEFORE:
             audit_every(_AUDIT_BEFORE.pop())
 

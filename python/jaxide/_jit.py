@@ -13,24 +13,27 @@ import jax
 
 from jaxide import _compat, _core, _sites
 from jaxide._explanation import Explanation
-from jaxide._jits import Counts, sharing
+from jaxide._jits import Counts, checked, sharing
 from jaxide._ledger import LEDGER
 
 _MISSING: Any = object()
 
 
-def jit(fun: Callable[..., Any] = _MISSING, /, **options: Any) -> Any:
+def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **options: Any) -> Any:
     """As :func:`jax.jit`, for functions that are made anew: executables are found by the program.
 
     A step function that is defined in a loop, a closure over a configuration, a cell of a notebook
     that is run again: stock jax traces, lowers and compiles each new function object. This traces
     it (fast, see :func:`jaxide.make_jaxpr`), and where its program is one that was compiled before,
-    runs that. Arrays that the function captures become arguments of what is compiled, so that it is
-    the same for other arrays of the same type. The result is a function of jax's own class, and a
-    call of a function object that is known costs what it costs in jax.
+    runs that. The result is a function of jax's own class, and a call of a function object that is
+    known costs what it costs in jax.
 
     Args:
       fun: the function; without it, a decorator is returned.
+      captured: how arrays that the function captures are given to what is compiled. With "auto"
+        those of the first function are built in, as in stock jax, and run for all that capture
+        equal ones; where others are captured, they are arguments. With "constants" they are always
+        built in, with "arguments" never.
       **options: those of :func:`jax.jit`.
 
     Returns:
@@ -38,9 +41,9 @@ def jit(fun: Callable[..., Any] = _MISSING, /, **options: Any) -> Any:
       calls, and ``explain()``, why its function was last traced and what is new in its program.
     """
     if fun is _MISSING:
-        return functools.partial(jit, **options)
+        return functools.partial(jit, captured=checked(captured), **options)
+    counts = Counts(captured=checked(captured))
     jitted: Any = jax.jit(fun, **options)
-    counts = Counts()
     place = _share(jitted, counts) if _compat.native() else None
 
     def cache_info() -> Counts:
@@ -86,4 +89,8 @@ def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> An
         return stock(*args, **kwargs)
 
 
-jit.__signature__ = inspect.signature(jax.jit)  # type: ignore[attr-defined]
+_OPTION = inspect.Parameter("captured", inspect.Parameter.KEYWORD_ONLY, default="auto")
+_STOCK = inspect.signature(jax.jit)
+jit.__signature__ = _STOCK.replace(  # type: ignore[attr-defined]
+    parameters=[*_STOCK.parameters.values(), _OPTION]
+)

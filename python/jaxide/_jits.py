@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxide import _compat
+from jaxide import _compat, _warnings
 from jaxide._consing import cons
-from jaxide._executables import EXECUTABLES
+from jaxide._executables import CAPTURED, EXECUTABLES
 from jaxide._ledger import LEDGER
 
 
@@ -26,6 +28,7 @@ class Counts:
       tracing: seconds spent tracing.
       lowering: seconds spent lowering.
       compiling: seconds spent compiling; lowering as well, of programs that are left to stock jax.
+      captured: how captured arrays are given to its executables.
     """
 
     traces: int = 0
@@ -34,6 +37,18 @@ class Counts:
     tracing: float = 0.0
     lowering: float = 0.0
     compiling: float = 0.0
+    captured: str = "auto"
+
+
+def checked(captured: str) -> str:
+    """How captured arrays are given to executables.
+
+    Raises:
+      ValueError: there is no such way.
+    """
+    if captured not in CAPTURED:
+        raise ValueError(f"captured has to be one of {', '.join(CAPTURED)}, not {captured!r}")
+    return captured
 
 
 class _Thread(threading.local):
@@ -57,6 +72,14 @@ _THREAD = _Thread()
 # be left, since an exception came in between, goes when nobody refers to it.
 _entered: weakref.WeakSet[sharing] = weakref.WeakSet()
 _process: weakref.WeakSet[sharing] = weakref.WeakSet()
+# How captured arrays are given to the executables of jits that nobody counts.
+_captured = "auto"
+
+
+def give_captured(captured: str) -> None:
+    """Says so for the whole process."""
+    global _captured
+    _captured = checked(captured)
 
 
 class sharing:
@@ -139,9 +162,16 @@ def _after_trace(begun: _Begun | None, traced: Any) -> Any:
     return traced
 
 
-def _lowered(jaxpr: Any) -> Any:
-    """What is lowered in the place of ``jaxpr``."""
-    return cons(jaxpr) if _process or _THREAD.counts is not None else jaxpr
+@contextlib.contextmanager
+def _lowered(jaxpr: Any, resolve: Callable[[], Any]) -> Iterator[Any]:
+    """A context with what is lowered in the place of ``jaxpr``."""
+    if not _process and _THREAD.counts is None:
+        yield jaxpr
+        return
+    instead, was_executed = EXECUTABLES.lowered(jaxpr, resolve)
+    # What jax has lowered for an execution it does not lower again, and does not warn.
+    with _warnings.noting(silently=True) if was_executed else contextlib.nullcontext():
+        yield cons(instead)
 
 
 def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -149,7 +179,8 @@ def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     own = _THREAD.counts
     if not _process and own is None:
         return _compat.execution().stock(*args, **params)
-    result, outcome = EXECUTABLES.execute(args, params, lift_at_once=own is not None)
+    captured = _captured if own is None else own.captured
+    result, outcome = EXECUTABLES.execute(args, params, captured)
     if own is not None:
         own.shared += outcome.known and not outcome.lowered
         own.compiled += outcome.lowered

@@ -25,7 +25,7 @@ class _Operands(NamedTuple):
 
 
 # The last operands come first, so that the places of those before stay what they are.
-_OPERANDS = {
+OPERANDS = {
     "jit": (_Operands("jaxpr"),),
     "checkpoint": (_Operands("jaxpr"),),
     "scan": (_Operands("jaxpr"),),
@@ -92,25 +92,38 @@ class _Lifting:
         kind = _compat.lifting_primitives().get(eqn.primitive)
         if kind is None:
             return eqn
-        within = [self._within(eqn.params[operands.name]) for operands in _OPERANDS[kind]]
+        within = [self._within(eqn.params[operands.name]) for operands in OPERANDS[kind]]
         added = [_constants(jaxprs) for jaxprs in within]
         if not any(added) or not all(_are_arrays(j) for jaxprs in within for j in jaxprs):
             return eqn
-        invars, params = list(eqn.invars), dict(eqn.params)
-        for operands, jaxprs, new in zip(_OPERANDS[kind], within, added, strict=True):
-            place = params[operands.place] if isinstance(operands.place, str) else operands.place
-            invars[place:place] = [constants.var(*constant) for constant in new]
-            lifted = [_with_inputs(jaxpr, new) for jaxpr in jaxprs]
-            params[operands.name] = _like(eqn.params[operands.name], lifted)
-            if operands.counted is not None:
-                params[operands.counted] += len(new)
-            params = _compat.with_operands(kind, params, len(new))
-        return eqn.replace(invars=invars, params=params)
+        return with_constants_outside(eqn, kind, within, constants)
 
     def _within(self, param: Any) -> list[Any]:
         """The programs of a param, with the constants of all within them."""
         jaxprs = param if isinstance(param, tuple) else (param,)
         return [self.jaxpr(jaxpr) for jaxpr in jaxprs]
+
+
+def with_constants_outside(eqn: Any, kind: str, within: list[list[Any]], constants: Any) -> Any:
+    """An equation whose programs are others, and are given the constants of these as operands.
+
+    Args:
+      eqn: the equation.
+      kind: what its primitive is, in ``OPERANDS``.
+      within: for each of its params there, the closed jaxprs.
+      constants: has the operand for the value of a constant.
+    """
+    invars, params = list(eqn.invars), dict(eqn.params)
+    for operands, jaxprs in zip(OPERANDS[kind], within, strict=True):
+        new = _constants(jaxprs)
+        place = params[operands.place] if isinstance(operands.place, str) else operands.place
+        invars[place:place] = [constants.var(*constant) for constant in new]
+        lifted = [_with_inputs(jaxpr, new) for jaxpr in jaxprs]
+        params[operands.name] = _like(eqn.params[operands.name], lifted)
+        if operands.counted is not None:
+            params[operands.counted] += len(new)
+        params = _compat.with_operands(kind, params, len(new))
+    return eqn.replace(invars=invars, params=params)
 
 
 def _constants(jaxprs: Iterable[Any]) -> list[tuple[Any, Any]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import re
-import sys
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
@@ -18,11 +16,12 @@ from typing import Any, NamedTuple, TypeGuard
 import jax
 import numpy as np
 
+from jaxide._content import Contents, Known, Unsettled, is_global, name_of, text_of
+
 # Deeper nesting than this counts by its class.
 MAX_DEPTH = 32
 # Bytes of a numpy array that is compared by a copy.
 MAX_CAPTURED = 1 << 20
-_ADDRESS = re.compile(r"(?:at )?0x[0-9a-fA-F]+")
 _PLAIN = (type(None), bool, int, complex, str, bytes, type(...))
 _FUNCTIONS = (
     types.FunctionType,
@@ -32,10 +31,6 @@ _FUNCTIONS = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
 )
-
-
-class Unsettled(Exception):
-    """A program has an object that may be another thing when it is executed again."""
 
 
 class Private(NamedTuple):
@@ -53,25 +48,19 @@ class Private(NamedTuple):
     mesh_type: Any
     # Classes of trees, an instance of which is what these fields are.
     tree_fields: dict[type, tuple[str, ...]]
-    effect_type: Any
-    aval_type: Any
     concrete_types: tuple[type, ...]
-    # Classes of what jax makes of the user's function for a callback, modules of its closures.
-    callback_types: tuple[type, ...]
-    callback_modules: frozenset[str]
     # Whether two functions of derivative rules say the same; None where they are not read.
     rules_alike: Callable[[Any, Any], bool] | None
-
-
-def _name(of: Any) -> str:
-    return f"{getattr(of, '__module__', None)}.{getattr(of, '__qualname__', None)}"
 
 
 class Objects:
     """Descriptions and comparisons of objects."""
 
-    def __init__(self, private: Private):
+    def __init__(self, private: Private, known: Known):
         self._private = private
+        self.contents = Contents(known)
+        self.settle_class = self.contents.settle_class
+        self.settle_type = self.contents.settle_type
 
     def describe(self, value: Any) -> bytes:
         """A text that is the same for objects that are, in any process.
@@ -87,7 +76,7 @@ class Objects:
         Raises:
           Unsettled: the object may change, or nothing is known of it.
         """
-        return repr(self._settled_parts(value, 0)).encode()
+        return self.contents.content(value)
 
     def describe_captured(self, constant: Any) -> bytes:
         """A text for a constant that is built into an executable: of its elements, where they may
@@ -96,28 +85,29 @@ class Objects:
         Raises:
           Unsettled: it is no array, or one that is too large to keep a copy.
         """
-        if type(constant) in self._private.concrete_types:
+        if self.is_concrete(constant):
             return b"an array"
-        if not isinstance(constant, (np.ndarray, *self._private.array_types)):
-            raise Unsettled(f"a constant within is a {_name(type(constant))}")
+        if not self.is_plain_array(constant):
+            raise Unsettled(f"a constant within is a {name_of(type(constant))}")
         if np.asarray(constant).nbytes > MAX_CAPTURED:
             raise Unsettled(f"a numpy array within has more than {MAX_CAPTURED} bytes")
         return repr(_elements(constant)).encode()
 
     def captured(self, constant: Any) -> Any:
-        """A constant as it is now, as an array that nobody can change; None where it is no
-        array."""
-        if not self.is_array(constant):
-            return None
-        is_concrete = type(constant) in self._private.concrete_types
-        return constant if is_concrete else np.array(constant)
+        """A constant of a program within as it is now, as an array that nobody can change."""
+        return constant if self.is_concrete(constant) else np.array(constant)
+
+    def is_concrete(self, constant: Any) -> bool:
+        """Whether a constant is an array of jax's, which cannot change."""
+        return type(constant) in self._private.concrete_types
+
+    def is_plain_array(self, constant: Any) -> bool:
+        """Whether a constant is an array of numpy's, and of no class derived from it."""
+        return type(constant) in (np.ndarray, *self._private.array_types)
 
     def is_array(self, constant: Any) -> bool:
         """Whether a constant is an array, of jax's or numpy's."""
-        private = self._private
-        return type(constant) in private.concrete_types or isinstance(
-            constant, (np.ndarray, *private.array_types)
-        )
+        return self.is_concrete(constant) or self.is_plain_array(constant)
 
     def same_captured(self, one: Any, another: Any) -> bool:
         """Whether two such constants are the same."""
@@ -125,122 +115,20 @@ class Objects:
             return one is another
         return _elements(one) == _elements(another)
 
-    def _settled_parts(self, value: Any, depth: int) -> Any:
-        private, class_ = self._private, type(value)
-        own = _name(class_)
-        parts = lambda values: tuple(self._settled_parts(item, depth + 1) for item in values)
-        if isinstance(value, private.literal_type):
-            return self._settled_parts(value.val, depth)
-        if isinstance(value, (*private.array_types, np.generic)):
-            return self._array(value)
-        if depth < MAX_DEPTH:
-            if (within := self._within(value)) is not None:
-                return own, parts(within)
-            if isinstance(value, private.callback_types) or self._is_callback(value):
-                # What is called reads what there is when it is called.
-                return own, self._called(value)
-            if _is_frozen(value):
-                return own, parts(_values(value))
-        if isinstance(value, private.effect_type) or class_ is private.aval_type:
-            return own, _text(value)
-        if class_ in private.immutable_types or isinstance(
-            value,
-            (
-                *_PLAIN,
-                float,
-                frozenset,
-                type,
-                np.dtype,
-                enum.Enum,
-                private.primitive_type,
-                private.mesh_type,
-                jax.sharding.Sharding,
-                jax.Device,
-            ),
-        ):
-            return self._parts(value, depth)
-        if _name(value).startswith("jax.") and _is_global(value):
-            return own, _name(value)
-        raise Unsettled(f"a {own} may change")
-
-    def _called(self, value: Any) -> Any:
-        """The names of the functions that a callback calls."""
-        if self._is_callback(value):
-            return _name(value), *(self._called(cell) for cell in _cells(value))
-        if isinstance(value, self._private.callback_types):
-            return tuple(map(self._called, _values(value)))
-        return _name(value) if isinstance(value, _FUNCTIONS) else _name(type(value))
-
-    def _is_callback(self, value: Any) -> bool:
-        """Whether a function is a closure that jax makes around the user's."""
-        return (
-            isinstance(value, types.FunctionType)
-            and value.__module__ in self._private.callback_modules
-            and "<locals>" in value.__qualname__
-        )
-
     def interchangeable(self, one: Any, another: Any) -> bool:
         """Whether an executable that was made with one object does what one made with the other
         would, now and later; both are settled."""
-        return self._interchangeable(one, another, 0)
-
-    def _interchangeable(self, one: Any, another: Any, depth: int) -> bool:
-        private = self._private
-        class_: Any = type(one)
         if one is another:
             return True
-        if class_ is not type(another) or depth == MAX_DEPTH:
+        if type(one) is not type(another):
             return False
-        same = lambda ones, others: (
-            len(ones) == len(others)
-            and all(
-                self._interchangeable(a, b, depth + 1) for a, b in zip(ones, others, strict=True)
-            )
-        )
-        if isinstance(one, private.literal_type):
-            return self._interchangeable(one.val, another.val, depth)
-        if (within := self._within(one)) is not None:
-            return same(within, self._within(another))
-        if isinstance(one, private.callback_types) or _is_frozen(one):
-            return same(_values(one), _values(another))
-        if isinstance(one, types.MethodType):
-            return one.__func__ is another.__func__ and one.__self__ is another.__self__
-        if isinstance(one, types.FunctionType):
-            return (
-                self._is_callback(one)
-                and one.__code__ is another.__code__
-                and one.__globals__ is another.__globals__
-                and one.__defaults__ == another.__defaults__ is None
-                and same(_cells(one), _cells(another))
-            )
-        if isinstance(one, (*_PLAIN, float, np.generic, *private.array_types)):
-            return self._same(one, another, depth)
-        if class_ in (*private.immutable_types, private.aval_type) or isinstance(
-            one, (frozenset, np.dtype, private.mesh_type, jax.sharding.Sharding)
-        ):
-            return bool(one == another)
-        return False
+        return self.contents.content(one) == self.contents.content(another)
 
     def outlives(self, value: Any) -> bool:
         """Whether keeping a settled object keeps nothing that its owner may want to be rid of."""
-        if isinstance(value, jax.Array):
+        if isinstance(value, (jax.Array, np.ndarray)):
             return False
-        if isinstance(value, (tuple, list)):
-            return all(map(self.outlives, value))
-        if isinstance(value, self._private.callback_types) or self._is_callback(value):
-            return self._is_permanent(value)
-        return True
-
-    def _is_permanent(self, called: Any) -> bool:
-        """Whether something that a callback refers to lives as long as the process anyway."""
-        if self._is_callback(called):
-            return all(map(self._is_permanent, _cells(called)))
-        if isinstance(called, self._private.callback_types):
-            return all(map(self._is_permanent, _values(called)))
-        if isinstance(called, (types.FunctionType, types.BuiltinFunctionType)):
-            return _is_global(called)
-        immutable = (*_PLAIN, float, type, np.ufunc)
-        return isinstance(called, immutable) or type(called) in self._private.immutable_types
+        return all(map(_is_permanent, self.contents.identified(value)))
 
     def _parts(self, value: Any, depth: int) -> Any:
         private, class_ = self._private, type(value)
@@ -252,7 +140,7 @@ class Objects:
             return self._parts(value.val, depth)
         if (array := self._array(value)) is not None:
             return array
-        own = _name(class_)
+        own = name_of(class_)
         if depth == MAX_DEPTH:
             return own
         parts = lambda values: tuple(self._parts(item, depth + 1) for item in values)
@@ -263,7 +151,7 @@ class Objects:
         if isinstance(value, (set, frozenset)):
             return own, tuple(sorted(map(repr, parts(value))))
         if isinstance(value, (type, *_FUNCTIONS)):
-            return own, _name(value)
+            return own, name_of(value)
         if isinstance(value, functools.partial):
             return own, parts((value.func, value.args, value.keywords))
         if isinstance(value, enum.Enum):
@@ -278,11 +166,11 @@ class Objects:
             return own, value.name
         if isinstance(value, private.mesh_type):
             devices = tuple(getattr(device, "id", None) for device in value.devices.flat)
-            return own, _text(value), value.devices.shape, devices
+            return own, text_of(value), value.devices.shape, devices
         if isinstance(value, jax.sharding.NamedSharding):
             return own, parts((value.mesh, value.spec, value.memory_kind))
         if class_ in private.immutable_types:
-            return own, _text(value)
+            return own, text_of(value)
         if dataclasses.is_dataclass(value):
             return own, parts(_values(value))
         return own
@@ -363,7 +251,7 @@ class Objects:
 
     def _is_rule(self, function: Any) -> bool:
         """Whether a function is one that jax makes for a derivative rule."""
-        return isinstance(function, self._private.wrapped_type) or _name(function).startswith(
+        return isinstance(function, self._private.wrapped_type) or name_of(function).startswith(
             "jax."
         )
 
@@ -392,16 +280,14 @@ def _is_frozen(value: Any) -> TypeGuard[Any]:
     )
 
 
-def _is_global(value: Any) -> bool:
-    """Whether something is a function that its module has under its name."""
-    if not isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
-        return False
-    return getattr(sys.modules.get(value.__module__ or ""), value.__qualname__, None) is value
-
-
-def _cells(function: types.FunctionType) -> list[Any]:
-    """What a closure refers to."""
-    return [cell.cell_contents for cell in function.__closure__ or ()]
+def _is_permanent(value: Any) -> bool:
+    """Whether what an executable tells by identity lives as long as the process anyway."""
+    if isinstance(value, (type, types.FunctionType)):
+        return is_global(value)
+    if isinstance(value, enum.Enum):
+        return is_global(type(value))
+    # Code is that of functions of jax's; builtin functions are those of modules.
+    return isinstance(value, (types.CodeType, types.BuiltinFunctionType, np.ufunc))
 
 
 def _is_read(array: Any) -> bool:
@@ -413,8 +299,3 @@ def _fields(context: Any) -> list[Any]:
     """What a context of equations consists of."""
     slots = (slot for class_ in type(context).__mro__ for slot in vars(class_).get("__slots__", ()))
     return [getattr(context, slot, None) for slot in slots if slot != "__weakref__"]
-
-
-def _text(value: Any) -> str:
-    """How a value prints, without addresses."""
-    return _ADDRESS.sub("", repr(value))

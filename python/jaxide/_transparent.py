@@ -70,8 +70,8 @@ _PURE = {
 # Of `CALL_INTRINSIC_1`.
 _PURE_INTRINSICS = ("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE")
 
-# Attributes of arrays, types and functions of numpy's kind that say or compute something, and nothing
-# else; those that arrays have as methods are added by `trust`.
+# Attributes of arrays, types and universal functions that say or compute something, and do nothing
+# else. Methods of arrays are added by `trust`.
 _PURE_ATTRIBUTES = {
     *("T", "aval", "at", "dtype", "imag", "itemsize", "mT", "nbytes", "ndim", "real", "shape"),
     *("size", "weak_type", "name", "kind", "num", "reduce", "accumulate", "reduceat", "outer"),

@@ -113,8 +113,8 @@ def _is_of_library(function: types.FunctionType) -> bool:
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether a value in a module, class or registry of jax was put there by somebody else: code, or
-    an instance of a class, that is neither of jax nor of what jax is built on."""
+    """Whether somebody else has put a value in a module, class or registry of jax: code, or an
+    instance of a class, that is neither of jax nor of what jax is built on."""
     if isinstance(value, types.ModuleType):
         return False
     if not all(map(_is_of_library, functions_of(value))):

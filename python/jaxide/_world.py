@@ -152,7 +152,7 @@ class World:
                 yield module
 
     def _take_in(self, module: types.ModuleType) -> Iterator[Any]:
-        """Notes a module with its classes, registries and instances; yields what is to be watched."""
+        """Notes a module with its classes, registries and instances; yields what to watch."""
         name = module.__name__
         yield self._note(Place("module", name, vars(module), dict(vars(module))), module)
         if not _trust.is_jax_module(name):

@@ -302,7 +302,11 @@ fn canonical(
     let known = known(py)?;
     if value.is_instance(known.dtype.bind(py))? {
         let name = value.getattr(pyo3::intern!(py, "name"))?.str()?.to_string();
+        // The name says neither the order of bytes nor what somebody has noted on the dtype.
+        let is_plain = value.getattr(pyo3::intern!(py, "isnative"))?.is_truthy()?
+            && value.getattr(pyo3::intern!(py, "metadata"))?.is_none();
         return Ok(match DType::from_name(&name) {
+            _ if !is_plain => ParamValue::Opaque(side.handle(value)),
             DType::Extended(_) => ParamValue::Opaque(side.handle(value)),
             dtype => ParamValue::DType(dtype),
         });

@@ -56,6 +56,11 @@ impl Leaves {
         bound(py, self.avals.get(ty.as_u32() as usize))
     }
 
+    /// The aval of a type, where it is kept.
+    pub fn known_aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Option<Bound<'py, PyAny>> {
+        self.avals.get(ty.as_u32() as usize).map(|aval| aval.bind(py).clone())
+    }
+
     /// A new `SourceInfo` of a recorded source.
     pub fn source_info<'py>(
         &self,

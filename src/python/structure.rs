@@ -12,7 +12,8 @@ use pyo3::types::PyBytes;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::ir::{
-    Atom, AtomKind, ConstId, Eqn, ForeignId, ParamValue, PrimitiveData, Program, Subprogram, Type,
+    Atom, AtomKind, ConstId, DType, Eqn, ForeignId, ParamValue, PrimitiveData, Program, Subprogram,
+    Type, TypeId,
 };
 use crate::structure::{
     Added, Fingerprint, Nested, Objects, Purpose, Step, Text, equal, fingerprints, steps,
@@ -166,24 +167,34 @@ impl<'py> PyObjects<'py> {
 
     /// The value of a literal, whose type is said beside it; None where only Python can say it.
     fn literal(&self, value: &Bound<'py, PyAny>) -> Option<Fingerprint> {
-        if !is_exactly(value.as_ptr(), self.jax.literal_type.as_ptr().cast()) {
-            return None;
-        }
-        // SAFETY: the exact type was checked.
-        let value = unsafe { self.jax.slots.literal_val.get(value) }?;
-        let is_array = is_exactly(value.as_ptr(), self.jax.typed_array_type.as_ptr().cast());
         // The bytes of a number are in the order of the machine.
-        if !is_array || cfg!(target_endian = "big") {
-            return None;
-        }
+        let value = self.literal_value(value).filter(|_| cfg!(target_endian = "little"))?;
         let mut text = Text::new();
         with_bytes(value.as_ptr(), |bytes| text.bytes(bytes))?;
         Some(text.finish())
     }
 
+    /// The array of a literal, whose type is said beside it.
+    fn literal_value(&self, literal: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        if !is_exactly(literal.as_ptr(), self.jax.literal_type.as_ptr().cast()) {
+            return None;
+        }
+        // SAFETY: the exact type was checked.
+        let value = unsafe { self.jax.slots.literal_val.get(literal) }?;
+        let is_array = is_exactly(value.as_ptr(), self.jax.typed_array_type.as_ptr().cast());
+        is_array.then_some(value)
+    }
+
     fn are_same(&self, own: &Bound<'py, PyAny>, other: &Bound<'py, PyAny>) -> PyResult<bool> {
         if own.is(other) || (typed_hash(own).is_some() && typed_equal(own, other)) {
             return Ok(true);
+        }
+        if let (Some(own), Some(other)) = (self.literal_value(own), self.literal_value(other)) {
+            let same =
+                with_bytes(own.as_ptr(), |own| with_bytes(other.as_ptr(), |other| own == other));
+            if let Some(same) = same.flatten() {
+                return Ok(same);
+            }
         }
         let objects = self.jax.objects.bind(self.py());
         let same = if self.purpose == Purpose::Execution {
@@ -192,6 +203,24 @@ impl<'py> PyObjects<'py> {
             intern!(self.py(), "same")
         };
         objects.call_method1(same, (own, other))?.is_truthy()
+    }
+
+    /// The aval of an array type that text does not tell from all others: of an extended dtype, or on
+    /// a mesh.
+    fn unsettled_aval(&self, id: TypeId, ty: &Type) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let aval = match ty {
+            Type::Opaque { object, name: _ } => Some(self.object(*object)),
+            _ => self.graph.borrow().side().leaves().known_aval(self.py(), id),
+        };
+        let Some(aval) = aval else { return Ok(None) };
+        let described = aval_info(self.jax, &aval)?.ty.clone();
+        Ok(match described {
+            Some(Type::Array(array)) => {
+                let is_extended = matches!(array.dtype, DType::Extended(_));
+                (is_extended || array.sharding.is_some()).then_some(aval)
+            }
+            _ => None,
+        })
     }
 }
 
@@ -209,6 +238,17 @@ impl Objects for PyObjects<'_> {
             Some(literal) => Ok(literal),
             None => self.description(&object),
         }
+    }
+
+    fn settle_class(&self, name: &str) -> PyResult<()> {
+        let objects = self.jax.objects.bind(self.py());
+        objects.call_method1(intern!(self.py(), "settle_class"), (name,)).map(drop)
+    }
+
+    fn settle_type(&self, id: TypeId, ty: &Type) -> PyResult<()> {
+        let Some(aval) = self.unsettled_aval(id, ty)? else { return Ok(()) };
+        let objects = self.jax.objects.bind(self.py());
+        objects.call_method1(intern!(self.py(), "settle_type"), (aval,)).map(drop)
     }
 
     fn is_executed(&self, primitive: &PrimitiveData, param: &str) -> bool {

@@ -458,6 +458,9 @@ impl<O: Objects> Reading<'_, O> {
             return Ok(known);
         }
         let mut text = Text::new();
+        if self.purpose == Purpose::Execution {
+            self.objects().settle_type(id, self.program().ty(id))?;
+        }
         self.ty(&mut text, self.program().ty(id))?;
         let own = text.finish();
         rows.types[id] = Some(own);
@@ -537,6 +540,10 @@ impl<O: Objects> Reading<'_, O> {
         Ok(own)
     }
 
+    fn settle_class(&self, name: &str) -> Result<(), O::Error> {
+        if self.purpose == Purpose::Execution { self.objects().settle_class(name) } else { Ok(()) }
+    }
+
     /// The embedding bounds how deep a value is.
     fn value(&self, text: &mut Text, value: &ParamValue) -> Result<(), O::Error> {
         match value {
@@ -580,6 +587,7 @@ impl<O: Objects> Reading<'_, O> {
             }
             ParamValue::Enum { type_name, member } => {
                 text.number(10);
+                self.settle_class(type_name)?;
                 text.bytes(type_name.as_bytes());
                 text.bytes(member.as_bytes());
             }
@@ -600,6 +608,7 @@ impl<O: Objects> Reading<'_, O> {
             }
             ParamValue::Named { type_name, fields } => {
                 text.number(14);
+                self.settle_class(type_name)?;
                 text.bytes(type_name.as_bytes());
                 text.len(fields.len());
                 for (name, item) in fields {

@@ -31,7 +31,7 @@ mod plain;
 
 use std::sync::Arc;
 
-use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type};
+use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type, TypeId};
 
 pub(crate) use equality::{Pair, inputs};
 pub use equality::{Place, Within, equal};
@@ -83,6 +83,24 @@ pub trait Objects: Sized {
     /// # Errors
     /// It cannot be described.
     fn describe(&self, object: ForeignId) -> Result<Fingerprint, Self::Error>;
+
+    /// Makes sure, for an execution, that the name of a class says which class it is.
+    ///
+    /// # Errors
+    /// There may be another class of this name.
+    fn settle_class(&self, name: &str) -> Result<(), Self::Error> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Makes sure, for an execution, that what is fed of a type says which type it is.
+    ///
+    /// # Errors
+    /// There may be another type that reads the same.
+    fn settle_type(&self, id: TypeId, ty: &Type) -> Result<(), Self::Error> {
+        let _ = (id, ty);
+        Ok(())
+    }
 
     /// Whether a param has a part in the execution of an equation.
     fn is_executed(&self, primitive: &PrimitiveData, param: &str) -> bool;

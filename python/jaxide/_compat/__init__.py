@@ -42,13 +42,17 @@ from jaxide._compat.jaxprs import constant_types as constant_types
 from jaxide._compat.jaxprs import evaluate as evaluate
 from jaxide._compat.jaxprs import is_inlined as is_inlined
 from jaxide._compat.jaxprs import is_jaxpr as is_jaxpr
+from jaxide._compat.jaxprs import jaxprs_in as jaxprs_in
 from jaxide._compat.jaxprs import lift as lift
 from jaxide._compat.jaxprs import lifting_primitives as lifting_primitives
+from jaxide._compat.jaxprs import literal_type as literal_type
 from jaxide._compat.jaxprs import new_var as new_var
 from jaxide._compat.jaxprs import open_part as open_part
+from jaxide._compat.jaxprs import program as program
 from jaxide._compat.jaxprs import scan_counts as scan_counts
 from jaxide._compat.jaxprs import with_operands as with_operands
 from jaxide._compat.jaxprs import with_parts as with_parts
+from jaxide._compat.jaxprs import with_values as with_values
 from jaxide._compat.jits import JitCall as JitCall
 from jaxide._compat.jits import call_site as call_site
 from jaxide._compat.jits import catch_misses as catch_misses
@@ -56,12 +60,16 @@ from jaxide._compat.jits import coordination_client as coordination_client
 from jaxide._compat.jits import execution as execution
 from jaxide._compat.jits import function_place as function_place
 from jaxide._compat.jits import intercept_jits as intercept_jits
+from jaxide._compat.jits import is_default_layout as is_default_layout
 from jaxide._compat.jits import jit_tracing as jit_tracing
 from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of
 from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line
 from jaxide._compat.jits import user_stack as user_stack
+from jaxide._compat.lowering_rules import is_file_of_jax as is_file_of_jax
+from jaxide._compat.lowering_rules import is_internal_file as is_internal_file
+from jaxide._compat.lowering_rules import lowering_rules as lowering_rules
 from jaxide._compat.namespace import load_namespace
 from jaxide._compat.objects import flat_trees as flat_trees
 from jaxide._compat.objects import objects as objects

@@ -83,6 +83,39 @@ def with_parts(jaxpr: Any, constvars: list[Any], consts: list[Any], eqns: list[A
     return close(inner.replace(**changed), consts)
 
 
+def program(like: Any, inputs: list[Any], eqns: list[Any], outputs: list[Any]) -> Any:
+    """A closed jaxpr without constants or effects, for execution only; otherwise like another."""
+    inner = open_part(like)
+    changed = {
+        "constvars": [],
+        "invars": inputs,
+        "outvars": outputs,
+        "eqns": eqns,
+        "effects": frozenset(),
+        "debug_info": inner.debug_info.with_unknown_names(),
+    }
+    if inner is like:
+        return like.replace(**changed, consts=[])
+    return close(inner.replace(**changed), [])
+
+
+def with_values(jaxpr: Any, consts: list[Any]) -> Any:
+    """The closed jaxpr with other values of its constants."""
+    return with_parts(jaxpr, list(open_part(jaxpr).constvars), consts, None)
+
+
+def jaxprs_in(params: dict[str, Any]) -> list[Any]:
+    """The open jaxprs among params."""
+    found = symbol("core:jaxprs_in_params")(params)
+    return [open_jaxpr(jaxpr)[0] for jaxpr in found]
+
+
+@functools.cache
+def literal_type() -> Any:
+    """The class of literals."""
+    return symbol("core:Literal")
+
+
 def new_var(aval: Any) -> Any:
     """A variable of its own."""
     return symbol("core:Var")(aval)

@@ -7,6 +7,7 @@ import gc
 import inspect
 import types
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +42,6 @@ class _Execution:
         self.test_event = checked_function("util:test_event", "name *args")
         self.argument_type = checked_function("pjit:convert_to_metaty", "arg")
         self._trace_context = symbol("config:trace_context")
-        self._new_type = symbol("pjit:MetaTy")
         self._resolve_in_shardings = checked_function(
             "pjit:_resolve_in_shardings", "args pjit_in_shardings"
         )
@@ -56,43 +56,36 @@ class _Execution:
         self._unspecified = symbol("sharding_impls:UNSPECIFIED")
         names = "enable_pgle distributed_debug use_simplified_jaxpr_constants"
         self._settings = [symbol(f"config:{name}") for name in names.split()]
+        if not isinstance(getattr(jax.config, "_value_holders", None), dict):
+            raise Mismatch("jax.config does not hold its settings as it did")
 
     def is_plain(self) -> bool:
         """Whether no setting asks jax for more than to lower, compile and run."""
         return not any(setting.value for setting in self._settings)
 
-    def configuration(self) -> tuple[Any, ...]:
-        """All that is set: what is part of jax's key for a lowering, and what XLA is told besides,
-        which jax reads anew for each new program."""
-        values = tuple(jax.config.values.values())
-        try:
-            hash(values)
-        except TypeError:  # an option of a library
-            values = tuple(map(repr, values))
-        return self._trace_context(), values
+    def trace_context(self) -> Any:
+        """What jax's own key for a lowering has of the configuration."""
+        return self._trace_context()
 
-    def constant_type(self, aval: Any) -> Any:
-        """A constant goes wherever the computation is, as one that is built in does."""
-        return self._new_type(aval, None, None, False, False)
+    def settings(self) -> tuple[Any, ...]:
+        """All that is set, in this thread too: what XLA is told besides, which jax reads anew for
+        each new program."""
+        return tuple(holder.value for holder in jax.config._value_holders.values())
 
-    def resolve(
-        self, const_avals: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
-    ) -> tuple[Any, ...]:
+    def resolve(self, args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
         """What the lowering of a program depends on besides the program and the configuration.
 
         Raises:
           ValueError: the shardings of arguments contradict those that were asked for.
         """
-        jaxpr, num_consts = params["jaxpr"], len(const_avals)
-        types_ = [*map(self.constant_type, const_avals), *map(self.argument_type, args)]
-        in_shardings = self._resolve_in_shardings(
-            types_, (self._unspecified,) * num_consts + tuple(params["in_shardings"])
-        )
+        return self.resolve_types(list(map(self.argument_type, args)), params)
+
+    def resolve_types(self, types_: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
+        """As :meth:`resolve`, for the types of arguments."""
+        jaxpr = params["jaxpr"]
+        in_shardings = self._resolve_in_shardings(types_, params["in_shardings"])
         in_layouts = self._resolve_in_layouts(
-            types_,
-            (None,) * num_consts + tuple(params["in_layouts"]),
-            in_shardings,
-            [*const_avals, *jaxpr.in_avals],
+            types_, params["in_layouts"], in_shardings, jaxpr.in_avals
         )
         out_layouts = self._resolve_out_layouts(
             params["out_layouts"], params["out_shardings"], jaxpr.out_avals
@@ -102,9 +95,46 @@ class _Execution:
             params["out_shardings"],
             tuple(in_layouts),
             tuple(out_layouts),
-            (False,) * num_consts + tuple(params["donated_invars"]),
+            tuple(params["donated_invars"]),
             *(params[name] for name in self.param_names[6:]),
         )
+
+    def with_arguments(self, resolved: tuple[Any, ...], avals: Sequence[Any]) -> tuple[Any, ...]:
+        """As ``resolved``, with further arguments before the others, which go wherever the
+        computation is, as constants do."""
+        count = len(avals)
+        in_shardings, out_shardings, in_layouts, out_layouts, donated, *others = resolved
+        return (
+            (self._unspecified,) * count + in_shardings,
+            out_shardings,
+            (None,) * count + in_layouts,
+            out_layouts,
+            (False,) * count + donated,
+            *others,
+        )
+
+    def of_preparation(
+        self, resolved: tuple[Any, ...], num_inputs: int, num_outputs: int, device: Any
+    ) -> tuple[Any, ...]:
+        """As ``resolved``, of another program, whose arguments are on one device."""
+        mesh = resolved[5]
+        return (
+            (jax.sharding.SingleDeviceSharding(device),) * num_inputs,
+            (self._unspecified,) * num_outputs,
+            (None,) * num_inputs,
+            (None,) * num_outputs,
+            (False,) * num_inputs,
+            mesh,
+            "captured",
+            False,
+            False,
+            (),
+        )
+
+    def devices(self, lowering: Any) -> list[Any]:
+        """The devices that a program was lowered for."""
+        found = getattr(lowering, "_device_list", None)
+        return [] if found is None else list(found)
 
     def lower(self, jaxpr: Any, resolved: tuple[Any, ...]) -> Any:
         """What ``jaxpr`` is lowered to; jax remembers it for as long as the jaxpr lives."""
@@ -121,6 +151,12 @@ class _Execution:
 def execution() -> _Execution:
     """How jax executes a jit's program."""
     return _Execution()
+
+
+def is_default_layout(layout: Any, array: Any) -> bool:
+    """Whether an array lies as jax's arrays do where nobody says how."""
+    is_default = symbol("interpreters.pxla:is_default_layout")
+    return bool(is_default(layout, array.sharding, array.aval))
 
 
 def coordination_client() -> Any:
@@ -262,12 +298,12 @@ def intercept_jits(
     before_trace: Callable[..., Any],
     after_trace: Callable[[Any, Any], Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
-    lowered: Callable[[Any], Any],
+    lowered: Callable[[Any, Callable[[], Any]], AbstractContextManager[Any]],
 ) -> None:
     """From now on jits call ``before_trace(fun, options, mesh, debug_info, avals, args, kwargs)``
     where they have to be traced, and ``after_trace`` on what that returned and what was traced,
     which returns the latter; ``execute(args, params)`` where they have no executable; and lower
-    ``lowered(jaxpr)``."""
+    what ``lowered(jaxpr, resolve)`` has as context; ``resolve()`` says for what it is lowered."""
     for function, code in _interceptions(before_trace, after_trace, execute, lowered):
         function.__code__ = code
 
@@ -277,12 +313,20 @@ def _interceptions(
     before_trace: Callable[..., Any],
     after_trace: Callable[[Any, Any], Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
-    lowered: Callable[[Any], Any],
+    lowered: Callable[[Any, Callable[[], Any]], AbstractContextManager[Any]],
 ) -> list[tuple[Any, types.CodeType]]:
     jax_ = execution()
     stock, names = jax_.stock_lowering, jax_.param_names
+
+    def lower(types_: Any, jaxpr: Any, *rest: Any) -> Any:
+        options = (*rest[: len(names) - 2], rest[-1])
+        params = dict(zip(names, (jaxpr, *options), strict=True))
+        resolve = functools.partial(jax_.resolve_types, types_, params)
+        with lowered(jaxpr, resolve) as instead:
+            return stock(types_, instead, *rest)
+
     return [
-        _trampoline(jax_.lowering, lambda args, jaxpr, *rest: stock(args, lowered(jaxpr), *rest)),
+        _trampoline(jax_.lowering, lower),
         (jit_tracing().function, _tracing_code(before_trace, after_trace)),
         _trampoline(
             jax_.function,

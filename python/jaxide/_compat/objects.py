@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxide import _objects
+from jaxide import _content, _objects
 from jaxide._compat.derivative_rules import rule_reader
 from jaxide._compat.jaxprs import closed_jaxpr_type
+from jaxide._compat.lowering_rules import lowering_rules
 from jaxide._compat.symbols import known_symbols, symbol
+from jaxide._content import is_global
 
 
 def immutable_types() -> set[type]:
@@ -31,8 +33,7 @@ def immutable_types() -> set[type]:
 
 
 def fixed_types() -> set[type]:
-    """Classes of Python and numpy that do nothing but make a value of their arguments, and that nobody
-    can change."""
+    """Classes of Python and numpy that nobody can change, and that do nothing but make a value."""
     plain = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, range, slice)
     makers = (zip, enumerate, map, filter, reversed, type(None))
     pending, scalars = [np.generic], set()
@@ -124,14 +125,42 @@ def objects() -> _objects.Objects:
             immutable_types=frozenset(immutable_types()),
             mesh_type=symbol("mesh:Mesh"),
             tree_fields=flat_trees(),
-            effect_type=symbol("effects:Effect"),
-            aval_type=symbol("core:ShapedArray"),
             concrete_types=_concrete_types(),
-            callback_types=(symbol("callback:_FlatCallback"),),
-            callback_modules=frozenset({"jax._src.callback", "jax._src.debugging"}),
             rules_alike=derivative_rules.are_alike if derivative_rules else None,
-        )
+        ),
+        _content.Known(
+            literal=symbol("core:Literal"),
+            context=symbol("core:JaxprEqnContext"),
+            primitive=symbol("core:Primitive"),
+            arrays=(symbol("literals:TypedNdArray"),),
+            numbers=tuple(
+                known_symbols(f"literals:Typed{n}" for n in ("Int", "Float", "Complex")).values()
+            ),
+            immutable=frozenset(immutable_types()),
+            mesh=symbol("mesh:Mesh"),
+            partition_spec=symbol("partition_spec:PartitionSpec"),
+            tree=symbol("tree_util:PyTreeDef"),
+            fields=flat_trees(),
+            effect=symbol("effects:Effect"),
+            aval=symbol("core:ShapedArray"),
+            callbacks=(symbol("callback:_FlatCallback"),),
+            callback_modules=frozenset({"jax._src.callback", "jax._src.debugging"}),
+            key_dtype=symbol("random.prng:KeyTy"),
+            key_implementations=_key_implementations,
+            lowering_rules=lowering_rules().of,
+        ),
     )
+
+
+def _key_implementations() -> tuple[Any, ...]:
+    """The generators of random numbers that are jax's own."""
+    return tuple(filter(_is_own_generator, symbol("random.prng:prngs").values()))
+
+
+@functools.lru_cache(maxsize=64)
+def _is_own_generator(implementation: Any) -> bool:
+    functions = [part for part in implementation if callable(part)]
+    return all(f.__module__.startswith("jax._src.") and is_global(f) for f in functions)
 
 
 def _concrete_types() -> tuple[type, ...]:

@@ -1,0 +1,114 @@
+"""What an executable depends on besides the program: the items of its key.
+
+Each item is written by one function, by content (:mod:`jaxide._content`). The items of the program
+itself are those of its equality (``src/structure/``): equations, params, literals, types, contexts,
+effects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jaxide import _compat
+from jaxide._content import IDENTITIES, is_genuine
+
+# Variables that the compilers of devices read.
+_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS")
+
+
+class Call(NamedTuple):
+    """A call of a jit for which an executable is looked for."""
+
+    # What jax's own key has of shardings, layouts and options, in jax's order.
+    resolved: tuple[Any, ...]
+    context: tuple[Any, ...]
+    settings: tuple[Any, ...]
+    # The types of the constants.
+    const_avals: tuple[Any, ...]
+
+
+def _contents(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The contents of objects, many of which are one."""
+    known: dict[int, Any] = {}
+    for value in values:
+        if id(value) not in known:
+            known[id(value)] = _content(value)
+    return tuple(known[id(value)] for value in values)
+
+
+def _content(value: Any) -> Any:
+    return None if value is None else _compat.objects().contents.content(value)
+
+
+def _each(index: int) -> Callable[[Call], Any]:
+    return lambda call: _contents(call.resolved[index])
+
+
+def _whole(index: int) -> Callable[[Call], Any]:
+    return lambda call: _content(call.resolved[index])
+
+
+def _context(call: Call) -> Any:
+    """What jax's tracing caches have as key, such as meshes that are set."""
+    return tuple(map(_exact, call.context))
+
+
+def _settings(call: Call) -> Any:
+    """Every setting of jax, of this thread too."""
+    return tuple(map(_exact, call.settings))
+
+
+def _exact(value: Any) -> Any:
+    """Something that is equal where values are, and of one class."""
+    class_ = type(value)
+    if class_ in (bool, str, type(None)):
+        return class_, value
+    if class_ is tuple:
+        return tuple(map(_exact, value))
+    if class_ in (int, float):
+        return class_, repr(value)
+    if is_genuine(class_):
+        return class_, value
+    # A value of the user's, such as that of a context: it is the very object.
+    return class_, IDENTITIES.of(value)
+
+
+def _environment(_: Call) -> Any:
+    """Variables of the environment that compilers read."""
+    return tuple(map(os.environ.get, _VARIABLES))
+
+
+def _constants(call: Call) -> Any:
+    """How many arrays are captured; their types are the program's."""
+    return len(call.const_avals)
+
+
+ITEMS: dict[str, Callable[[Call], Any]] = {
+    "input shardings": _each(0),
+    "output shardings": _each(1),
+    "input layouts": _each(2),
+    "output layouts": _each(3),
+    "donation": lambda call: tuple(map(bool, call.resolved[4])),
+    "mesh": _whole(5),
+    "name": _whole(6),
+    "unused arguments": lambda call: bool(call.resolved[7]),
+    "inlining": lambda call: bool(call.resolved[8]),
+    "compiler options": _whole(9),
+    "context": _context,
+    "settings": _settings,
+    "environment": _environment,
+    "number of constants": _constants,
+}
+
+Key = tuple[tuple[str, Any], ...]
+
+
+def key_of(call: Call, left_out: frozenset[str] = frozenset()) -> Key:
+    """The items of the key of an executable; tests leave some out.
+
+    Raises:
+      Unsettled: an item has no content.
+    """
+    return tuple((name, item(call)) for name, item in ITEMS.items() if name not in left_out)
