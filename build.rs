@@ -1,4 +1,4 @@
-//! Tells the crate which CPython it is built for, where it is built for one.
+//! Tells the crate which `CPython` it is built for, where it is built for one.
 
 fn main() {
     #[cfg(feature = "python")]

@@ -26,17 +26,23 @@ __all__ = [
     "diff",
     "duplicates",
     "effects",
+    "extend_world",
     "find",
     "fingerprint_of",
     "fragment_info",
     "graph_of",
     "histogram",
     "initialize",
+    "is_pristine",
     "large_constants",
     "liveness",
     "load",
     "memo_len",
     "new_accumulators",
+    "note_code",
+    "note_functions",
+    "note_modules",
+    "note_primitives",
     "optimize",
     "plain_types",
     "precision",
@@ -45,10 +51,13 @@ __all__ = [
     "save",
     "set_audit",
     "set_fragment_bounds",
+    "set_known_classes",
+    "set_world",
     "tables",
     "trust_callable",
     "unused_inputs",
     "used_by",
+    "watch_dicts",
 ]
 
 @final
@@ -312,3 +321,35 @@ def save(root: Any, records: Any) -> bytes:
 def load(file: bytes, objects: Any) -> Any:
     """The value that bytes say, with all programs that it refers to; ``objects`` makes objects of
     records."""
+
+def set_world(world: Any) -> None:
+    """Takes what says how jax differs from what it was: an object with the methods ``look`` and
+    ``extend``."""
+
+def extend_world() -> None:
+    """Looks at modules that were imported since the last time."""
+
+def watch_dicts(owners: Sequence[Any]) -> None:
+    """Watches the dicts of modules, classes and registries, numbered in this order.
+
+    Raises:
+      TypeError: one has no dict.
+    """
+
+def note_functions(functions: Sequence[Any], named: bool) -> None:
+    """Notes functions of jax; of some the names are printed and count as well."""
+
+def note_modules(modules: Sequence[Any]) -> None:
+    """Notes modules that are jax's own."""
+
+def note_primitives(primitives: Sequence[Any]) -> None:
+    """Notes primitives that are jax's own."""
+
+def note_code(code: CodeType) -> None:
+    """Notes a code that jaxide will give to a function of jax."""
+
+def is_pristine() -> bool:
+    """Whether nobody has changed jax."""
+
+def set_known_classes(known: Any) -> None:
+    """Takes what ``jaxide._classes`` says of named tuples and enums."""

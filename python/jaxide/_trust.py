@@ -20,7 +20,15 @@ import jax
 OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
 
 # Packages that jax is built on. What they define does not change jax when jax uses it.
-_FOUNDATION = ("jaxlib", "nanobind", "numpy", "ml_dtypes", "opt_einsum", "scipy", "jaxide")
+_FOUNDATION: tuple[str, ...] = (
+    "jaxlib",
+    "nanobind",
+    "numpy",
+    "ml_dtypes",
+    "opt_einsum",
+    "scipy",
+    "jaxide",
+)
 _FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker", "zstandard")
 # Modules of the standard library whose objects stand in for others.
 _STAND_INS = ("unittest", "doctest", "pdb", "code")

@@ -126,16 +126,16 @@ class World:
     def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
         """What differs, once some places may have changed, and functions: each as it was, with its
         code and its defaults."""
-        for found in (Changed(*parts) for parts in functions):
-            self._functions.setdefault(id(found.function), found)
+        for was in (Changed(*parts) for parts in functions):
+            self._functions.setdefault(id(was.function), was)
         for number in changed:
             self._differing.pop(number, None)
-            if found := self._differences(number):
-                self._differing[number] = found
+            if differing := self._differences(number):
+                self._differing[number] = differing
         parts = [(number, key) for number, keys in self._differing.items() for key in keys]
-        altered = [found for found in self._functions.values() if _is_altered(found)]
-        key = frozenset((number, name) for number, name in parts)
-        key |= frozenset(("function", id(found.function)) for found in altered)
+        altered = [was for was in self._functions.values() if _is_altered(was)]
+        key: frozenset[Any] = frozenset(parts)
+        key |= frozenset(("function", id(was.function)) for was in altered)
         number = self._numbers.setdefault(key, len(self._numbers))
         return self._described(number, parts, altered)
 
@@ -288,7 +288,7 @@ def _is_made_in_python(cls: type) -> bool:
 
 
 def _is_altered(changed: Changed) -> bool:
-    function = changed.function
+    function: Any = changed.function
     return (
         function.__code__ is not changed.code
         or function.__defaults__ is not changed.defaults

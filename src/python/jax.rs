@@ -469,13 +469,12 @@ impl Jax {
         let known = SETTINGS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
         // An option of a library may have a value without a hash: then its text stands for it.
         let key = if values.hash().is_ok() { values.into_any() } else { values.repr()?.into_any() };
-        let number = match known.get_item(&key)? {
-            Some(number) => number.extract()?,
-            None => {
-                let number = u32::try_from(known.len())?;
-                known.set_item(&key, number)?;
-                number
-            }
+        let number = if let Some(number) = known.get_item(&key)? {
+            number.extract()?
+        } else {
+            let number = u32::try_from(known.len())?;
+            known.set_item(&key, number)?;
+            number
         };
         LAST_SETTINGS.set(moment.map(|moment| (moment, number)));
         Ok(number)

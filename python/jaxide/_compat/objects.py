@@ -36,7 +36,8 @@ def fixed_types() -> set[type]:
     """Classes of Python and numpy that nobody can change, and that do nothing but make a value."""
     plain = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, range, slice)
     makers = (zip, enumerate, map, filter, reversed, type(None))
-    pending, scalars = [np.generic], set()
+    pending: list[Any] = [np.generic]
+    scalars: set[type] = set()
     while pending:
         cls = pending.pop()
         pending += type.__subclasses__(cls)

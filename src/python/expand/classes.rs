@@ -187,7 +187,7 @@ impl Known {
                 return Ok(false);
             }
         }
-        Ok(own.contains("__slots__")?)
+        own.contains("__slots__")
     }
 
     fn is_plain_enum(

@@ -144,16 +144,16 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
 /// Calls cannot be looked at.
 pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, bool)> {
     let before = difference(py)?;
-    let reached = match &before {
+    let looking = match &before {
         Difference::None => None,
         Difference::Some(_, differing) => match Reached::start(py, differing.clone())? {
-            Some(reached) => Some(reached),
+            Some(looking) => Some(looking),
             None => return Ok((body(), true)),
         },
         Difference::Total => return Ok((body(), true)),
     };
     let result = body();
-    let reaches = reached.map(Reached::finish).transpose()?.unwrap_or(false);
+    let reaches = looking.map(Reached::finish).transpose()?.unwrap_or(false);
     // It may have changed jax itself.
     poll();
     Ok((result, reaches || difference(py)?.number() != before.number()))
@@ -205,7 +205,11 @@ fn look(py: Python<'_>, dicts: &Bound<'_, PyAny>, functions: Vec<watch::Function
     };
     let old = LAST.peek(|last| {
         // Somebody who came in between may have looked later.
-        if last.0 <= before { std::mem::replace(last, (before, difference)) } else { (0, difference) }
+        if last.0 <= before {
+            std::mem::replace(last, (before, difference))
+        } else {
+            (0, difference)
+        }
     });
     drop(old);
     super::epoch::note_change();

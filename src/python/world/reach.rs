@@ -94,6 +94,7 @@ impl Reached {
     ///
     /// # Errors
     /// Somebody has begun to look at calls meanwhile.
+    #[allow(clippy::unused_self)] // whoever has it looks at calls
     pub fn finish(self) -> PyResult<bool> {
         SEEN.with_borrow(|seen| seen.last().map(|seen| seen.reached))
             .ok_or_else(|| PyRuntimeError::new_err("jaxide: no call is looked at"))

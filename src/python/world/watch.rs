@@ -1,6 +1,6 @@
 //! Noticing that a dict of jax, or a function of jax, may have changed.
 //!
-//! From CPython 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
+//! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules and registries are compared before each call, those of
 //! classes and instances whenever a trace begins or its surroundings change. Assignments to attributes
 //! of functions go through a slot of their type, which is ours from the first watched dict on.
@@ -32,7 +32,7 @@ struct Watched {
 
 #[cfg_attr(Py_3_12, allow(dead_code))]
 struct Dict {
-    dict: Py<PyAny>,
+    object: Py<PyAny>,
     version: u64,
     kind: Kind,
 }
@@ -106,7 +106,7 @@ pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
         // SAFETY: a live object.
         let of_class = unsafe { ffi::PyType_Check(owner.as_ptr()) != 0 };
         let kind = if of_class { Kind::Seldom } else { Kind::Frequent };
-        let new = Dict { dict: dict.unbind(), version, kind };
+        let new = Dict { object: dict.unbind(), version, kind };
         with(|watched| {
             let number = u32::try_from(watched.dicts.len()).unwrap_or(u32::MAX);
             watched.by_address.insert(address, number);
@@ -256,7 +256,9 @@ mod noticing {
 
     use pyo3::types::PyString;
 
-    use super::*;
+    use super::{
+        Bound, Kind, Ordering, PyAny, PyResult, Python, ffi, note_function, noticed, with,
+    };
 
     /// The version of a dict, which is another after each change.
     pub fn version(dict: *mut ffi::PyObject) -> u64 {
@@ -277,7 +279,7 @@ mod noticing {
                 if which.is_some_and(|which| which != dict.kind) {
                     continue;
                 }
-                let now = version(dict.dict.as_ptr());
+                let now = version(dict.object.as_ptr());
                 if now != dict.version {
                     dict.version = now;
                     watched.changed.insert(u32::try_from(number).unwrap_or(u32::MAX));
@@ -367,7 +369,10 @@ mod noticing {
     use std::ffi::c_int;
     use std::sync::atomic::AtomicI32;
 
-    use super::*;
+    use super::{
+        Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_dict, note_function,
+        noticed, with,
+    };
 
     type DictCallback = unsafe extern "C" fn(
         c_int,
