@@ -161,6 +161,14 @@ fn finished() -> PyErr {
     PyRuntimeError::new_err("this trace is finished: its jaxpr has been made and cannot grow")
 }
 
+/// An equation to be appended, as far as only Python can tell.
+struct ReadEqn<'a> {
+    operands: &'a [Ready<'a>],
+    effects: Option<&'a ReadEffects>,
+    no_effects: Option<&'a Object>,
+    context: &'a Object,
+}
+
 /// An equation under construction and its objects, but for those of its operands and results.
 struct RawEqn {
     data: EqnData,
@@ -309,6 +317,43 @@ impl State {
                 Some(value)
             })
             .collect()
+    }
+
+    fn append(
+        &mut self,
+        local: &LocalEntry,
+        source: SourceId,
+        eqn: &ReadEqn<'_>,
+        quiet: Quiet<'_>,
+    ) -> PyResult<SmallVec<[NewVar; 1]>> {
+        let counted = self.auto_dce;
+        let mut atoms: SmallVec<[Atom; 4]> = SmallVec::new();
+        for operand in eqn.operands {
+            atoms.push(self.atom(operand, quiet)?);
+        }
+        let (builder, side) = self.recording()?;
+        if let Some(no_effects) = eqn.no_effects {
+            side.note_no_effects_of(local.primitive, no_effects, quiet);
+        }
+        let context = side.handle_of(eqn.context, quiet);
+        let context = builder.context(context);
+        let effects = match eqn.effects {
+            Some(effects) => side.effects_of(builder, effects, quiet),
+            None => EffectsId::NONE,
+        };
+        let LocalEntry { primitive, params, out_types } = local;
+        let eqn = builder
+            .eqn(*primitive, *params, &atoms, out_types, effects, source, context)
+            .map_err(build_error)?;
+        let outvars = builder.eqn_data(eqn).outvars();
+        Ok(outvars
+            .map(|var| {
+                if counted {
+                    builder.retain(var);
+                }
+                NewVar { var, counted }
+            })
+            .collect())
     }
 
     fn var_holder(&self, var: Var, quiet: Quiet<'_>) -> PyResult<VarHolder> {
@@ -488,50 +533,44 @@ impl Frame {
         jax: &Jax,
         eqn: &Appended<'_, 'py>,
     ) -> PyResult<SmallVec<[NewVar; 1]>> {
-        let operands: SmallVec<[Ready<'_>; 4]> =
-            eqn.operands.iter().map(|operand| Ready::of(jax, operand)).collect::<PyResult<_>>()?;
-        let effects = eqn.effects.map(|effects| ReadEffects::of(jax, effects)).transpose()?;
-        let (no_effects, context) =
-            (eqn.no_effects.map(Bound::as_unbound), eqn.context.as_unbound());
-        let (local, source) = (eqn.local, eqn.source);
+        let operands = Self::ready(jax, eqn.operands)?;
         // The effects die with the equation, or here, once no Python code is held off.
-        let effects = &effects;
+        let effects = eqn.effects.map(|effects| ReadEffects::of(jax, effects)).transpose()?;
+        let read = ReadEqn {
+            operands: &operands,
+            effects: effects.as_ref(),
+            no_effects: eqn.no_effects.map(Bound::as_unbound),
+            context: eqn.context.as_unbound(),
+        };
+        let (local, source) = (eqn.local, eqn.source);
+        slf.get().with(slf.py(), |state, quiet| state.append(local, source, &read, quiet))
+    }
+
+    fn ready<'a>(jax: &Jax, operands: &'a [Operand<'_>]) -> PyResult<SmallVec<[Ready<'a>; 4]>> {
+        operands.iter().map(|operand| Ready::of(jax, operand)).collect()
+    }
+
+    /// As `append`, of an equation without effects that is known here, as its source is; None
+    /// otherwise, before any effect.
+    pub fn append_known<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        entry: u32,
+        operands: &[Operand<'py>],
+        source: &SourceRef<'py>,
+        context: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<(SmallVec<[NewVar; 1]>, SourceId)>> {
+        let operands = Self::ready(jax, operands)?;
+        let context = context.as_unbound();
+        let read = ReadEqn { operands: &operands, effects: None, no_effects: None, context };
+        let key = SourceKey::of(jax, source)?;
         slf.get().with(slf.py(), |state, quiet| {
-            let counted = state.auto_dce;
-            let mut atoms: SmallVec<[Atom; 4]> = SmallVec::new();
-            for operand in &operands {
-                atoms.push(state.atom(operand, quiet)?);
-            }
+            let Some(local) = state.entries.get(&entry).cloned() else { return Ok(None) };
             let (builder, side) = state.recording()?;
-            if let Some(no_effects) = no_effects {
-                side.note_no_effects_of(local.primitive, no_effects, quiet);
-            }
-            let context = side.handle_of(context, quiet);
-            let context = builder.context(context);
-            let effects = match effects {
-                Some(effects) => side.effects_of(builder, effects, quiet),
-                None => EffectsId::NONE,
+            let Some(source) = side.known_source_id(builder, &key, quiet)? else {
+                return Ok(None);
             };
-            let eqn = builder
-                .eqn(
-                    local.primitive,
-                    local.params,
-                    &atoms,
-                    &local.out_types,
-                    effects,
-                    source,
-                    context,
-                )
-                .map_err(build_error)?;
-            let outvars = builder.eqn_data(eqn).outvars();
-            Ok(outvars
-                .map(|var| {
-                    if counted {
-                        builder.retain(var);
-                    }
-                    NewVar { var, counted }
-                })
-                .collect())
+            Ok(Some((state.append(&local, source, &read, quiet)?, source)))
         })
     }
 

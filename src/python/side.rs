@@ -686,31 +686,28 @@ impl Side {
         Ok(Some(builder.source(Source { traceback, name_stack })))
     }
 
-    /// As `known_source_id`, where it may be `known`; that is then this one.
-    pub fn source_again(
-        &mut self,
-        builder: &mut Builder,
+    /// Whether a source is the one that is `known`.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn is_source(
+        &self,
+        builder: &Builder,
         key: &SourceKey<'_>,
-        known: &mut Option<SourceId>,
+        known: SourceId,
         quiet: Quiet<'_>,
-    ) -> PyResult<Option<SourceId>> {
-        if let (Some(id), Some(traceback)) = (*known, &key.traceback) {
-            let known = builder.source_data(id);
-            if let Some(same) = known.traceback
-                && self.known_name_stack(key.name_stack) == Some(known.name_stack)
-                && let Some(recorded) = self.leaves.sources.get(index(same))
-                && traceback.is_native
-                && key.is_native(recorded)
-                && quiet.same_traceback(recorded, traceback.object)?
-            {
-                return Ok(Some(id));
-            }
+    ) -> PyResult<bool> {
+        let known = builder.source_data(known);
+        if let Some(traceback) = &key.traceback
+            && let Some(same) = known.traceback
+            && self.known_name_stack(key.name_stack) == Some(known.name_stack)
+            && let Some(recorded) = self.leaves.sources.get(index(same))
+            && traceback.is_native
+            && key.is_native(recorded)
+        {
+            return quiet.same_traceback(recorded, traceback.object);
         }
-        let id = self.known_source_id(builder, key, quiet)?;
-        if id.is_some() {
-            *known = id;
-        }
-        Ok(id)
+        Ok(false)
     }
 
     /// The place of a name stack that was seen before, none being that of the empty one.
@@ -758,8 +755,8 @@ impl Side {
 
     fn traceback(&mut self, key: &SourceKey<'_>, quiet: Quiet<'_>) -> PyResult<Option<ForeignId>> {
         let Some(traceback) = &key.traceback else { return Ok(None) };
-        let bucket = (traceback.hash, traceback.is_native);
-        if let Some(same) = self.tracebacks.get(&bucket) {
+        let bucket = traceback.hash.map(|hash| (hash, traceback.is_native));
+        if let Some(same) = bucket.and_then(|bucket| self.tracebacks.get(&bucket)) {
             for &id in same {
                 let Some(known) = self.leaves.sources.get(index(id)) else { continue };
                 if known.is(traceback.object)
@@ -770,7 +767,9 @@ impl Side {
             }
         }
         let id = self.push_source(quiet.own(traceback.object));
-        self.tracebacks.entry(bucket).or_default().push(id);
+        if let Some(bucket) = bucket {
+            self.tracebacks.entry(bucket).or_default().push(id);
+        }
         Ok(Some(id))
     }
 
@@ -1045,7 +1044,8 @@ pub fn literal_type<'py>(
 /// The traceback of a source that is looked up.
 struct TracebackKey<'a> {
     object: &'a Object,
-    hash: isize,
+    /// None where it is only compared.
+    hash: Option<isize>,
     /// Its class is jaxlib's own, whose hash and equality are native.
     is_native: bool,
 }
@@ -1058,6 +1058,17 @@ pub struct SourceKey<'a> {
 }
 
 impl<'a> SourceKey<'a> {
+    /// A source that is compared with one that is known.
+    pub fn compared(jax: &Jax, source: &'a SourceRef<'_>) -> Self {
+        let native = jax.traceback_type.as_ptr() as usize;
+        let traceback = source.traceback.as_ref().map(|traceback| TracebackKey {
+            object: traceback.as_unbound(),
+            hash: None,
+            is_native: traceback.get_type_ptr() as usize == native,
+        });
+        Self { traceback, name_stack: source.name_stack.as_unbound(), native }
+    }
+
     /// # Errors
     /// Out of memory.
     pub fn of(jax: &Jax, source: &'a SourceRef<'_>) -> PyResult<Self> {
@@ -1068,7 +1079,7 @@ impl<'a> SourceKey<'a> {
                 // What another class has for a hash may be anything.
                 let hash =
                     if is_native { traceback.hash()? } else { address(traceback).cast_signed() };
-                Some(TracebackKey { object: traceback.as_unbound(), hash, is_native })
+                Some(TracebackKey { object: traceback.as_unbound(), hash: Some(hash), is_native })
             }
             None => None,
         };

@@ -195,11 +195,19 @@ fn append_remembered<'py>(
         let tracer = tracer_of(jax, at.trace, at.frame, &operands[index], at.source)?;
         return Ok(SmallVec::from_iter([tracer]));
     }
-    let local = Frame::local_entry(at.frame, jax, at.primitive, entry)?;
-    let source = Frame::source(at.frame, jax, at.source)?;
     let context = at.context.for_eqns.bind(py);
-    let eqn = Appended { local: &local, operands, effects, no_effects: None, source, context };
-    let vars = Frame::append(at.frame, jax, &eqn)?;
+    let known = match effects {
+        None => Frame::append_known(at.frame, jax, entry.number, operands, at.source, context)?,
+        Some(_) => None,
+    };
+    let (vars, source) = if let Some(known) = known {
+        known
+    } else {
+        let local = Frame::local_entry(at.frame, jax, at.primitive, entry)?;
+        let source = Frame::source(at.frame, jax, at.source)?;
+        let eqn = Appended { local: &local, operands, effects, no_effects: None, source, context };
+        (Frame::append(at.frame, jax, &eqn)?, source)
+    };
     vars.into_iter()
         .zip(&entry.out_avals)
         .map(|(new, aval)| {

@@ -219,7 +219,39 @@ impl<'a, 'py> Share<'a, 'py> {
         literals: &mut SmallVec<[Atom; 4]>,
         retained: &[usize],
     ) -> PyResult<(Var, SourceId)> {
-        let (py, part) = (frame.py(), self.part);
+        let part = self.part;
+        let given = self.given_literals(jax)?;
+        let on_operands = part.equations.iter().any(|equation| !equation.on_operands.is_empty());
+        // Which variables effects are on is Python's to say, so constants are there before.
+        let held = if on_operands { Some(Held::new(frame, consts)?) } else { None };
+        let mut appending = Appending {
+            part,
+            params: self.params.iter().map(|(index, own)| (*index, own.as_unbound())).collect(),
+            effects: Vec::new(),
+            given,
+            args,
+            consts,
+            held: held.as_ref().map(|held| &held.atoms[..]),
+            retained,
+        };
+        if !on_operands && self.below.is_empty() && !part.scopes.is_empty() {
+            // Mostly all of it is known there, and the source is the one of the last time.
+            let (number, key) = (self.number, SourceKey::compared(jax, self.base));
+            let done = frame.get().with(frame.py(), |state, quiet| {
+                let Some(rows) = state.rows_of(number) else { return Ok(None) };
+                let (builder, side, own) = state.appending(rows)?;
+                let Some(source) = own.source else { return Ok(None) };
+                if !side.is_source(builder, &key, source, quiet)? {
+                    return Ok(None);
+                }
+                let sources = SmallVec::from_elem(source, part.scopes.len());
+                let first = appending.run(state, rows, &sources, literals, quiet)?;
+                Ok::<_, PyErr>(Some((first, source)))
+            })?;
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
         let number = self.number;
         let rows = match frame.get().peek(|state| state.rows_of(number)) {
             Some(rows) => rows,
@@ -230,58 +262,11 @@ impl<'a, 'py> Share<'a, 'py> {
             Some(&source) => source,
             None => Frame::source(frame, jax, self.base)?,
         };
-        let given = self.given_literals(jax)?;
-        let on_operands = part.equations.iter().any(|equation| !equation.on_operands.is_empty());
-        // Which variables effects are on is Python's to say, so constants are there before.
-        let held = if on_operands { Some(Held::new(frame, consts)?) } else { None };
-        let effects = match held.as_ref().map(|held| &held.atoms) {
-            Some(consts) => self.effects(jax, frame, args, consts)?,
-            None => Vec::new(),
-        };
-        let params: SmallVec<[(usize, &Py<PyDict>); 4]> =
-            self.params.iter().map(|(index, params)| (*index, params.as_unbound())).collect();
-        let held = held.as_ref().map(|held| &held.atoms);
-        let first = frame.get().with(py, |state, quiet| {
-            let mut atoms: SmallVec<[Atom; 4]> = SmallVec::new();
-            match held {
-                Some(held) => atoms.extend(held.iter().copied()),
-                None => {
-                    for constant in consts {
-                        atoms.push(constant.atom(state, quiet)?);
-                    }
-                }
-            }
-            let (builder, side, rows) = state.appending(rows)?;
-            let mut given = given.iter();
-            for ((_, index), &own) in part.literals.iter().zip(&rows.literals) {
-                let literal = match index.and_then(|_| given.next()) {
-                    Some((literal, aval, info)) => {
-                        side.literal_of(builder, literal, (aval, info), quiet)?
-                    }
-                    None => side.copy_literal(builder, own)?,
-                };
-                literals.push(Atom::literal(literal));
-            }
-            let operands = Operands { args, literals, consts: &atoms };
-            let first = if params.is_empty() && effects.is_empty() {
-                part.fragment.replay(builder, &rows.equations, operands, &sources)
-            } else {
-                let mut equations = rows.equations.clone();
-                for (index, params) in &params {
-                    let params = side.deferred_params_id(builder, params, quiet);
-                    equations[*index] = equations[*index].with_params(params);
-                }
-                for (index, effects) in &effects {
-                    let effects = side.effects_of(builder, effects, quiet);
-                    equations[*index] = equations[*index].with_effects(effects);
-                }
-                part.fragment.replay(builder, &equations, operands, &sources)
-            };
-            let first = first.map_err(build_error)?;
-            for &index in retained {
-                builder.retain(out_of(first, index));
-            }
-            Ok::<_, PyErr>(first)
+        if let Some(consts) = appending.held {
+            appending.effects = self.effects(jax, frame, args, consts)?;
+        }
+        let first = frame.get().with(frame.py(), |state, quiet| {
+            appending.run(state, rows, &sources, literals, quiet)
         })?;
         Ok((first, source))
     }
@@ -312,10 +297,13 @@ impl<'a, 'py> Share<'a, 'py> {
         frame: &Bound<'py, Frame>,
         rows: usize,
     ) -> PyResult<SourceId> {
-        let key = SourceKey::of(jax, self.base)?;
+        let key = SourceKey::compared(jax, self.base);
         let known = frame.get().with(frame.py(), |state, quiet| {
             let (builder, side, rows) = state.appending(rows)?;
-            side.source_again(builder, &key, &mut rows.source, quiet)
+            match rows.source {
+                Some(known) if side.is_source(builder, &key, known, quiet)? => Ok(Some(known)),
+                _ => Ok::<_, PyErr>(None),
+            }
         })?;
         if let Some(known) = known {
             return Ok(known);
@@ -382,6 +370,72 @@ impl<'a, 'py> Share<'a, 'py> {
             given.push((literal.unbind(), aval.unbind(), info));
         }
         Ok(given)
+    }
+}
+
+/// All that is appended, as far as only Python can tell.
+struct Appending<'a> {
+    part: &'a Part,
+    params: SmallVec<[(usize, &'a Py<PyDict>); 4]>,
+    effects: Vec<(usize, ReadEffects)>,
+    given: SmallVec<[ReadLiteral; 2]>,
+    args: &'a [Atom],
+    consts: &'a [ReadConst],
+    /// The constants, where they are there already.
+    held: Option<&'a [Atom]>,
+    retained: &'a [usize],
+}
+
+impl Appending<'_> {
+    fn run(
+        &self,
+        state: &mut State,
+        rows: usize,
+        sources: &SmallVec<[SourceId; 4]>,
+        literals: &mut SmallVec<[Atom; 4]>,
+        quiet: Quiet<'_>,
+    ) -> PyResult<Var> {
+        let (part, args) = (self.part, self.args);
+        let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
+        match self.held {
+            Some(held) => consts.extend(held.iter().copied()),
+            None => {
+                for constant in self.consts {
+                    consts.push(constant.atom(state, quiet)?);
+                }
+            }
+        }
+        let (builder, side, rows) = state.appending(rows)?;
+        let mut given = self.given.iter();
+        for ((_, index), &own) in part.literals.iter().zip(&rows.literals) {
+            let literal = match index.and_then(|_| given.next()) {
+                Some((literal, aval, info)) => {
+                    side.literal_of(builder, literal, (aval, info), quiet)?
+                }
+                None => side.copy_literal(builder, own)?,
+            };
+            literals.push(Atom::literal(literal));
+        }
+        let operands = Operands { args, literals, consts: &consts };
+        let first = if self.params.is_empty() && self.effects.is_empty() {
+            part.fragment.replay(builder, &rows.equations, operands, sources)
+        } else {
+            let mut equations = rows.equations.clone();
+            for (index, params) in &self.params {
+                let params = side.deferred_params_id(builder, params, quiet);
+                equations[*index] = equations[*index].with_params(params);
+            }
+            for (index, effects) in &self.effects {
+                let effects = side.effects_of(builder, effects, quiet);
+                equations[*index] = equations[*index].with_effects(effects);
+            }
+            part.fragment.replay(builder, &equations, operands, sources)
+        };
+        let first = first.map_err(build_error)?;
+        for &index in self.retained {
+            builder.retain(out_of(first, index));
+        }
+        Ok(first)
     }
 }
 
