@@ -410,13 +410,13 @@ impl Graph {
         };
         // Somebody may have asked for the same meanwhile: the first one is the list.
         let made = list.unbind();
-        let (list, late) = graph.state.with(py, |state, quiet| match &state.lists[place] {
-            Some(known) => (quiet.own(known), Some(made)),
-            None => {
-                let list = quiet.own(&made);
-                state.lists[place] = Some(made);
-                (list, None)
+        let (list, late) = graph.state.with(py, |state, quiet| {
+            if let Some(known) = &state.lists[place] {
+                return (quiet.own(known), Some(made));
             }
+            let list = quiet.own(&made);
+            state.lists[place] = Some(made);
+            (list, None)
         });
         drop(late);
         Ok(list.into_bound(py))

@@ -23,6 +23,7 @@ impl<'py> Quiet<'py> {
 
     /// Another reference to an object.
     #[inline]
+    #[allow(clippy::unused_self)] // it shows that the thread is attached
     pub fn own<T>(self, object: &Py<T>) -> Py<T> {
         // SAFETY: made from a token of this thread, which is attached for `'py`; closures of `with`
         // are `Send`, but run in the thread that calls it.
@@ -40,6 +41,7 @@ impl<'py> Quiet<'py> {
     }
 
     /// The token that this was made from.
+    #[allow(clippy::unused_self)] // as in `own`
     fn token(self) -> Python<'py> {
         // SAFETY: as in `own`.
         unsafe { Python::assume_attached() }

@@ -711,6 +711,7 @@ impl Side {
     }
 
     /// The place of a name stack that was seen before, none being that of the empty one.
+    #[allow(clippy::option_option)] // whether it is known, and which it is
     fn known_name_stack(&self, name_stack: &Object) -> Option<Option<ForeignId>> {
         if self.empty_name_stack.as_ref().is_some_and(|empty| empty.is(name_stack)) {
             return Some(None);

@@ -193,9 +193,9 @@ fn same_program(
     let (programs, sides) = ([one.program(), another.program()], [one.side(), another.side()]);
     let [one, another] =
         [0, 1].map(|index| Objects { py, program: &programs[index], side: &sides[index] });
-    let sizes =
+    let counts =
         |program: &Program| (program.constvars().len(), program.num_eqns(), program.num_vars());
-    if sizes(one.program) != sizes(another.program)
+    if counts(one.program) != counts(another.program)
         || !one.program.constvars().is_empty()
         || one.program.invars() != another.program.invars()
     {

@@ -402,12 +402,12 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         .unbind();
     let own = Jit { site: site.clone(), _weakref: weakref };
     // Somebody may have called it meanwhile: the first one is its site.
-    let (site, late) = jits(|jits| match jits.get(&address) {
-        Some(known) => (known.site.clone(), Some(own)),
-        None => {
-            jits.insert(address, own);
-            (site, None)
+    let (site, late) = jits(|jits| {
+        if let Some(known) = jits.get(&address) {
+            return (known.site.clone(), Some(own));
         }
+        jits.insert(address, own);
+        (site, None)
     });
     drop(late);
     Ok(site)

@@ -1066,21 +1066,18 @@ impl<'a, 'py> Settling<'a, 'py> {
     /// Out of memory.
     pub fn settle(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
         let py = frame.py();
-        let appended: Vec<_> = {
-            let read = frame.get().with(py, |state, quiet| {
-                let Some((builder, side)) = state.recorded() else { return Vec::new() };
-                let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
-                let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
-                let of = |eqn| {
-                    let data = builder.eqn_data(eqn);
-                    let primitive = builder.primitive_data(data.primitive).object;
-                    let primitive = side.object_of(quiet, primitive)?;
-                    Some((eqn, primitive, side.params_of(quiet, data.params)?))
-                };
-                live.filter_map(of).collect()
-            });
-            read
-        };
+        let appended: Vec<_> = frame.get().with(py, |state, quiet| {
+            let Some((builder, side)) = state.recorded() else { return Vec::new() };
+            let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
+            let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
+            let of = |eqn| {
+                let data = builder.eqn_data(eqn);
+                let primitive = builder.primitive_data(data.primitive).object;
+                let primitive = side.object_of(quiet, primitive)?;
+                Some((eqn, primitive, side.params_of(quiet, data.params)?))
+            };
+            live.filter_map(of).collect()
+        });
         for (eqn, primitive, params) in appended {
             if let Some(settled) = self.params(primitive.bind(py), params.bind(py))? {
                 let settled = settled.as_unbound();

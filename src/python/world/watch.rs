@@ -254,7 +254,7 @@ mod noticing {
     use std::cell::Cell;
     use std::sync::atomic::AtomicUsize;
 
-    use pyo3::types::PyString;
+    use pyo3::types::{PyString, PyStringMethods};
 
     use super::{
         Bound, Kind, Ordering, PyAny, PyResult, Python, ffi, note_function, noticed, with,
