@@ -29,6 +29,16 @@ _BESIDE = (builtins, math, operator, functools, np)
 # Names that say nothing about what a class does.
 _SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
 _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractmethods__"}
+# What modules of jax assign in others: state, no definitions.
+_STATE = {("jax._src.util", "test_event_listener")}
+# Modules of which the core does some of the work natively.
+_NATIVE = tuple(
+    f"jax._src.{name}"
+    for name in (
+        *("ad_checkpoint", "ad_util", "api", "core", "custom_derivatives", "effects", "flattree"),
+        *("interpreters", "linear_util", "pjit", "source_info_util", "tree_util"),
+    )
+)
 # In every module, and none of its definitions.
 _OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
 
@@ -214,7 +224,7 @@ class World:
     def _counts(self, place: Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
         if place.kind == "module":
-            if key in _OF_MODULES or self._is_state(place, key):
+            if key in _OF_MODULES or (place.name, key) in _STATE or self._is_state(place, key):
                 return False
             if old is _MISSING:
                 # A submodule, or a name that nobody could look up before.
@@ -253,13 +263,13 @@ class World:
             texts.append(
                 f"{place.name}[{key!r}]" if place.kind == "registry" else f"{place.name}.{key}"
             )
-            if place.kind == "module":
+            if place.kind == "module" and not place.name.startswith(_NATIVE):
                 names.add(key)
                 continue
             found = list(_trust.functions_of(dict(place.entries).get(key)))
+            is_total |= not found or place.kind in ("class", "module")
             # What stages an equation remembers what such rules have said.
-            staging = place.name.startswith("jax._src.interpreters.partial_eval.")
-            is_total |= not found or place.kind == "class" or staging
+            is_total |= place.name.startswith("jax._src.interpreters.partial_eval.")
             codes += [function.__code__ for function in found]
         for changed in altered:
             texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")

@@ -140,9 +140,9 @@ fn with_live_programs<'py>(
     jaxpr.call_method(intern!(py, "replace"), (), Some(&changes)).map(Some)
 }
 
-/// Whether somebody has changed jax, so that its rules may do something else.
+/// Whether somebody has changed jax, so that what is done here may not be what it does.
 fn has_changed_rules(py: Python<'_>) -> PyResult<bool> {
-    Ok(difference(py)?.number() != 0)
+    Ok(difference(py)?.is_total())
 }
 
 /// Whether there are names of arguments or results, which jax would filter, or effects, which it would

@@ -24,6 +24,7 @@ use super::super::read::graph_of;
 use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
+use super::super::world;
 use super::audit;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
@@ -68,14 +69,8 @@ impl DerivationCache {
         }
         let configuration = configuration_now(py, jax)?;
         let (given, number, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
-            (Ok((given, number)), Ok(configuration)) if !configuration.differs => {
-                (given, number, configuration)
-            }
-            (Ok(_), Ok(_)) => {
-                store::count_bypass(self.id, REACHES_CHANGE);
-                return run();
-            }
-            (Err(reason), _) | (Ok(_), Err(reason)) => {
+            (Ok((given, number)), Ok(configuration)) => (given, number, configuration),
+            (Err(reason), _) | (_, Err(reason)) => {
                 store::count_bypass(self.id, reason);
                 return run();
             }
@@ -102,8 +97,11 @@ impl DerivationCache {
             None => None,
         };
         let warnings = warn::count();
-        let result = run()?;
-        let derivation = if warn::count() == warnings {
+        let (result, reaches) = world::reaching(py, run)?;
+        let result = result?;
+        let derivation = if reaches {
+            Err(REACHES_CHANGE)
+        } else if warn::count() == warnings {
             attached(|| Derivation::learn(jax, given, &result, candidate))
         } else {
             Err(WARNED)

@@ -33,8 +33,6 @@ pub struct Configuration {
     pub number: u64,
     /// Functions under jit run as if they were not.
     pub jit_disabled: bool,
-    /// Somebody has changed jax: what is recorded is kept where it has not reached that.
-    pub differs: bool,
 }
 
 /// The moment of a call.
@@ -281,7 +279,6 @@ fn configuration(
                     Ok(Configuration {
                         number: u64::from(context.number) | beside,
                         jit_disabled: is_on(&jax.disable_jit)?,
-                        differs: world != 0,
                     })
                 }
                 _ => Err(CHANGED_JAX),

@@ -307,11 +307,8 @@ pub fn derive_params<'py>(
         return run();
     }
     let py = params.py();
-    let configuration = match configuration_now(py, jax)? {
-        Ok(configuration) if !configuration.differs => configuration.number,
-        Ok(_) | Err(_) => return run_rule(run),
-    };
-    let mut call = Call::new(configuration);
+    let Ok(configuration) = configuration_now(py, jax)? else { return run_rule(run) };
+    let mut call = Call::new(configuration.number);
     let describe = |call: &mut Call| encode_params(py, jax, params.as_ptr(), call);
     let given = match put_in_words(py, &mut call, describe)? {
         Ok(()) => Given::of(py, jax, &call),
@@ -354,11 +351,13 @@ pub fn derive_params<'py>(
         }
         None => None,
     };
-    let Some(made) = run_rule(run)? else { return Ok(None) };
+    let (made, reaches) = world::reaching(py, || run_rule(run))?;
+    let Some(made) = made? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
     let made = settling.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
+        let learnt = if reaches { Err(REACHES_CHANGE) } else { learnt };
         let known = known_of(py, jax, learnt, candidate, given);
         store::insert(py, site.id, &call.signature, known, pins, None)?;
     }

@@ -2,8 +2,8 @@
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules and registries are compared before each call, those of
-//! classes and instances whenever a trace begins or its surroundings change. Assignments to attributes
-//! of functions go through a slot of their type, which is ours from the first watched dict on.
+//! classes and instances whenever a trace begins or its surroundings change. Assignments to what a
+//! function does raise an audit event.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -252,12 +252,11 @@ pub fn note_code(code: &Bound<'_, PyAny>) {
 #[cfg(not(Py_3_12))]
 mod noticing {
     use std::cell::Cell;
-    use std::sync::atomic::AtomicUsize;
-
-    use pyo3::types::{PyString, PyStringMethods};
+    use std::ffi::{CStr, c_char, c_int, c_void};
 
     use super::{
-        Bound, Kind, Ordering, PyAny, PyResult, Python, ffi, note_function, noticed, with,
+        AtomicBool, Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_function,
+        noticed, with,
     };
 
     /// The version of a dict, which is another after each change.
@@ -318,49 +317,49 @@ mod noticing {
         }
     }
 
-    static STOCK: AtomicUsize = AtomicUsize::new(0);
+    type Hook = unsafe extern "C" fn(*const c_char, *mut ffi::PyObject, *mut c_void) -> c_int;
 
-    /// Whether a function's attribute is what it does.
-    unsafe fn is_definition(py: Python<'_>, name: *mut ffi::PyObject) -> bool {
-        // SAFETY: the name of an attribute is a string.
-        let name = unsafe { Bound::from_borrowed_ptr(py, name) };
-        let Ok(name) = name.cast_into::<PyString>() else { return true };
-        name.to_str()
-            .is_ok_and(|name| matches!(name, "__code__" | "__defaults__" | "__kwdefaults__"))
+    // CPython's, which pyo3 does not declare.
+    unsafe extern "C" {
+        fn PySys_AddAuditHook(hook: Hook, data: *mut c_void) -> c_int;
     }
 
-    /// An assignment to an attribute of a function.
-    unsafe extern "C" fn set_attribute(
-        function: *mut ffi::PyObject,
-        name: *mut ffi::PyObject,
-        value: *mut ffi::PyObject,
-    ) -> std::ffi::c_int {
-        let stock = STOCK.load(Ordering::Relaxed);
-        // SAFETY: CPython passes a live function, with the interpreter attached; the stock function
-        // was stored when the slot was changed.
+    /// An audit event: an assignment to what a function does raises one, before it is done.
+    unsafe extern "C" fn note_event(
+        event: *const c_char,
+        args: *mut ffi::PyObject,
+        _data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: CPython passes a text, and a tuple of the arguments of the event.
         unsafe {
-            let py = Python::assume_attached();
-            if is_definition(py, name) {
-                note_function(py, function, value);
+            if *event != b'o'.cast_signed() || CStr::from_ptr(event) != c"object.__setattr__" {
+                return 0;
             }
-            std::mem::transmute::<usize, ffi::setattrofunc>(stock)(function, name, value)
+            let is_triple = !args.is_null()
+                && ffi::PyTuple_CheckExact(args) != 0
+                && ffi::PyTuple_GET_SIZE(args) == 3;
+            if is_triple {
+                let function = ffi::PyTuple_GET_ITEM(args, 0);
+                if ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type {
+                    let new = ffi::PyTuple_GET_ITEM(args, 2);
+                    note_function(Python::assume_attached(), function, new);
+                }
+            }
         }
+        0
     }
 
-    #[allow(clippy::unnecessary_wraps)] // as where CPython is told
-    pub fn start(_py: Python<'_>) -> PyResult<()> {
-        // SAFETY: a type of CPython's that has no subclasses, changed with the interpreter attached.
-        // The interpreter reads the slot at each assignment, and specializes none of them.
-        unsafe {
-            let class = &raw mut ffi::PyFunction_Type;
-            if STOCK.load(Ordering::Relaxed) == 0
-                && let Some(own) = (*class).tp_setattro
-            {
-                STOCK.store(own as usize, Ordering::Relaxed);
-                (*class).tp_setattro = Some(set_attribute);
-            }
+    static STARTED: AtomicBool = AtomicBool::new(false);
+
+    pub fn start(py: Python<'_>) -> PyResult<()> {
+        if STARTED.swap(true, Ordering::Relaxed) {
+            return Ok(());
         }
-        Ok(())
+        // SAFETY: with the interpreter attached; the function does what its type says.
+        match unsafe { PySys_AddAuditHook(note_event, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(py)),
+        }
     }
 }
 
@@ -410,7 +409,8 @@ mod noticing {
         _key: *mut ffi::PyObject,
         _value: *mut ffi::PyObject,
     ) -> c_int {
-        if with(|watched| note_dict(watched, dict as usize)) {
+        let dict = dict as usize;
+        if with(|watched| note_dict(watched, dict)) {
             noticed();
         }
         0
