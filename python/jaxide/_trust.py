@@ -6,13 +6,13 @@ of the module that jax has imported from that file.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import sys
 import sysconfig
 import types
 from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -72,7 +72,7 @@ def functions_of(value: Any) -> Iterator[types.FunctionType]:
             yield item
             # What filters tracebacks has a file of jax's, whatever it calls.
             pending.append(vars(item).get("__wrapped__"))
-        elif isinstance(item, functools.partial):
+        elif isinstance(item, partial):
             pending += [item.func, *item.args, *item.keywords.values()]
         elif isinstance(item, (types.MethodType, staticmethod, classmethod)):
             pending.append(item.__func__)
@@ -85,7 +85,7 @@ def functions_of(value: Any) -> Iterator[types.FunctionType]:
                 pending += [own[name] for name in names if name in own]
 
 
-@functools.cache
+@cache
 def _library_folders() -> tuple[str, ...]:
     """Where code is that belongs to jax, to Python or to what jax is built on."""
     folders = [OF_JAX]
@@ -97,7 +97,7 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(folders)
 
 
-@functools.cache
+@cache
 def _packages() -> tuple[str, ...]:
     """Where packages are installed, which is a folder of the standard library's."""
     return tuple(os.path.join(sysconfig.get_path(key), "") for key in ("purelib", "platlib"))

@@ -206,7 +206,7 @@ pub fn encode<'py>(
         encoder.value(name, 0)?;
         encoder.value(arg, 0)?;
     }
-    if encoder.changes && encoder.mutable { Err(CHANGES) } else { Ok(()) }
+    encoder.finish()
 }
 
 /// Adds what a rule of jax is given under transformations: its operands, and params with programs.
@@ -231,7 +231,8 @@ pub fn encode_rule<'py>(
         encoder.value(arg, 0)?;
     }
     encoder.passes_arrays = false;
-    encoder.value(params, 0)
+    encoder.value(params, 0)?;
+    encoder.finish()
 }
 
 /// Adds what the evaluation of a program is given: the program, its constants and its arguments.
@@ -247,7 +248,8 @@ pub fn encode_evaluation<'py>(
 ) -> Result<(), Reason> {
     let mut encoder = Encoder { programs: true, ..Encoder::new(py, jax, now, call) };
     encoder.given_traceback(now)?;
-    given.iter().try_for_each(|&part| encoder.value(part, 0))
+    given.iter().try_for_each(|&part| encoder.value(part, 0))?;
+    encoder.finish()
 }
 
 /// Adds params with programs.
@@ -260,7 +262,9 @@ pub fn encode_params(
     params: *mut ffi::PyObject,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    Encoder::of_program(py, jax, call).value(params, 0)
+    let mut encoder = Encoder::of_program(py, jax, call);
+    encoder.value(params, 0)?;
+    encoder.finish()
 }
 
 /// An operand of an equation that is transposed.
@@ -342,7 +346,7 @@ pub fn encode_transposition<'py>(
             }
         }
     }
-    Ok(())
+    encoder.finish()
 }
 
 impl<'a, 'py> Encoder<'a, 'py> {
@@ -819,6 +823,11 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.value(item, depth + 1)?;
         }
         Ok(())
+    }
+
+    /// Refuses functions that change lists, dicts or arrays, where there are some that are not theirs.
+    pub(super) fn finish(&self) -> Result<(), Reason> {
+        if self.changes && self.mutable { Err(CHANGES) } else { Ok(()) }
     }
 
     /// A primitive, whose rules have to be jax's.

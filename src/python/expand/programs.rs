@@ -196,7 +196,9 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
     let mut call = Call::new(0);
     let describe = |call: &mut Call| {
         call.pins = Some(Vec::new());
-        Encoder::of_program(py, jax, call).words_of(program)
+        let mut encoder = Encoder::of_program(py, jax, call);
+        encoder.words_of(program)?;
+        encoder.finish()
     };
     put_in_words(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
     let mut nested: Vec<(Number, Py<PyAny>)> = Vec::new();

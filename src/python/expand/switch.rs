@@ -20,6 +20,7 @@ use super::super::jax::Jax;
 use super::super::native::guarded_by_caller;
 use super::super::shared::{Once, Shared};
 use super::super::warn;
+use super::super::world::was_given_code;
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
 use super::site::{Site, call, call_of_user};
@@ -63,13 +64,8 @@ impl Switched {
             // It has the code already, or one that somebody gave it, which it keeps.
             return Ok(());
         }
-        if keeps_versions {
-            // SAFETY: as below; the address is only compared.
-            if unsafe { (*self.function.as_ptr().cast::<ffi::PyFunctionObject>()).func_code }
-                == code.as_ptr()
-            {
-                return Ok(());
-            }
+        // Of a function that somebody gave a code nobody knows how many references its codes have.
+        if keeps_versions || was_given_code(function as usize) {
             return self.function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
         }
         // SAFETY: both codes have as many free variables as the function's closure. The reference that

@@ -24,6 +24,8 @@ struct Watched {
     changed: FxHashSet<u32>,
     /// The functions of jax, by address, which are kept alive.
     own: FxHashSet<usize>,
+    /// Those that somebody has given a code.
+    given_code: FxHashSet<usize>,
     /// Those whose names are printed.
     named: Vec<Named>,
     /// Functions that were changed since the last look, as they were.
@@ -159,6 +161,20 @@ unsafe fn note_function(py: Python<'_>, function: *mut ffi::PyObject, new: *mut 
     noticed();
 }
 
+/// Notes that a function is given another code.
+fn note_code_of(function: usize) {
+    with(|watched| {
+        if watched.own.contains(&function) {
+            watched.given_code.insert(function);
+        }
+    });
+}
+
+/// Whether somebody has given a function another code, even if he took it back.
+pub fn was_given_code(function: usize) -> bool {
+    with(|watched| watched.given_code.contains(&function))
+}
+
 /// A function and its parts, borrowed.
 unsafe fn parts_of(function: *mut ffi::PyObject) -> [*mut ffi::PyObject; 6] {
     let object: *mut ffi::PyFunctionObject = function.cast();
@@ -255,8 +271,8 @@ mod noticing {
     use std::ffi::{CStr, c_char, c_int, c_void};
 
     use super::{
-        AtomicBool, Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_function,
-        noticed, with,
+        AtomicBool, Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_code_of,
+        note_function, noticed, with,
     };
 
     /// The version of a dict, which is another after each change.
@@ -342,6 +358,10 @@ mod noticing {
                 let function = ffi::PyTuple_GET_ITEM(args, 0);
                 if ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type {
                     let new = ffi::PyTuple_GET_ITEM(args, 2);
+                    let name = ffi::PyTuple_GET_ITEM(args, 1);
+                    if ffi::PyUnicode_CompareWithASCIIString(name, c"__code__".as_ptr()) == 0 {
+                        note_code_of(function as usize);
+                    }
                     note_function(Python::assume_attached(), function, new);
                 }
             }
@@ -369,8 +389,8 @@ mod noticing {
     use std::sync::atomic::AtomicI32;
 
     use super::{
-        Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_dict, note_function,
-        noticed, with,
+        Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_code_of, note_dict,
+        note_function, noticed, with,
     };
 
     type DictCallback = unsafe extern "C" fn(
@@ -391,6 +411,8 @@ mod noticing {
 
     /// Of `PyFunction_WatchEvent`: created, destroyed.
     const OF_LIFE: [c_int; 2] = [0, 1];
+    /// The code is exchanged.
+    const OF_CODE: c_int = 2;
     static WATCHER: AtomicI32 = AtomicI32::new(-1);
 
     pub fn version(_dict: *mut ffi::PyObject) -> u64 {
@@ -421,6 +443,9 @@ mod noticing {
         function: *mut ffi::PyObject,
         new: *mut ffi::PyObject,
     ) -> c_int {
+        if event == OF_CODE {
+            note_code_of(function as usize);
+        }
         if !OF_LIFE.contains(&event) {
             // SAFETY: CPython passes a live function, with the interpreter attached.
             unsafe { note_function(Python::assume_attached(), function, new) };
