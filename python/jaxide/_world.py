@@ -185,7 +185,7 @@ class World:
                 yield self._note(Place("registry", path, value, dict(value)), value)
             elif type(value) in self._instance_types or id(value) in self._primitives:
                 yield self._note(
-                    Place("instance", path, vars(value), dict(vars(value))), vars(value)
+                    Place("instance", path, vars(value), dict(vars(value))), value
                 )
                 self._known.add(id(value))
 

@@ -35,6 +35,13 @@ pub struct SettingsMoment {
     outermost: u64,
 }
 
+impl SettingsMoment {
+    /// Whether no setting was changed in a way that is noticed.
+    pub fn same_settings(self, other: Self) -> bool {
+        self.settings == other.settings
+    }
+}
+
 /// This moment; None while changes are not noticed.
 pub fn settings_moment() -> Option<SettingsMoment> {
     NOTICING.load(Ordering::Relaxed).then(|| SettingsMoment {

@@ -3,7 +3,7 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -118,6 +118,8 @@ jax_objects! {
     copy_code: PyAny,
     /// All settings by name: what has the value of each.
     all_settings: PyDict,
+    /// Those among them that are assigned in a way that nobody notices.
+    unnoticed_settings: PyTuple,
     check_tracer_leaks: PyAny,
     no_tracing: PyAny,
     disable_jit: PyAny,
@@ -444,11 +446,33 @@ impl Slots {
 static SETTINGS: Once<Py<PyDict>> = Once::new();
 
 thread_local! {
+    /// The values of settings that are assigned in a way that nobody notices.
+    static LAST_FLAGS: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
     /// The number of this thread's settings, and the moment at which they were read.
     static LAST_SETTINGS: Cell<Option<(SettingsMoment, u32)>> = const { Cell::new(None) };
 }
 
 impl Jax {
+    /// Whether a setting that is assigned in a way that nobody notices has another value than it had
+    /// when this was last asked.
+    fn flags_have_changed(&self, py: Python<'_>) -> PyResult<bool> {
+        let values: Vec<_> = self
+            .unnoticed_settings
+            .bind(py)
+            .iter()
+            .map(|setting| setting.getattr(intern!(py, "value")))
+            .collect::<PyResult<_>>()?;
+        let same = LAST_FLAGS.with_borrow(|last| {
+            last.len() == values.len()
+                && last.iter().zip(&values).all(|(last, value)| last.as_ptr() == value.as_ptr())
+        });
+        if !same {
+            let values = values.into_iter().map(Bound::unbind).collect();
+            drop(LAST_FLAGS.replace(values));
+        }
+        Ok(!same)
+    }
+
     /// A number for all settings as they are now in this thread, read where one may have changed.
     ///
     /// # Errors
@@ -456,8 +480,11 @@ impl Jax {
     pub fn settings_number(&self, py: Python<'_>) -> PyResult<u32> {
         let moment = settings_moment();
         if let Some((known, number)) = LAST_SETTINGS.get()
-            && moment == Some(known)
+            && let Some(moment) = moment
+            && moment.same_settings(known)
+            && (moment == known || !self.flags_have_changed(py)?)
         {
+            LAST_SETTINGS.set(Some((moment, number)));
             return Ok(number);
         }
         let mut values = Vec::new();

@@ -183,11 +183,7 @@ impl<'py> Now<'py> {
 
 impl Moment {
     #[cold]
-    fn read(py: Python<'_>, jax: &Jax, mut epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
-        world::poll();
-        if epoch.is_some() {
-            epoch = Epoch::now();
-        }
+    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
         let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
         let remember = |moment| {
             if let Some(epoch) = epoch {

@@ -83,8 +83,10 @@ fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
             ffi::PyModule_GetDict(pointer)
         } else if ffi::PyType_Check(pointer) != 0 {
             (*pointer.cast::<ffi::PyTypeObject>()).tp_dict
-        } else {
+        } else if ffi::PyDict_Check(pointer) != 0 {
             pointer
+        } else {
+            return owner.getattr(pyo3::intern!(owner.py(), "__dict__"));
         };
         if dict.is_null() || ffi::PyDict_Check(dict) == 0 {
             return Err(pyo3::exceptions::PyTypeError::new_err("only dicts can be watched"));
@@ -106,8 +108,10 @@ pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
         let version = version(dict.as_ptr());
         let address = dict.as_ptr() as usize;
         // SAFETY: a live object.
-        let of_class = unsafe { ffi::PyType_Check(owner.as_ptr()) != 0 };
-        let kind = if of_class { Kind::Seldom } else { Kind::Frequent };
+        let is_frequent = unsafe {
+            ffi::PyModule_Check(owner.as_ptr()) != 0 || ffi::PyDict_Check(owner.as_ptr()) != 0
+        };
+        let kind = if is_frequent { Kind::Frequent } else { Kind::Seldom };
         let new = Dict { object: dict.unbind(), version, kind };
         with(|watched| {
             let number = u32::try_from(watched.dicts.len()).unwrap_or(u32::MAX);
