@@ -29,6 +29,8 @@ _BESIDE = (builtins, math, operator, functools, np)
 # Names that say nothing about what a class does.
 _SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
 _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractmethods__"}
+# Written by `copyreg`, `abc` and `weakref` when they meet a class.
+_SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
 # What modules of jax assign in others: state, no definitions.
 _STATE = {("jax._src.util", "test_event_listener")}
 # Modules of which the core does some of the work natively.
