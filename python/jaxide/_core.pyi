@@ -33,6 +33,7 @@ __all__ = [
     "graph_of",
     "histogram",
     "initialize",
+    "is_noted_code",
     "is_pristine",
     "large_constants",
     "liveness",
@@ -347,6 +348,9 @@ def note_primitives(primitives: Sequence[Any]) -> None:
 
 def note_code(code: CodeType) -> None:
     """Notes a code that jaxide will give to a function of jax."""
+
+def is_noted_code(code: CodeType) -> bool:
+    """Whether a code is one that jaxide gives to a function of jax."""
 
 def is_pristine() -> bool:
     """Whether nobody has changed jax."""

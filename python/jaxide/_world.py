@@ -41,6 +41,8 @@ _NATIVE = tuple(
         *("interpreters", "linear_util", "pjit", "source_info_util", "tree_util"),
     )
 )
+# Modules whose registries say how programs are lowered, which no trace asks.
+_LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
 # In every module, and none of its definitions.
 _OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
 
@@ -92,6 +94,7 @@ class World:
       note_functions: is given functions of jax, and whether their names are printed.
       note_modules: is given modules of jax.
       note_primitives: is given primitives that are jax's own.
+      is_noted_code: whether a code is one that jaxide gives to a function of jax.
       primitive_type: the class of jax's primitives.
       instance_types: classes whose instances in modules of jax count by their attributes.
     """
@@ -102,6 +105,7 @@ class World:
         note_functions: Callable[[list[Any], bool], None],
         note_modules: Callable[[list[Any]], None],
         note_primitives: Callable[[list[Any]], None],
+        is_noted_code: Callable[[types.CodeType], bool],
         primitive_type: type,
         instance_types: tuple[type, ...],
     ) -> None:
@@ -109,6 +113,7 @@ class World:
         self._note_functions = note_functions
         self._note_modules = note_modules
         self._note_primitives = note_primitives
+        self._is_noted_code = is_noted_code
         self._primitive_type = primitive_type
         self._instance_types = instance_types
         self._places: list[Place] = []
@@ -145,7 +150,7 @@ class World:
             if differing := self._differences(number):
                 self._differing[number] = differing
         parts = [(number, key) for number, keys in self._differing.items() for key in keys]
-        altered = [was for was in self._functions.values() if _is_altered(was)]
+        altered = [was for was in self._functions.values() if self._is_altered(was)]
         key: frozenset[Any] = frozenset(parts)
         key |= frozenset(("function", id(was.function)) for was in altered)
         number = self._numbers.setdefault(key, len(self._numbers))
@@ -183,7 +188,7 @@ class World:
             if isinstance(value, type):
                 if _trust.is_jax_module(str(value.__module__)) and _is_made_in_python(value):
                     yield self._note(Place("class", path, vars(value), dict(vars(value))), value)
-            elif isinstance(value, dict):
+            elif isinstance(value, dict) and not name.startswith(_LOWERING):
                 yield self._note(Place("registry", path, value, dict(value)), value)
             elif type(value) in self._instance_types or id(value) in self._primitives:
                 yield self._note(
@@ -254,6 +259,17 @@ class World:
         """Whether functions of a module assign one of its global variables: state of jax's."""
         return name in _assigned(place.name)
 
+    def _is_altered(self, was: Changed) -> bool:
+        function: Any = was.function
+        code = function.__code__
+        return (
+            (code is not was.code and not self._is_noted_code(code))
+            or function.__defaults__ is not was.defaults
+            or function.__kwdefaults__ is not was.kwdefaults
+            or function.__name__ != was.name
+            or function.__qualname__ != was.qualname
+        )
+
     def _described(
         self, number: int, parts: list[tuple[int, Any]], altered: list[Changed]
     ) -> Difference:
@@ -297,17 +313,6 @@ class _Key:
 
 def _is_made_in_python(cls: type) -> bool:
     return bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
-
-
-def _is_altered(changed: Changed) -> bool:
-    function: Any = changed.function
-    return (
-        function.__code__ is not changed.code
-        or function.__defaults__ is not changed.defaults
-        or function.__kwdefaults__ is not changed.kwdefaults
-        or function.__name__ != changed.name
-        or function.__qualname__ != changed.qualname
-    )
 
 
 @functools.cache

@@ -120,10 +120,10 @@ mod _core {
     #[pymodule_export]
     use super::store::{load_program, save_program};
     #[pymodule_export]
-    use super::world::note_code;
-    #[pymodule_export]
     use super::world::{
         extend_world, is_pristine, note_functions, note_modules, note_primitives, set_world,
         watch_dicts,
     };
+    #[pymodule_export]
+    use super::world::{is_noted_code, note_code};
 }

@@ -28,6 +28,7 @@ def catch_functions() -> None:
             _core.note_functions,
             _core.note_modules,
             _core.note_primitives,
+            _core.is_noted_code,
             symbol("core:Primitive"),
             custom_rules,
         )

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
 use rustc_hash::FxHashSet;
 
-pub use watch::{note_code, poll_soon, was_given_code};
+pub use watch::{is_noted_code, note_code, poll_soon, was_given_code};
 
 use super::jax::Jax;
 use super::shared::{Once, Shared};

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 
 use super::super::shared::{Quiet, Shared};
 use super::super::warn::is_trampoline;
@@ -22,8 +23,8 @@ struct Watched {
     by_address: FxHashMap<usize, u32>,
     /// Numbers of dicts that may have changed since the last look.
     changed: FxHashSet<u32>,
-    /// The functions of jax, by address, which are kept alive.
-    own: FxHashSet<usize>,
+    /// The functions of jax, by address, as they were. They are kept alive.
+    own: FxHashMap<usize, Function>,
     /// Those that somebody has given a code.
     given_code: FxHashSet<usize>,
     /// Those whose names are printed.
@@ -148,27 +149,31 @@ fn note_dict(watched: &mut Watched, dict: usize) -> bool {
 /// A function is about to be changed. It counts where its globals are watched; what jaxide itself
 /// changes does not.
 unsafe fn note_function(py: Python<'_>, function: *mut ffi::PyObject, new: *mut ffi::PyObject) {
-    let address = function as usize;
-    if !with(|watched| watched.own.contains(&address)) {
+    if is_own_code(new as usize) {
         return;
     }
+    let (address, quiet, new) = (function as usize, Quiet::of(py), new as usize);
     // SAFETY: a live function, as promised.
-    let parts = unsafe { parts_of(function) };
-    let code = parts[1];
-    let is_ours =
-        |code: *mut ffi::PyObject| is_trampoline(code as usize) || is_noted(code as usize);
-    if is_ours(code) || is_ours(new) {
-        return;
+    let is_ours = is_own_code(unsafe { parts_of(function)[1] } as usize);
+    let found = with(move |watched| {
+        let Some(Function(was)) = watched.own.get(&address) else { return false };
+        if is_ours && was[1].as_ptr() as usize == new {
+            // jaxide puts back what was there.
+            return false;
+        }
+        let was = Function(was.each_ref().map(|part| quiet.own(part)));
+        watched.functions.push(was);
+        true
+    });
+    if found {
+        noticed();
     }
-    let function = owned(py, parts);
-    with(|watched| watched.functions.push(function));
-    noticed();
 }
 
 /// Notes that a function is given another code.
 fn note_code_of(function: usize) {
     with(|watched| {
-        if watched.own.contains(&function) {
+        if watched.own.contains_key(&function) {
             watched.given_code.insert(function);
         }
     });
@@ -217,17 +222,20 @@ pub fn note_functions(functions: &[Bound<'_, PyAny>], named: bool) {
         let was = owned(function.py(), parts);
         let address = function.as_ptr() as usize;
         let last = [parts[4] as usize, parts[5] as usize];
-        let known = with(|watched| {
-            let known = !watched.own.insert(address);
+        let again = owned(function.py(), parts);
+        let late = with(|watched| {
             if named {
                 watched.named.push(Named { was, last });
             }
-            known
+            match watched.own.entry(address) {
+                Entry::Vacant(unknown) => {
+                    unknown.insert(again);
+                    None
+                }
+                Entry::Occupied(_) => Some(again),
+            }
         });
-        if !known {
-            // Its address is known from now on, so it must stay its own.
-            std::mem::forget(function.clone().unbind());
-        }
+        drop(late);
     }
 }
 
@@ -255,8 +263,15 @@ pub fn poll_names(py: Python<'_>) {
 /// Addresses of codes that jaxide gives to functions of jax.
 static OURS: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
 
-fn is_noted(code: usize) -> bool {
-    OURS.peek(|ours| ours.as_ref().is_some_and(|ours| ours.contains(&code)))
+fn is_own_code(code: usize) -> bool {
+    let noted = OURS.peek(|ours| ours.as_ref().is_some_and(|ours| ours.contains(&code)));
+    noted || is_trampoline(code)
+}
+
+/// Whether a code is one that jaxide gives to a function of jax.
+#[pyfunction]
+pub fn is_noted_code(code: &Bound<'_, PyAny>) -> bool {
+    is_own_code(code.as_ptr() as usize)
 }
 
 /// Notes a code that jaxide will give to a function of jax.

@@ -1,0 +1,283 @@
+"""What a replay rests on may change: jax itself, rules, classes, names.
+
+A program is traced until its calls are replayed. Then something changes, and what jaxide records
+has to be what stock jax does; so it has to be once the change is undone.
+"""
+
+from __future__ import annotations
+
+import enum
+import gc
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax._src import core
+from jax._src.interpreters import partial_eval
+from jax._src.lax import lax as lax_internal
+from jax.extend.core import Primitive
+from jax.interpreters import ad
+
+import jaxide
+from jaxide import _core
+
+X = np.ones(3, np.float32)
+GAIN = 2.0
+
+
+def text(make: Callable[..., Any], program: Callable[[Any], Any]) -> str:
+    return make(lambda x: program(x))(X).pretty_print(source_info=True)
+
+
+def assert_same(program: Callable[[Any], Any]) -> None:
+    tracers = jax.make_jaxpr, jaxide.make_jaxpr
+    stock, ours = (text(make, program) for make in tracers)
+    assert ours == stock
+
+
+def assert_noticed(program: Callable[[Any], Any], change: Any, is_seen: bool = True) -> None:
+    """A change, a context, is noticed, and so is its end. ``is_seen``: stock jax differs in it."""
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    before = text(jax.make_jaxpr, program)
+    with change:
+        assert (text(jax.make_jaxpr, program) != before) == is_seen
+        for _ in range(3):
+            assert_same(program)
+    assert_same(program)
+
+
+def gained(x: Any) -> Any:
+    return lax.mul(x, np.float32(GAIN))
+
+
+def doubled(x: Any, *_: Any, **__: Any) -> Any:
+    return lax.add(x, x)
+
+
+def relu_of_a_sum(x: Any) -> Any:
+    return jax.nn.relu(x + jnp.sin(x))
+
+
+CHANGES = {
+    "function of a module": (relu_of_a_sum, mock.patch("jax.nn.relu", gained)),
+    "name in a dict": (relu_of_a_sum, mock.patch.dict(vars(jax.nn), relu=gained)),
+    "primitive of a module": (jnp.sin, mock.patch.object(lax_internal, "sin_p", lax.cos_p)),
+    "operator of tracers": (lambda x: x * x, mock.patch.object(core.Tracer, "__mul__", doubled)),
+    "method of tracers": (lambda x: x.sum(), mock.patch.object(core.Tracer, "sum", doubled)),
+    "method of types": (
+        lambda x: x * x,
+        mock.patch.object(core.ShapedArray, "_mul", staticmethod(lambda a, b: lax.add(a, b))),
+    ),
+    "text of types": (
+        jnp.sin,
+        mock.patch.object(core.ShapedArray, "str_short", lambda *_, **__: "a type"),
+    ),
+    "rule of a primitive": (
+        lambda x: jax.jvp(jnp.sin, (x,), (x,)),
+        mock.patch.dict(ad.primitive_jvps, {lax.sin_p: lambda p, t: (lax.cos(*p), t[0])}),
+    ),
+    "rule for folding": (
+        lambda x: -x,
+        mock.patch.dict(partial_eval.forwarding_rules, {lax.neg_p: lambda eqn: ([0], None)}),
+    ),
+    "function of another package": (
+        lambda x: jnp.reshape(x, (-1,)),
+        mock.patch.object(np, "prod", lambda *args, **kwargs: 3),
+    ),
+}
+
+
+# Those that stock jax does not see either, since it remembers what it has traced.
+UNSEEN = {
+    "primitive of a module",
+    "rule of a primitive",
+    "rule for folding",
+    "function of another package",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_of_jax_are_noticed(name: str) -> None:
+    program, change = CHANGES[name]
+    assert_noticed(program, change, is_seen=name not in UNSEEN)
+    assert _core.is_pristine()
+
+
+def test_the_code_of_a_function_of_jax_is_looked_at() -> None:
+    function = inspect.unwrap(jnp.flip)
+    program, stock = lambda x: jnp.flip(x), function.__code__
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+
+    def flip(m: Any, axis: Any = None) -> Any:
+        return m * m
+
+    try:
+        function.__code__ = flip.__code__
+        assert_same(program)
+    finally:
+        function.__code__ = stock
+    assert_same(program)
+    assert _core.is_pristine()
+
+
+def test_what_does_not_reach_a_change_is_replayed() -> None:
+    with mock.patch("jax.nn.relu", gained):
+        for _ in range(3):
+            text(jaxide.make_jaxpr, jnp.sin)
+        before = jaxide.cache_info().hits
+        text(jaxide.make_jaxpr, jnp.sin)
+        assert jaxide.cache_info().hits > before
+
+
+def test_rules_of_the_users_primitives_run() -> None:
+    scale = [2.0]
+    primitive = Primitive("scaled")
+    primitive.def_abstract_eval(lambda x: x)
+    ad.deflinear(primitive, lambda cotangent: [cotangent * scale[0]])
+    program = lambda x: jax.grad(lambda x: primitive.bind(jnp.sin(x)).sum())(x)
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    scale[0] = 7.0
+    assert_same(program)
+    ad.deflinear(primitive, lambda cotangent: [cotangent * 11.0])
+    assert_same(program)
+
+
+def test_the_rule_of_a_function_of_jax_is_looked_at() -> None:
+    relu, rule = jax.nn.relu, jax.nn.relu.jvp
+    program = lambda x: jax.jvp(relu, (x,), (x,))
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    try:
+        relu.defjvp(lambda p, t: (relu(*p), t[0] * 3))
+        assert_same(program)
+    finally:
+        relu.defjvp(rule)
+    assert_same(program)
+
+
+class Scaled(NamedTuple):
+    by: float
+
+    @property
+    def twice(self) -> float:
+        return self.by * GAIN
+
+
+class Mode(enum.Enum):
+    LOUD = 2.0
+
+    def gain(self) -> float:
+        return self.value * GAIN
+
+
+SCALED, MODE, COUNTS = Scaled(2.0), Mode.LOUD, np.zeros(1, np.int32)
+
+
+@jax.custom_jvp
+def by_a_property(x: Any) -> Any:
+    return x * SCALED.twice
+
+
+@jax.custom_jvp
+def by_a_method(x: Any) -> Any:
+    return x * MODE.gain()
+
+
+@jax.custom_jvp
+def counting(x: Any) -> Any:
+    COUNTS[0] += 1
+    return jnp.sin(x)
+
+
+for function in (by_a_property, by_a_method, counting):
+    function.defjvp(lambda p, t, function=function: (function(*p), t[0]))
+
+
+@pytest.mark.parametrize("function", [by_a_property, by_a_method])
+def test_methods_of_the_users_classes_run(function: Any) -> None:
+    assert_noticed(lambda x: function(x), mock.patch(f"{__name__}.GAIN", 5.0))
+
+
+def test_functions_that_write_to_arrays_run() -> None:
+    for _ in range(5):
+        COUNTS[0] = 0
+        jaxide.make_jaxpr(lambda x: counting(x))(X)
+        assert COUNTS[0] == 1
+
+
+@jax.custom_vjp
+def ruled(x: Any) -> Any:
+    return x * 2
+
+
+def backward(residual: Any, cotangent: Any) -> Any:
+    return (cotangent * residual,)
+
+
+ruled.defvjp(lambda x: (ruled(x), x), backward)
+
+
+def test_names_of_rules_are_printed() -> None:
+    for _ in range(3):
+        text(jaxide.make_jaxpr, ruled)
+    try:
+        backward.__name__ = "renamed"
+        assert_same(ruled)
+    finally:
+        backward.__name__ = "backward"
+    assert_same(ruled)
+
+
+def test_a_class_that_is_registered_later() -> None:
+    class Both(NamedTuple):
+        a: Any
+        b: Any
+
+    difference = jax.jit(lambda both: both.a - both.b)
+    program = lambda x: difference(Both(x * 2, x * 3))
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    jax.tree_util.register_pytree_node(
+        Both, lambda both: ((both.b, both.a), None), lambda _, parts: Both(parts[1], parts[0])
+    )
+    assert_same(program)
+
+
+@pytest.fixture
+def simplified_constants() -> Iterator[None]:
+    name = "jax_use_simplified_jaxpr_constants"
+    before = jax.config.values[name]
+    jax.config.update(name, True)
+    yield
+    jax.config.update(name, before)
+
+
+def test_every_setting_is_part_of_the_key(simplified_constants: None) -> None:
+    array = jnp.ones((3, 3))
+    program = lambda x: jax.checkpoint(lambda x: x * array)(x)
+    for _ in range(3):
+        assert_same(program)
+
+
+def test_closures_are_let_go() -> None:
+    def step(number: int) -> None:
+        big = jnp.full(100, float(number))
+        read = lambda y: y + big.sum()
+        jaxide.make_jaxpr(lambda x: x * jax.eval_shape(lambda y: read(y), x).shape[0])(X)
+
+    step(0)
+    gc.collect()
+    before = len(jax.live_arrays())
+    for number in range(50):
+        step(number)
+    gc.collect()
+    assert len(jax.live_arrays()) <= before + 4
