@@ -191,9 +191,7 @@ class World:
             elif isinstance(value, dict) and not name.startswith(_LOWERING):
                 yield self._note(Place("registry", path, value, dict(value)), value)
             elif type(value) in self._instance_types or id(value) in self._primitives:
-                yield self._note(
-                    Place("instance", path, vars(value), dict(vars(value))), value
-                )
+                yield self._note(Place("instance", path, vars(value), dict(vars(value))), value)
                 self._known.add(id(value))
 
     def _is_own_primitive(self, value: Any) -> bool:
