@@ -282,7 +282,7 @@ class World:
             if place.kind == "module" and not place.name.startswith(_NATIVE):
                 names.add(key)
                 continue
-            found = list(_trust.functions_of(dict(place.entries).get(key)))
+            found = list(_trust.functions_of(place.entries.get(key)))
             is_total |= not found or place.kind in ("class", "module")
             # What stages an equation remembers what such rules have said.
             is_total |= place.name.startswith("jax._src.interpreters.partial_eval.")
