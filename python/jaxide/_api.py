@@ -51,15 +51,17 @@ def _tracer(
     plain = all_dynamic and not (static_argnames or return_shape or abstracted_axes is not None)
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        _sites.catch_new()
-        if plain and _compat.native():
+        is_native = _compat.native()
+        if is_native:
+            _sites.catch_new()
+        if plain and is_native:
             with _core.Activation(), _compat.extend_axis_env(axis_env):
                 found = _tracing.trace(fun, args, kwargs)
                 return found or jax.jit(fun, **static).trace(*args, **kwargs)
         jitted = jax.jit(fun, **static)
         if abstracted_axes is not None:
             args = abstract_arguments(fun, abstracted_axes, args, static_argnums, static_argnames)
-        if not _compat.native():
+        if not is_native:
             with _compat.extend_axis_env(axis_env):
                 return jitted.trace(*args, **kwargs)
         with _core.Activation(), _compat.extend_axis_env(axis_env):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import sys
 import types
 import typing
 from typing import Any
@@ -74,8 +75,14 @@ class _Known:
 
     @staticmethod
     def is_library(cls: type) -> bool:
-        """Whether a class is of jax, of Python or of what jax is built on."""
-        return not _trust.is_foreign(cls)
+        """Whether a class is of jax, of Python or of what jax is built on: the module that it names
+        has it."""
+        if _trust.is_foreign(cls):
+            return False
+        found: Any = sys.modules.get(cls.__module__)
+        for name in cls.__qualname__.split("."):
+            found = getattr(found, "__dict__", {}).get(name)
+        return found is cls
 
 
 def tell_classes() -> None:

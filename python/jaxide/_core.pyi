@@ -9,6 +9,7 @@ __all__ = [
     "DerivationCache",
     "Found",
     "Graph",
+    "HeardWarnings",
     "Rows",
     "Script",
     "audit_counts",
@@ -34,7 +35,6 @@ __all__ = [
     "histogram",
     "initialize",
     "is_noted_code",
-    "is_pristine",
     "large_constants",
     "liveness",
     "load",
@@ -48,17 +48,20 @@ __all__ = [
     "plain_types",
     "precision",
     "print_jaxpr",
+    "prints_as_ever",
     "result_structs",
     "save",
     "set_audit",
     "set_fragment_bounds",
     "set_known_classes",
+    "set_warning_hook",
     "set_world",
     "tables",
     "trust_callable",
     "unused_inputs",
     "used_by",
     "watch_dicts",
+    "world_number",
 ]
 
 @final
@@ -69,6 +72,14 @@ class Activation:
     def __new__(cls, *, process: bool = False) -> Activation: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_exc: object) -> None: ...
+
+@final
+class HeardWarnings:
+    """While it lives, and has not been closed, the warning hook is told of warnings."""
+
+    def __new__(cls) -> HeardWarnings: ...
+    def close(self) -> None:
+        """Ends that; again to no effect."""
 
 @final
 class Graph:
@@ -352,8 +363,16 @@ def note_code(code: CodeType) -> None:
 def is_noted_code(code: CodeType) -> bool:
     """Whether a code is one that jaxide gives to a function of jax."""
 
-def is_pristine() -> bool:
-    """Whether nobody has changed jax."""
+def prints_as_ever() -> bool:
+    """Whether nobody has changed what texts of programs depend on."""
+
+def world_number() -> int:
+    """Names how jax differs from what it was: 0 where it does not."""
 
 def set_known_classes(known: Any) -> None:
     """Takes what ``jaxide._classes`` says of named tuples and enums."""
+
+def set_warning_hook(hook: Callable[[Any, Any, int, bool], bool]) -> None:
+    """Takes the function that is told of warnings: of the text, the category, the level, and
+    whether other options say whom the warning concerns. It says whether nobody else is to hear it.
+    """

@@ -107,8 +107,10 @@ def catch_new() -> None:
 def _takes_functions(function: types.FunctionType) -> bool:
     """Whether a function has to be given: calls with a user's function are never remembered."""
     # `inspect.signature` would take most of the time of the first trace after an import.
-    function = inspect.unwrap(function)
-    code = function.__code__
+    within: Any = inspect.unwrap(function)
+    if not isinstance(within, types.FunctionType):
+        return True
+    code, function = within.__code__, within
     positional, rest = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
     named, rest = rest[: code.co_kwonlyargcount], rest[code.co_kwonlyargcount :]
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)

@@ -42,6 +42,8 @@ class Reads(NamedTuple):
     variables: tuple[Read, ...]
     changes: bool = False
     """Whether it changes lists or dicts in place, which must then be its own."""
+    fills: bool = False
+    """Whether it calls methods that may write to an array, which must then be its own."""
     is_of_jax: bool = False
     """Whether it is a function of jax."""
 
@@ -62,7 +64,7 @@ _PURE = {
     *("DICT_UPDATE", "MAP_ADD", "SET_ADD", "SET_UPDATE", "MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"),
     # Operators.
     *("UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE", "BINARY_SUBSCR"),
-    *("BINARY_SLICE", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNPACK_SEQUENCE", "UNPACK_EX"),
+    *("BINARY_SLICE", "COMPARE_OP", "CONTAINS_OP", "UNPACK_SEQUENCE", "UNPACK_EX"),
     *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"),
     # Control flow.
     *("GET_ITER", "FOR_ITER", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
@@ -86,6 +88,9 @@ _VALUE_CLASSES = (
 # Methods of numpy's arrays that change them.
 _CHANGING_ARRAYS = {"byteswap", "fill", "itemset", "partition", "put", "resize", "setfield"}
 _CHANGING_ARRAYS |= {"setflags", "sort"}
+# Those that write to an array that they are given; so may those of universal functions.
+_FILLING = {name for name in dir(np.ndarray) if callable(getattr(np.ndarray, name))}
+_FILLING |= {"reduce", "accumulate", "reduceat", "outer", "at"}
 # Methods of Python's immutable classes.
 _OF_VALUES = {
     name
@@ -159,6 +164,10 @@ def probe() -> None:
     jax.eval_shape(lambda: None)
 
 
+def nothing() -> None:
+    """Is called to find out whether the interpreter tells of calls."""
+
+
 def reads(code: types.CodeType) -> Reads | None:
     """What a function with this code reads; None where it may do more than compute.
 
@@ -174,7 +183,7 @@ def reads(code: types.CodeType) -> Reads | None:
     except _Opaque:
         return None
     variables = dict.fromkeys(read for read in found if isinstance(read, Read))
-    return Reads(tuple(variables), changes=_CHANGES in found)
+    return Reads(tuple(variables), changes=_CHANGES in found, fills=_FILLS in found)
 
 
 class _Opaque(Exception):
@@ -182,6 +191,9 @@ class _Opaque(Exception):
 
 
 _CHANGES = object()
+_FILLS = object()
+# Of which there is one in a process: to be one of these is to be equal to it.
+_SINGLETONS: tuple[Any, ...] = (None, True, False, ...)
 
 
 def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
@@ -206,7 +218,15 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
         elif operation == "STORE_DEREF":
             if value in outer:
                 raise _Opaque
+        elif operation == "IS_OP":
+            # Equal values are known by what they are, not which.
+            before = instructions[position - 1]
+            is_constant = before.opname == "LOAD_CONST" and not instruction.is_jump_target
+            if not is_constant or not any(before.argval is one for one in _SINGLETONS):
+                raise _Opaque
         elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
+            if value in _FILLING:
+                yield _FILLS
             if value in _CHANGING:
                 yield _CHANGES
             elif position not in followed and not _is_pure(value):

@@ -56,16 +56,21 @@ def is_own_callable(value: Any) -> bool:
     """Whether a callable of jax, a function or what jax makes of one, consists of jax's functions
     alone."""
     found = list(functions_of(value))
-    return bool(found) and all(map(is_own_function, found))
+    return bool(found) and all(map(is_own_function, found)) and not is_foreign(value)
 
 
 def functions_of(value: Any) -> Iterator[types.FunctionType]:
     """The Python functions that a callable is made of: through partial applications, methods, jits
     and functions with derivative rules."""
+    return (part for part in _parts_of(value) if isinstance(part, types.FunctionType))
+
+
+def _parts_of(value: Any) -> Iterator[Any]:
+    """What a callable is made of: functions, and objects of which nothing more is known."""
     pending, seen = [value], set()
     while pending:
         item = pending.pop()
-        if id(item) in seen:
+        if item is None or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, types.FunctionType):
@@ -78,11 +83,15 @@ def functions_of(value: Any) -> Iterator[types.FunctionType]:
             pending.append(item.__func__)
         elif isinstance(item, property):
             pending += [item.fget, item.fset, item.fdel]
-        elif item is not None and not isinstance(item, (type, types.ModuleType)):
+        elif isinstance(item, tuple):
+            pending += item
+        elif not isinstance(item, (type, types.ModuleType)):
             own = getattr(item, "__dict__", None)
+            names = ("__wrapped__", "fun", "jvp", "fwd", "bwd", "func", "_fun", "_func")
             if isinstance(own, dict):
-                names = ("__wrapped__", "fun", "jvp", "fwd", "bwd", "func", "_fun", "_func")
                 pending += [own[name] for name in names if name in own]
+            if item is not value:
+                yield item
 
 
 @cache
@@ -125,8 +134,17 @@ def is_foreign(value: Any) -> bool:
     instance of a class, that is neither of jax nor of what jax is built on."""
     if isinstance(value, types.ModuleType):
         return False
-    if not all(map(_is_of_library, functions_of(value))):
-        return True
+    for part in _parts_of(value):
+        if isinstance(part, types.FunctionType):
+            if not _is_of_library(part):
+                return True
+        elif _is_of_foreign_class(part):
+            return True
+    return _is_of_foreign_class(value)
+
+
+def _is_of_foreign_class(value: Any) -> bool:
+    """Whether a class, or the class of a value, is somebody else's."""
     module = (value if isinstance(value, type) else type(value)).__module__
     package = module.partition(".")[0] if isinstance(module, str) else ""
     if package in ("jax", *_FOUNDATION):

@@ -6,7 +6,6 @@ are not usable. Python's filters then decide, each time, what becomes of the war
 
 from __future__ import annotations
 
-import _warnings as builtin
 import contextlib
 import sys
 import threading
@@ -14,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from jaxide import _compat
+from jaxide import _compat, _core
 
 
 class Said(NamedTuple):
@@ -31,52 +30,35 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         # What is noted, of the innermost context last, and whether nobody else hears it.
         self.noted: list[tuple[list[Said], bool]] = []
-        self.is_inside = False
 
 
 _THREAD = _Thread()
-_LOCK = threading.Lock()
-_users = 0
-_stock: Any = warnings.warn
 
 
 @contextlib.contextmanager
 def noting(silently: bool = False) -> Iterator[list[Said]]:
     """A context whose warnings, those of this thread, are noted, and said as ever or silently."""
-    global _users, _stock
     said: list[Said] = []
-    with _LOCK:
-        _users += 1
-        if warnings.warn is not _warn:
-            _stock, warnings.warn = warnings.warn, _warn
+    heard = _core.HeardWarnings()
     _THREAD.noted.append((said, silently))
     try:
         yield said
     finally:
         _THREAD.noted.pop()
-        with _LOCK:
-            _users -= 1
-            if not _users and warnings.warn is _warn:
-                warnings.warn = _stock
+        heard.close()
 
 
-def _warn(
-    message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **options: Any
-) -> None:
-    """Stands in for ``warnings.warn``."""
-    thread = _THREAD
-    if thread.noted:
-        said, silently = thread.noted[-1]
-        said.append(_said(message, category, stacklevel, bool(options)))
-        if silently:
-            return
-    # Who was there before may ask for whoever is there now.
-    warn = builtin.warn if thread.is_inside else _stock
-    inside, thread.is_inside = thread.is_inside, True
-    try:
-        warn(message, category, stacklevel=stacklevel + 1, source=source, **options)
-    finally:
-        thread.is_inside = inside
+def _note(message: Any, category: Any, level: int, is_of_caller: bool) -> bool:
+    """Notes a warning; whether nobody else hears it."""
+    noted = _THREAD.noted
+    if not noted:
+        return False
+    said, silently = noted[-1]
+    said.append(_said(message, category, level, is_of_caller))
+    return silently
+
+
+_core.set_warning_hook(_note)
 
 
 def _said(message: Any, category: Any, level: int, is_of_caller: bool) -> Said:

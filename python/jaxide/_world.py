@@ -12,20 +12,28 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
-import math
-import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxide import _trust
 
 _MISSING: Any = object()
-# Modules that functions of jax look into, besides its own.
-_BESIDE = (builtins, math, operator, functools, np)
+# Modules that functions of jax look into, besides its own; of a package those within as well.
+_BESIDE = (
+    "builtins",
+    "collections",
+    "functools",
+    "itertools",
+    "math",
+    "ml_dtypes",
+    "numpy",
+    "operator",
+)
+_PACKAGES_BESIDE = ("opt_einsum",)
+# Whoever is asked to warn; the other names of the module are its state.
+_WARNING = ("warnings", "warn")
 # Names that say nothing about what a class does.
 _SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
 _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractmethods__"}
@@ -41,6 +49,13 @@ _NATIVE = tuple(
         *("interpreters", "linear_util", "pjit", "source_info_util", "tree_util"),
     )
 )
+# Modules without which programs are printed, but for those that have functions for printing.
+_SILENT_MODULES = (
+    *("jax.numpy", "jax.lax", "jax.nn", "jax.scipy", "jax.random"),
+    *("jax._src.numpy", "jax._src.lax", "jax._src.nn", "jax._src.scipy", "jax._src.random"),
+)
+# What jax prints primitives by.
+_PRINTING = "jax._src.core.pp_"
 # Modules whose registries say how programs are lowered, which no trace asks.
 _LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
 # In every module, and none of its definitions.
@@ -72,6 +87,8 @@ class Difference(NamedTuple):
     """What differs, for a person."""
     is_total: bool
     """Whether everything may be affected."""
+    is_printed: bool
+    """Whether texts of programs may be affected."""
 
 
 class Changed(NamedTuple):
@@ -160,9 +177,8 @@ class World:
 
     def _new_modules(self) -> Iterator[types.ModuleType]:
         for name, module in list(sys.modules.items()):
-            of_jax = _trust.is_jax_module(name) or any(module is other for other in _BESIDE)
             if (
-                of_jax
+                (_has_tables(name) or name in _BESIDE or name == _WARNING[0])
                 and isinstance(module, types.ModuleType)
                 and id(vars(module)) not in self._known
             ):
@@ -172,10 +188,11 @@ class World:
         """Notes a module with its classes, registries and instances; yields what to watch."""
         name = module.__name__
         yield self._note(Place("module", name, vars(module), dict(vars(module))), module)
-        if not _trust.is_jax_module(name):
+        if not _has_tables(name):
             return
         entries = list(vars(module).items())
-        self._note_modules([module])
+        if _trust.is_jax_module(name):
+            self._note_modules([module])
         functions = [found for _, value in entries for found in _functions_within(value)]
         self._note_functions(functions, not name.startswith("jax._src"))
         own = [value for _, value in entries if self._is_own_primitive(value)]
@@ -210,8 +227,11 @@ class World:
 
     def _foreign_in(self, place: Place) -> frozenset[Any]:
         """The entries of a new place that were not made by jax."""
+        keys: Iterator[Any]
         if place.kind == "registry":
             keys = (key for key in place.was if self._is_of_jax(key))
+        elif place.name == _WARNING[0]:
+            keys = iter(())
         else:
             keys = (key for key in place.was if key not in _OF_MODULES)
         return frozenset(_Key(key) for key in keys if _trust.is_foreign(place.was[key]))
@@ -228,6 +248,8 @@ class World:
 
     def _counts(self, place: Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
+        if place.name == _WARNING[0]:
+            return key == _WARNING[1]
         if place.kind == "module":
             if key in _OF_MODULES or (place.name, key) in _STATE or self._is_state(place, key):
                 return False
@@ -244,14 +266,21 @@ class World:
             if not self._is_of_jax(key):
                 return False
             # Modules of jax that are imported later add rules to registries.
-            return old is not _MISSING or _trust.is_foreign(new)
+            is_state = not self._is_dispatched(key) and _is_filled(place.name)
+            return (old is not _MISSING and not is_state) or _trust.is_foreign(new)
         return True
 
     def _is_of_jax(self, key: Any) -> bool:
-        """Whether a registry's key is a primitive or a class that jax deals with."""
+        """Whether jax looks a registry's key up without being given it: no class and no primitive
+        of the user's."""
         if isinstance(key, type):
             return _trust.is_jax_module(str(key.__module__)) or not _trust.is_foreign(key)
-        return isinstance(key, self._primitive_type) and id(key) in self._primitives
+        if isinstance(key, self._primitive_type):
+            return id(key) in self._primitives
+        return not _trust.is_foreign(key)
+
+    def _is_dispatched(self, key: Any) -> bool:
+        return isinstance(key, (type, self._primitive_type))
 
     def _is_state(self, place: Place, name: str) -> bool:
         """Whether functions of a module assign one of its global variables: state of jax's."""
@@ -273,12 +302,13 @@ class World:
     ) -> Difference:
         names: set[str] = set()
         codes: list[types.CodeType] = []
-        is_total = False
+        is_total = is_printed = False
         texts = []
         for place, key in ((self._places[index], key.key) for index, key in parts):
             texts.append(
                 f"{place.name}[{key!r}]" if place.kind == "registry" else f"{place.name}.{key}"
             )
+            is_printed |= self._is_printed(place)
             if place.kind == "module" and not place.name.startswith(_NATIVE):
                 names.add(key)
                 continue
@@ -290,8 +320,28 @@ class World:
         for changed in altered:
             texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
             codes += [changed.function.__code__, changed.code]
+            is_printed |= not self._is_silent(changed.function.__module__)
         described = ", ".join(sorted(texts)[:8])
-        return Difference(number, frozenset(names), tuple(codes), described, is_total)
+        is_printed |= is_total
+        return Difference(number, frozenset(names), tuple(codes), described, is_total, is_printed)
+
+    def _is_printed(self, place: Place) -> bool:
+        """Whether what somebody changes there may show in texts of programs."""
+        if place.kind == "registry":
+            return _is_for_printing(place)
+        return place.kind != "module" or not self._is_silent(place.name)
+
+    def _is_silent(self, module: Any) -> bool:
+        """Whether no text of a program depends on the functions of a module."""
+        if not _is_within(module, _SILENT_MODULES):
+            return False
+        rules = (p.entries for p in self._places if p.kind == "registry" and _is_for_printing(p))
+        return not any(
+            function.__module__ == module
+            for registry in rules
+            for rule in list(registry.values())
+            for function in _trust.functions_of(rule)
+        )
 
 
 class _Key:
@@ -309,20 +359,44 @@ class _Key:
         return id(self.key)
 
 
+def _is_for_printing(registry: Place) -> bool:
+    return registry.name.startswith(_PRINTING)
+
+
+def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
+    return isinstance(module, str) and any(f"{module}.".startswith(f"{p}.") for p in packages)
+
+
 def _is_made_in_python(cls: type) -> bool:
     return bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
+
+
+def _has_tables(module: str) -> bool:
+    """Whether what jax looks into includes the dicts of a module."""
+    return _trust.is_jax_module(module) or _is_within(module, _PACKAGES_BESIDE)
+
+
+def _is_filled(table: str) -> bool:
+    """Whether functions of its module change a dict: state of jax's."""
+    module, _, name = table.rpartition(".")
+    return name in _filled_in(module)
+
+
+def _codes_of(module: str) -> list[types.CodeType]:
+    """The code of the functions that a module defines."""
+    return [
+        function.__code__
+        for value in list(vars(sys.modules[module]).values())
+        for function in _functions_within(value)
+        if function.__module__ == module
+    ]
 
 
 @functools.cache
 def _assigned(module: str) -> frozenset[str]:
     """The global variables that functions of a module assign."""
     found: set[str] = set()
-    pending = [
-        function.__code__
-        for value in list(vars(sys.modules[module]).values())
-        for function in _functions_within(value)
-        if function.__module__ == module
-    ]
+    pending = _codes_of(module)
     while pending:
         code = pending.pop()
         pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
@@ -335,6 +409,22 @@ def _assigned(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@functools.cache
+def _filled_in(module: str) -> frozenset[str]:
+    """The global dicts that functions of a module change, as far as their code shows."""
+    found: set[str] = set()
+    pending = _codes_of(module)
+    while pending:
+        code = pending.pop()
+        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        if not (_CHANGING & set(code.co_names) or any(op in _ITEMS for op in code.co_code[::2])):
+            continue
+        found |= {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    return frozenset(found)
+
+
+_CHANGING = {"clear", "pop", "popitem", "setdefault", "update"}
+_ITEMS = {dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]}
 _STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 

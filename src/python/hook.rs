@@ -434,7 +434,7 @@ fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
             hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.trampoline)?;
         }
     }
-    super::warn::on(py, jax)?;
+    super::warn::on(py)?;
     super::epoch::on(py, jax);
     super::world::poll();
     super::reads::on(jax);

@@ -120,9 +120,11 @@ mod _core {
     #[pymodule_export]
     use super::store::{load_program, save_program};
     #[pymodule_export]
+    use super::warn::{HeardWarnings, set_warning_hook};
+    #[pymodule_export]
     use super::world::{
-        extend_world, is_pristine, note_functions, note_modules, note_primitives, set_world,
-        watch_dicts,
+        extend_world, note_functions, note_modules, note_primitives, prints_as_ever, set_world,
+        watch_dicts, world_number,
     };
     #[pymodule_export]
     use super::world::{is_noted_code, note_code};

@@ -1,19 +1,23 @@
 //! Warnings, while a trace of ours may run.
 //!
 //! A trampoline is one frame more between a function of jax and its caller, and a warning says by a
-//! number of frames whom it concerns. So `warnings.warn` is ours meanwhile: it does not count
-//! trampolines. It also notes that there was a warning, since a replay would be silent; for what
-//! native code warns of, a filter notes it while something is recorded.
+//! number of frames whom it concerns. So the C function of `warnings.warn` is ours meanwhile: it does
+//! not count trampolines. It also notes that there was a warning, since a replay would be silent; for
+//! what native code warns of, a filter notes it while something is recorded. And it tells
+//! `jaxide._warnings` of the warnings of a lowering. The object that users call, replace and put back
+//! stays the same.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
-use pyo3::wrap_pyfunction;
+use pyo3::types::PyList;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use super::jax::{Jax, jax};
 use super::shared::{Once, Shared};
@@ -23,10 +27,21 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Who wants `warn` to go through ours.
+struct State {
+    /// A trace of ours may run.
+    catching: bool,
+    /// How many hear warnings.
+    hearers: usize,
+}
+
 /// Addresses of the code objects of trampolines, which live as long as the process.
 static TRAMPOLINES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
-/// The `warnings.warn` that was there before.
-static STOCK: Shared<Option<Py<PyAny>>> = Shared::new(None);
+static STATE: Shared<State> = Shared::new(State { catching: false, hearers: 0 });
+/// The address of `CPython`'s own C function.
+static STOCK: AtomicUsize = AtomicUsize::new(0);
+/// What is told of each warning while somebody hears warnings.
+static HOOK: Once<Py<PyAny>> = Once::new();
 /// How many calls are being recorded.
 static RECORDINGS: AtomicUsize = AtomicUsize::new(0);
 static FILTER: Once<Py<PyAny>> = Once::new();
@@ -59,32 +74,29 @@ pub fn is_trampoline(code: usize) -> bool {
     TRAMPOLINES.peek(|known| known.as_ref().is_some_and(|known| known.contains(&code)))
 }
 
-/// Puts our `warn` in place.
+/// Has `warn` go through ours.
 ///
 /// # Errors
-/// The module refuses.
-pub fn on(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    static WARN: Once<Py<PyCFunction>> = Once::new();
-    let ours = WARN.get_or_try_init(py, || wrap_pyfunction!(warn, py).map(Bound::unbind))?;
-    let module = jax.warnings.bind(py);
-    let stock = module.getattr(intern!(py, "warn"))?;
-    if stock.is(ours) {
-        return Ok(());
-    }
-    let stock = stock.unbind();
-    drop(STOCK.peek(|known| known.replace(stock)));
-    module.setattr(intern!(py, "warn"), ours)
+/// Python's `warn` is not what it was when this was written.
+pub fn on(py: Python<'_>) -> PyResult<()> {
+    let method = method(py)?;
+    STATE.peek(|state| {
+        state.catching = true;
+        state.settle(method);
+    });
+    Ok(())
 }
 
-/// Puts back what was there.
+/// Has it go its own way again.
 ///
 /// # Errors
-/// The module refuses.
+/// The filters cannot be read.
 pub fn off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    let stock = STOCK.peek(Option::take);
-    if let Some(stock) = stock {
-        jax.warnings.bind(py).setattr(intern!(py, "warn"), stock)?;
-    }
+    let method = method(py)?;
+    STATE.peek(|state| {
+        state.catching = false;
+        state.settle(method);
+    });
     if FILTER.get(py).is_some() {
         // A `catch_warnings` that another thread left meanwhile may have put it back.
         filter(py, jax, false)?;
@@ -92,38 +104,191 @@ pub fn off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     Ok(())
 }
 
-/// `warnings.warn(message, category=None, stacklevel=1, source=None)`.
-#[pyfunction]
-#[pyo3(signature = (*args, **kwargs))]
-fn warn<'py>(
-    py: Python<'py>,
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    note();
-    let name = intern!(py, "stacklevel");
-    let kwargs = match kwargs {
-        Some(kwargs) => kwargs.copy()?,
-        None => PyDict::new(py),
-    };
-    let mut args = args.clone();
-    let given = if args.len() > 2 { Some(args.get_item(2)?) } else { kwargs.get_item(name)? };
-    let level = given.and_then(|level| level.extract::<i64>().ok()).unwrap_or(1);
-    let level = level.saturating_add(trampolines_within(level));
-    if args.len() > 2 {
-        let mut items: Vec<Bound<'py, PyAny>> = args.iter().collect();
-        items[2] = level.into_pyobject(py)?.into_any();
-        args = PyTuple::new(py, items)?;
-    } else if level != 1 {
-        kwargs.set_item(name, level)?;
+/// Where `CPython` has the C function of `warn`. It is a static table, which the object refers to.
+#[derive(Clone, Copy)]
+struct Method(*mut ffi::PyMethodDef);
+
+// SAFETY: never freed, and used with the interpreter attached only.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+fn method(py: Python<'_>) -> PyResult<Method> {
+    static METHOD: Once<Method> = Once::new();
+    let found = METHOD.get_or_try_init(py, || {
+        let warn = py.import(intern!(py, "_warnings"))?.getattr(intern!(py, "warn"))?;
+        let object: *mut ffi::PyCFunctionObject = warn.as_ptr().cast();
+        let flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+        // SAFETY: a live object, whose exact type is checked before more is read.
+        unsafe {
+            if ffi::PyCFunction_CheckExact(warn.as_ptr()) == 0
+                || (*(*object).m_ml).ml_flags != flags
+            {
+                return Err(PyRuntimeError::new_err("jaxide: `warnings.warn` is not CPython's"));
+            }
+            let method = (*object).m_ml;
+            STOCK.store((*method).ml_meth.PyCFunctionFastWithKeywords as usize, Ordering::Relaxed);
+            std::mem::forget(warn.unbind());
+            Ok(Method(method))
+        }
+    })?;
+    Ok(*found)
+}
+
+impl State {
+    fn settle(&self, Method(method): Method) {
+        let stock = STOCK.load(Ordering::Relaxed);
+        let ours: ffi::PyCFunctionFastWithKeywords = warn;
+        let wanted = if self.catching || self.hearers > 0 { ours as usize } else { stock };
+        // SAFETY: `CPython` calls the function that is there with the arguments that both take; the
+        // interpreter is attached, so nobody is reading it.
+        unsafe {
+            (*method).ml_meth.PyCFunctionFastWithKeywords =
+                std::mem::transmute::<usize, ffi::PyCFunctionFastWithKeywords>(wanted);
+        }
     }
-    let stock = STOCK.with(py, |stock, quiet| stock.as_ref().map(|stock| quiet.own(stock)));
-    let stock = match stock {
-        Some(stock) => stock.into_bound(py),
-        // Called by a reference to it that outlived the trace.
-        None => jax(py)?.warnings.bind(py).getattr(intern!(py, "warn"))?,
+}
+
+/// Takes the function that is told of warnings: of the text, the category, the level and whether the
+/// warning says by other options whom it concerns. It says whether nobody else is to hear the warning.
+#[pyfunction]
+pub fn set_warning_hook(py: Python<'_>, hook: Py<PyAny>) {
+    let _ = HOOK.set(py, hook);
+}
+
+/// While it lives, and has not been closed, the hook is told of warnings.
+#[pyclass(module = "jaxide._core", frozen)]
+pub struct HeardWarnings {
+    open: AtomicBool,
+    method: Method,
+}
+
+#[pymethods]
+impl HeardWarnings {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let method = method(py)?;
+        STATE.peek(|state| {
+            state.hearers += 1;
+            state.settle(method);
+        });
+        Ok(Self { open: AtomicBool::new(true), method })
+    }
+
+    /// Ends that; again to no effect.
+    fn close(&self) {
+        if self.open.swap(false, Ordering::Relaxed) {
+            let method = self.method;
+            STATE.peek(|state| {
+                state.hearers -= 1;
+                state.settle(method);
+            });
+        }
+    }
+}
+
+impl Drop for HeardWarnings {
+    fn drop(&mut self) {
+        // Whoever should have closed it was interrupted.
+        self.close();
+    }
+}
+
+/// What a call of `warn` was given, borrowed.
+struct Given<'a> {
+    positional: &'a [*mut ffi::PyObject],
+    named: &'a [*mut ffi::PyObject],
+    /// A tuple of texts, or null.
+    keywords: *mut ffi::PyObject,
+}
+
+impl Given<'_> {
+    /// The position of an argument that is given by its name.
+    fn place(&self, name: &CStr) -> Option<usize> {
+        (0..self.named.len()).find(|&place| {
+            // SAFETY: the interpreter passes a tuple of texts, one for each such argument.
+            unsafe {
+                let given = ffi::PyTuple_GET_ITEM(self.keywords, place.cast_signed());
+                ffi::PyUnicode_CompareWithASCIIString(given, name.as_ptr()) == 0
+            }
+        })
+    }
+
+    fn argument<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+        name: &CStr,
+    ) -> Option<Bound<'py, PyAny>> {
+        let given = self.positional.get(place).copied();
+        let given = given.or_else(|| self.place(name).map(|place| self.named[place]))?;
+        // SAFETY: an argument of the call under way.
+        Some(unsafe { Bound::from_borrowed_ptr(py, given) })
+    }
+
+    /// Tells the hook; whether nobody else is to hear the warning.
+    fn is_heard(&self, py: Python<'_>, level: i64) -> PyResult<bool> {
+        let is_wanted = STATE.peek(|state| state.hearers > 0);
+        let (true, Some(hook)) = (is_wanted, HOOK.get(py)) else { return Ok(false) };
+        let Some(message) = self.argument(py, 0, c"message") else { return Ok(false) };
+        let category = self.argument(py, 1, c"category");
+        let known = [c"message", c"category", c"stacklevel", c"source"];
+        let named = known.iter().filter(|name| self.place(name).is_some()).count();
+        let has_options = self.named.len() > named;
+        hook.bind(py).call1((message, category, level, has_options))?.is_truthy()
+    }
+}
+
+/// In place of the C function of `_warnings.warn(message, category=None, stacklevel=1, source=None)`.
+unsafe extern "C" fn warn(
+    module: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    note();
+    // SAFETY: CPython calls this with the interpreter attached, and passes the positional arguments,
+    // then those whose names are in `keywords`.
+    let (py, given, stock) = unsafe {
+        let named = if keywords.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(keywords) };
+        let (count, named) = (count.unsigned_abs(), named.unsigned_abs());
+        let all =
+            if count + named == 0 { &[] } else { std::slice::from_raw_parts(args, count + named) };
+        let (positional, named) = all.split_at(count);
+        let stock = std::mem::transmute::<usize, ffi::PyCFunctionFastWithKeywords>(
+            STOCK.load(Ordering::Relaxed),
+        );
+        (Python::assume_attached(), Given { positional, named, keywords }, stock)
     };
-    stock.call(args, Some(&kwargs))
+    let level = given.argument(py, 2, c"stacklevel");
+    let level = level.and_then(|level| level.extract::<i64>().ok()).unwrap_or(1);
+    let trampolines = trampolines_within(level);
+    match given.is_heard(py, level.saturating_add(trampolines)) {
+        Ok(true) => return py.None().into_ptr(),
+        Ok(false) => {}
+        Err(error) => {
+            error.restore(py);
+            return std::ptr::null_mut();
+        }
+    }
+    if trampolines == 0 {
+        // SAFETY: CPython's own function, with what CPython passed.
+        return unsafe { stock(module, args, count, keywords) };
+    }
+    // There is a level beyond the caller's, so it is among the arguments.
+    let level = match level.saturating_add(trampolines).into_pyobject(py) {
+        Ok(level) => level,
+        Err(never) => match never {},
+    };
+    let mut all: SmallVec<[*mut ffi::PyObject; 6]> =
+        given.positional.iter().chain(given.named).copied().collect();
+    let named = given.place(c"stacklevel").map(|place| given.positional.len() + place);
+    let place = if given.positional.len() > 2 { Some(2) } else { named };
+    if let Some(place) = place.and_then(|place| all.get_mut(place)) {
+        *place = level.as_ptr();
+    }
+    // SAFETY: as above; the arguments are alive until it returns.
+    unsafe { stock(module, all.as_ptr(), count, keywords) }
 }
 
 /// How many frames of trampolines there are before the frame at a level, the caller's being 1.

@@ -184,6 +184,7 @@ def of_new_jit(fun):
 
 def derivations():
     """What is remembered of that, by function, program, configuration and key."""
+    gc.unfreeze()  # what earlier tests left is set aside
     return next(
         held
         for held in gc.get_objects()

@@ -23,7 +23,7 @@ from jax.interpreters import mlir
 
 import jaxide
 from compilations import Compiled
-from jaxide import _jits
+from jaxide import _jits, _warnings
 from jaxide._compat.lowering_rules import lowering_rules
 from jaxide._content import IDENTITIES, Unsettled
 from jaxide._executables import Executables
@@ -413,11 +413,12 @@ def test_an_unknown_way_is_refused() -> None:
 
 
 def test_installed_with_constants() -> None:
+    first, second = jnp.ones(4), jnp.full(4, 2.0)
     jaxide.install(captured="constants")
     try:
-        jax.jit(lambda x, c=jnp.ones(4): x + c * 5)(X)
+        jax.jit(lambda x: x + first * 5)(X)
         with Compiled() as compiled:
-            jax.jit(lambda x, c=jnp.full(4, 2.0): x + c * 5)(X)
+            jax.jit(lambda x: x + second * 5)(X)
         assert compiled.count == 1
     finally:
         jaxide.uninstall()
@@ -579,6 +580,51 @@ def test_what_was_lowered_warns_once(first: str) -> None:
         return said
 
     assert_as_stock(run)
+
+
+def traced(make: Any) -> None:
+    make(lambda x: jnp.sin(x))(X)
+
+
+@pytest.mark.parametrize("order", ["heard first", "traced first", "crossed"])
+def test_warn_is_put_back(order: str) -> None:
+    """Traces and lowerings both look at warnings: neither takes the other for what was there."""
+    stock = warnings.warn
+    heard = _warnings.noting()
+    active = jaxide.accelerated()
+    first, second = (active, heard) if order == "traced first" else (heard, active)
+    first.__enter__()
+    traced(jax.make_jaxpr)
+    second.__enter__()
+    traced(jax.make_jaxpr)
+    said = warned(lambda: warnings.warn("said", stacklevel=1), "always")
+    assert [message for message, *_ in said] == ["said"]
+    for context in (first, second) if order == "crossed" else (second, first):
+        context.__exit__(None, None, None)
+        said = warned(lambda: warnings.warn("said", stacklevel=1), "always")
+        assert [message for message, *_ in said] == ["said"]
+    traced(jaxide.make_jaxpr)
+    assert warnings.warn is stock
+
+
+def test_a_warn_of_the_users_is_called_once_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    with jaxide.accelerated():
+        traced(jax.make_jaxpr)
+        inner = warnings.warn
+
+        def outer(*args: Any, **kwargs: Any) -> None:
+            calls.append(args)
+            inner(*args, **kwargs)
+
+        monkeypatch.setattr(warnings, "warn", outer)
+        traced(jax.make_jaxpr)
+        with _warnings.noting():
+            warned(lambda: warnings.warn("said", stacklevel=1), "always")
+        assert len(calls) == 1
+    assert warnings.warn is outer
+    warned(lambda: warnings.warn("said", stacklevel=1), "always")
+    assert len(calls) == 2
 
 
 # Items of the key beside the program: what differs, and what shows it.

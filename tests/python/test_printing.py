@@ -15,14 +15,21 @@ import jaxide
 from jaxide._compat.printing import printing
 
 
-def test_text_needs_no_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_needs_no_equations() -> None:
     jaxpr = jaxide.make_jaxpr(lambda x: jnp.sin(x) + 1.0)(1.0)
-    monkeypatch.setattr("jax._src.core.pp_toplevel_jaxpr", None)
     text = "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = add b 1.0:f32[] in (c,) }"
     assert str(jaxpr) == repr(jaxpr) == jaxpr.pretty_print() == text
     assert jaxpr.jaxpr.pretty_print(print_shapes=False) == (
         "{ lambda ; a. let b = sin a; c = add b 1.0:f32[] in (c,) }"
     )
+    # A jaxpr that has been read is exactly of jax's class.
+    assert type(jaxpr.jaxpr) is not core.Jaxpr
+
+
+def test_a_function_for_printing_that_somebody_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    jaxpr = jaxide.make_jaxpr(lambda x: jnp.sin(x) + 1.0)(1.0)
+    monkeypatch.setattr(core, "pp_toplevel_jaxpr", lambda *_, **__: core.pp.text("mine"))
+    assert str(jaxpr) == "mine"
 
 
 def test_unknown_setting() -> None:

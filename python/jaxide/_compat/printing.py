@@ -85,7 +85,7 @@ def printing() -> _printing.Printing:
             summarize=symbol("source_info_util:summarize"),
             use_color=lambda: bool(printer.CAN_USE_COLOR and color.value),
             text_format=optional_symbol("pretty_printer:OutputFormat.TEXT"),
-            is_known=lambda: _is_known() and _core.is_pristine(),
+            is_known=lambda: _is_known() and _core.prints_as_ever(),
         )
     )
 
@@ -104,10 +104,10 @@ def print_in_rust(lazy_jaxpr: type) -> None:
         return stock.pretty_print(self, **settings) if text is None else text
 
     def to_text(self: Any) -> str:
-        return str(self.pretty_print()) if _core.is_pristine() else stock.__str__(self)
+        return str(self.pretty_print()) if _core.prints_as_ever() else stock.__str__(self)
 
     def to_repr(self: Any) -> str:
-        return str(self.pretty_print()) if _core.is_pristine() else stock.__repr__(self)
+        return str(self.pretty_print()) if _core.prints_as_ever() else stock.__repr__(self)
 
     for name, method in (
         ("pretty_print", pretty_print),

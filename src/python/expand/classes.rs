@@ -74,7 +74,10 @@ const MAX_VERDICTS: usize = 1 << 12;
 
 /// The version of a class, which is another after each change of it or of its bases; None where it
 /// has none now.
-unsafe fn version(class: *mut ffi::PyTypeObject) -> Option<u32> {
+///
+/// # Safety
+/// `class` is a live class.
+pub unsafe fn version(class: *mut ffi::PyTypeObject) -> Option<u32> {
     // SAFETY: a live class, as promised. To look a name up gives a class its version.
     unsafe {
         let tag = (*class).tp_version_tag;
@@ -133,21 +136,25 @@ fn judge(class: &Bound<'_, PyType>) -> PyResult<Verdict> {
     let (Some(bases), Some(own)) = (bases, own) else { return Ok(Verdict::Other) };
     let (bases, own) = (bases.cast_into::<PyTuple>()?, own.cast_into::<PyDict>()?);
     let meta = class.get_type();
-    if meta.is(&known.enum_meta) {
-        if known.is_library.bind(py).call1((class,))?.is_truthy()? {
-            return Ok(Verdict::Library);
+    let is_plain = if meta.is(&known.enum_meta) {
+        known.is_plain_enum(class, &bases, &own)?
+    } else {
+        let of_type = std::ptr::eq(meta.as_type_ptr(), &raw mut ffi::PyType_Type);
+        let of_tuple = bases.len() == 1
+            && bases.get_borrowed_item(0)?.as_ptr() == (&raw mut ffi::PyTuple_Type).cast();
+        if !(of_type && of_tuple) {
+            return Ok(Verdict::Other);
         }
-        return Ok(if known.is_plain_enum(class, &bases, &own)? {
-            Verdict::Plain
-        } else {
-            Verdict::Other
-        });
-    }
-    let of_type = std::ptr::eq(meta.as_type_ptr(), &raw mut ffi::PyType_Type);
-    let of_tuple = bases.len() == 1
-        && bases.get_borrowed_item(0)?.as_ptr() == (&raw mut ffi::PyTuple_Type).cast();
-    let plain = of_type && of_tuple && known.is_plain_namedtuple(&own)?;
-    Ok(if plain { Verdict::Plain } else { Verdict::Other })
+        known.is_plain_namedtuple(&own)?
+    };
+    // What a library adds to a class stays as it is.
+    Ok(if known.is_library.bind(py).call1((class,))?.is_truthy()? {
+        Verdict::Library
+    } else if is_plain {
+        Verdict::Plain
+    } else {
+        Verdict::Other
+    })
 }
 
 impl Known {
@@ -179,8 +186,12 @@ impl Known {
             return Ok(false);
         };
         for (name, value) in own {
-            if fields.contains(&name)? {
-                if !value.get_type().is(&self.field_type) {
+            let mut named = fields.iter().enumerate().filter(|(_, field)| field.is(&name));
+            if let Some((place, _)) = named.next() {
+                // Somebody may have given a field the getter of another one.
+                let is_getter = value.get_type().is(&self.field_type)
+                    && value.call_method0("__reduce__")?.get_item(1)?.get_item(0)?.eq(place)?;
+                if !is_getter || named.next().is_some() {
                     return Ok(false);
                 }
             } else if !self.is_silent(&self.namedtuple_names, &name, &value)? {

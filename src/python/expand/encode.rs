@@ -21,7 +21,7 @@ use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, constant_of, traced};
 use super::super::world::owns_primitive;
-use super::classes::{Verdict, verdict};
+use super::classes::{Verdict, verdict, version};
 use super::now::Now;
 use super::programs::is_jaxpr;
 use super::shared::{shared, shared_traceback};
@@ -39,6 +39,7 @@ pub const REF: Reason = "Ref or other type that is no array";
 pub const CALLABLE: Reason = "callable without a stable identity";
 pub const UNHASHABLE: Reason = "unhashable argument";
 pub const UNKNOWN_OBJECT: Reason = "object of an unknown class";
+pub const NOT_A_NUMBER: Reason = "function that may compare a NaN with another one";
 pub const USERS_CLASS: Reason = "class of the user's that may have methods";
 pub const USERS_PRIMITIVE: Reason = "primitive that is not jax's";
 pub const TANGENT: Reason = "tangent that was captured or is zero";
@@ -126,6 +127,8 @@ pub struct Encoder<'a, 'py> {
     pub(super) within: SmallVec<[*mut ffi::PyObject; 4]>,
     /// A function among the arguments changes lists or dicts in place.
     pub(super) changes: bool,
+    /// One of them calls methods that may write to an array.
+    pub(super) fills: bool,
     /// There are lists or dicts.
     pub(super) mutable: bool,
     pub(super) functions: Functions,
@@ -367,6 +370,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             first: FxHashMap::default(),
             within: SmallVec::new(),
             changes: false,
+            fills: false,
             mutable: false,
             functions: Functions::Rules,
             programs: false,
@@ -389,6 +393,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             first: FxHashMap::default(),
             within: SmallVec::new(),
             changes: false,
+            fills: false,
             mutable: false,
             functions: Functions::Params,
             programs: true,
@@ -480,7 +485,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
                 self.call.signature.pair(Tag::Float, 0, float.to_bits());
-                return Ok(());
+                return if float.is_nan() { self.nan(value) } else { Ok(()) };
             }
             if class == &raw mut ffi::PyUnicode_Type {
                 return self.text(value);
@@ -546,7 +551,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let plain = || unsafe {
             ffi::PySet_Contains(self.jax.plain_const_types.as_ptr(), class.cast()) == 1
         };
-        if self.in_program || !(of_jax || self.passes_arrays && plain()) {
+        // A function may look into an array of numpy's, and nobody would notice.
+        let passes_arrays = self.passes_arrays && self.within.is_empty();
+        if self.in_program || !(of_jax || passes_arrays && plain()) {
             return Ok(false);
         }
         let py = self.py;
@@ -827,7 +834,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// Refuses functions that change lists, dicts or arrays, where there are some that are not theirs.
     pub(super) fn finish(&self) -> Result<(), Reason> {
-        if self.changes && self.mutable { Err(CHANGES) } else { Ok(()) }
+        let changes = self.changes && self.mutable || self.fills && self.call.has_mutable_arrays;
+        if changes { Err(CHANGES) } else { Ok(()) }
     }
 
     /// A primitive, whose rules have to be jax's.
@@ -846,6 +854,16 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if let Some(pins) = &mut self.call.pins {
             pins.push(object);
         }
+    }
+
+    /// A number that is equal to itself only where Python goes by identity first: which object it is
+    /// counts for whoever compares. A function of the user's may compare with others.
+    fn nan(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
+        if !self.within.is_empty() {
+            return Err(NOT_A_NUMBER);
+        }
+        self.identity(value);
+        Ok(())
     }
 
     pub(super) fn identity(&mut self, value: *mut ffi::PyObject) {
@@ -873,6 +891,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                         return Err(USERS_CLASS);
                     }
                     self.pin(class.cast());
+                    self.call.signature.word(version(class).ok_or(USERS_CLASS)?.into());
                     self.registration(class);
                 }
                 let items =
@@ -911,7 +930,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 let parts = ffi::PyComplex_AsCComplex(value);
                 self.call.signature.pair(Tag::Complex, 0, parts.real.to_bits());
                 self.call.signature.word(parts.imag.to_bits());
-                return Ok(());
+                let is_nan = parts.real.is_nan() || parts.imag.is_nan();
+                return if is_nan { self.nan(value) } else { Ok(()) };
             }
             if class == &raw mut ffi::PyBytes_Type {
                 let len = ffi::PyBytes_Size(value).unsigned_abs();
@@ -1062,6 +1082,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         // Its class has it for as long as that lives.
         self.call.signature.pair(Tag::Identity, 0, value as u64);
         self.pin(class.cast());
+        self.registration(class);
         // SAFETY: a live argument, whose class has no descriptors of the user's.
         let member = unsafe { Bound::from_borrowed_ptr(self.py, value) };
         let own = member.getattr(intern!(self.py, "__dict__")).map_err(|_| UNKNOWN_OBJECT)?;
@@ -1160,6 +1181,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
     ) -> Result<(), Reason> {
         self.call.signature.pair(Tag::Scalar, 0, class as u64);
         self.pin(class.cast());
+        if !self.within.is_empty() && !is_equal_to_itself(self.py, value) {
+            return Err(NOT_A_NUMBER);
+        }
         self.buffer(value)
     }
 
@@ -1263,6 +1287,18 @@ pub fn fields_of<'py>(jax: &Jax, object: &Bound<'py, PyAny>) -> Option<Bound<'py
     fields.cast_into().ok()
 }
 
+/// Whether a scalar of numpy's is no NaN.
+fn is_equal_to_itself(py: Python<'_>, value: *mut ffi::PyObject) -> bool {
+    // SAFETY: a live scalar of a class of numpy's; to compare it runs no code of the user's.
+    let result = unsafe { ffi::PyObject_RichCompare(value, value, ffi::Py_EQ) };
+    // SAFETY: the result is ours, if there is one.
+    let result = unsafe { Bound::from_owned_ptr_or_opt(py, result) };
+    if result.is_none() {
+        let _ = PyErr::take(py);
+    }
+    result.is_some_and(|result| result.is_truthy().unwrap_or(false))
+}
+
 /// Whether the items of a set are strings.
 fn has_names_only(py: Python<'_>, set: *mut ffi::PyObject) -> bool {
     // SAFETY: a live frozen set; to iterate over it runs no Python code.
@@ -1272,11 +1308,11 @@ fn has_names_only(py: Python<'_>, set: *mut ffi::PyObject) -> bool {
     })
 }
 
-/// Whether a subclass of tuple has nothing beyond its items, and names for them.
+/// Whether a subclass of tuple has nothing of the user's beyond its items, and names for them.
 ///
 /// # Safety
 /// `class` is a live type.
 pub unsafe fn is_plain_namedtuple(py: Python<'_>, class: *mut ffi::PyTypeObject) -> bool {
     // SAFETY: as promised.
-    unsafe { (*class).tp_dictoffset == 0 && verdict(py, class) == Verdict::Plain }
+    unsafe { (*class).tp_dictoffset == 0 && verdict(py, class) != Verdict::Other }
 }

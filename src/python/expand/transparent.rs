@@ -45,6 +45,8 @@ struct Code {
     reads: Option<Vec<Read>>,
     /// It changes lists or dicts in place.
     changes: bool,
+    /// It calls methods that may write to an array.
+    fills: bool,
     /// It is of a function of jax, whose closure stays as it is.
     is_of_jax: bool,
     /// Keeps the address from becoming another code's.
@@ -141,8 +143,8 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
         })?
         .bind(py)
         .call1((code,))?;
-    let (variables, changes, is_of_jax) = if reads.is_none() {
-        (None, false, false)
+    let (variables, [changes, fills, is_of_jax]) = if reads.is_none() {
+        (None, [false; 3])
     } else {
         let flag = |name| reads.getattr(name)?.is_truthy();
         let mut variables = Vec::new();
@@ -150,10 +152,12 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
             let (name, cell, attributes) = read?.extract()?;
             variables.push(Read { name, cell, attributes });
         }
-        (Some(variables), flag(intern!(py, "changes"))?, flag(intern!(py, "is_of_jax"))?)
+        let flags = [intern!(py, "changes"), intern!(py, "fills"), intern!(py, "is_of_jax")];
+        let [changes, fills, is_of_jax] = flags.map(flag);
+        (Some(variables), [changes?, fills?, is_of_jax?])
     };
-    let known =
-        Arc::new(Code { reads: variables, changes, is_of_jax, _owner: code.clone().unbind() });
+    let owner = code.clone().unbind();
+    let known = Arc::new(Code { reads: variables, changes, fills, is_of_jax, _owner: owner });
     let old = {
         let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
         let codes = codes.get_or_insert_with(|| LruCache::new(usize::MAX));
@@ -177,7 +181,8 @@ unsafe fn value_of(
     // the value is used, so what holds it holds it that long.
     unsafe {
         let entry = |dict: *mut ffi::PyObject, name: &Py<PyString>| {
-            let value = if ffi::PyDict_Check(dict) != 0 {
+            // A subclass may look names up in its own way.
+            let value = if ffi::PyDict_CheckExact(dict) != 0 {
                 ffi::PyDict_GetItemWithError(dict, name.as_ptr())
             } else {
                 null_mut()
@@ -202,6 +207,7 @@ unsafe fn value_of(
                 ffi::Py_DECREF(value);
                 value
             }
+            None if ffi::PyDict_CheckExact((*function).func_globals) == 0 => return None,
             None => entry((*function).func_globals, &read.name)
                 .or_else(|| entry((*function).func_builtins, &read.name))?,
         };
@@ -254,6 +260,7 @@ impl Encoder<'_, '_> {
             return Err(CALLABLE);
         }
         self.changes |= known.changes;
+        self.fills |= known.fills;
         self.call.signature.pair(Tag::Function, reads.len(), code as u64);
         self.pin(code);
         if !by_code.unwrap_or(known.is_of_jax) {

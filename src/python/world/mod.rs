@@ -52,8 +52,18 @@ impl Difference {
 }
 
 static WORLD: Once<Py<PyAny>> = Once::new();
-/// What was found last, and what had been noticed by then.
-static LAST: Shared<(u64, Difference)> = Shared::new((0, Difference::None));
+
+/// What was found last.
+struct Found {
+    /// What had been noticed by then.
+    noticed: u64,
+    difference: Difference,
+    /// Texts of programs may be affected.
+    is_printed: bool,
+}
+
+static LAST: Shared<Found> =
+    Shared::new(Found { noticed: 0, difference: Difference::None, is_printed: false });
 
 /// Takes what says how jax differs: an object with the methods `look` and `extend`.
 #[pyfunction]
@@ -120,11 +130,19 @@ pub fn extend_world(py: Python<'_>) -> PyResult<()> {
     if changed.is_truthy()? { look(py, &changed, Vec::new()) } else { Ok(()) }
 }
 
-/// Whether nobody has changed jax.
+/// Names how jax differs from what it was: 0 where it does not.
 #[pyfunction]
-pub fn is_pristine(py: Python<'_>) -> PyResult<bool> {
+pub fn world_number(py: Python<'_>) -> PyResult<u32> {
     watch::poll(None);
-    Ok(difference(py)?.number() == 0)
+    Ok(difference(py)?.number())
+}
+
+/// Whether nobody has changed what texts of programs depend on.
+#[pyfunction]
+pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
+    watch::poll(None);
+    difference(py)?;
+    Ok(LAST.peek(|last| !last.is_printed))
 }
 
 /// How jax differs now.
@@ -135,7 +153,7 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
     while let Some((dicts, functions)) = watch::take() {
         look(py, PyList::new(py, dicts)?.as_any(), functions)?;
     }
-    Ok(LAST.peek(|last| last.1.clone()))
+    Ok(LAST.peek(|last| last.difference.clone()))
 }
 
 /// Runs `body`, and says whether that reached something of jax that differs from what it was.
@@ -153,7 +171,7 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
         Difference::Total => return Ok((body(), true)),
     };
     let result = body();
-    let reaches = looking.map(Reached::finish).transpose()?.unwrap_or(false);
+    let reaches = looking.map(|looking| looking.finish(py)).transpose()?.unwrap_or(false);
     // It may have changed jax itself.
     poll();
     Ok((result, reaches || difference(py)?.number() != before.number()))
@@ -203,13 +221,11 @@ fn look(py: Python<'_>, dicts: &Bound<'_, PyAny>, functions: Vec<watch::Function
     } else {
         Difference::Some(number, Arc::new(Differing::read(&found)?))
     };
+    let is_printed = found.getattr(pyo3::intern!(py, "is_printed"))?.is_truthy()?;
+    let found = Found { noticed: before, difference, is_printed };
     let old = LAST.peek(|last| {
         // Somebody who came in between may have looked later.
-        if last.0 <= before {
-            std::mem::replace(last, (before, difference))
-        } else {
-            (0, difference)
-        }
+        if last.noticed <= before { std::mem::replace(last, found) } else { found }
     });
     drop(old);
     super::epoch::note_change();

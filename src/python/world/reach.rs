@@ -3,7 +3,7 @@
 //! While the call runs, the interpreter says which code does. Code that belongs to what differs, or that
 //! has one of the differing names among those that it looks up, may do something else next time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -12,6 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyFrozenSet, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::super::shared::Once;
 
 /// What differs.
 pub struct Differing {
@@ -64,6 +66,22 @@ struct Seen {
 
 thread_local! {
     static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    /// How many calls this thread was told of.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether the interpreter still tells this thread of calls: somebody may have set a profiler, or taken
+/// ours away. To find out, a function is called.
+fn is_told(py: Python<'_>) -> PyResult<bool> {
+    static PROBE: Once<Py<PyAny>> = Once::new();
+    let probe = PROBE.get_or_try_init(py, || {
+        let probe =
+            py.import(intern!(py, "jaxide._transparent"))?.getattr(intern!(py, "nothing"))?;
+        PyResult::Ok(probe.unbind())
+    })?;
+    let before = CALLS.get();
+    probe.bind(py).call0()?;
+    Ok(CALLS.get() != before)
 }
 
 /// While it lives, calls of this thread are seen.
@@ -74,30 +92,37 @@ pub struct Reached {
 impl Reached {
     /// Begins to look at calls; None where somebody else does, such as a profiler.
     pub fn start(py: Python<'_>, differing: std::sync::Arc<Differing>) -> PyResult<Option<Self>> {
-        let depth = SEEN.with_borrow(Vec::len);
-        if depth == 0 {
-            let profiler =
-                py.import(intern!(py, "sys"))?.call_method0(intern!(py, "getprofile"))?;
-            if !profiler.is_none() {
-                return Ok(None);
-            }
+        let is_first = SEEN.with_borrow(Vec::is_empty);
+        let sys = py.import(intern!(py, "sys"))?;
+        let is_free =
+            || -> PyResult<bool> { Ok(sys.call_method0(intern!(py, "getprofile"))?.is_none()) };
+        if !(if is_first { is_free()? } else { is_told(py)? }) {
+            return Ok(None);
         }
         SEEN.with_borrow_mut(|seen| {
             seen.push(Seen { differing, known: FxHashMap::default(), reached: false });
         });
-        // SAFETY: with the interpreter attached; `note_call` is what the interpreter expects.
-        unsafe { ffi::PyEval_SetProfile(Some(note_call), std::ptr::null_mut()) };
+        if is_first {
+            // SAFETY: with the interpreter attached; `note_call` is what the interpreter expects.
+            unsafe { ffi::PyEval_SetProfile(Some(note_call), std::ptr::null_mut()) };
+        }
         Ok(Some(Self { _private: () }))
     }
 
-    /// Whether something that differs was reached.
+    /// Whether something that differs was reached, or may have been: somebody else has begun to look at
+    /// calls meanwhile.
     ///
     /// # Errors
-    /// Somebody has begun to look at calls meanwhile.
+    /// Calls are not looked at any more.
     #[allow(clippy::unused_self)] // whoever has it looks at calls
-    pub fn finish(self) -> PyResult<bool> {
-        SEEN.with_borrow(|seen| seen.last().map(|seen| seen.reached))
-            .ok_or_else(|| PyRuntimeError::new_err("jaxide: no call is looked at"))
+    pub fn finish(self, py: Python<'_>) -> PyResult<bool> {
+        let missed = !is_told(py)?;
+        SEEN.with_borrow_mut(|seen| {
+            let seen = seen.last_mut()?;
+            seen.reached |= missed;
+            Some(seen.reached)
+        })
+        .ok_or_else(|| PyRuntimeError::new_err("jaxide: no call is looked at"))
     }
 }
 
@@ -113,7 +138,17 @@ impl Drop for Reached {
         drop(last);
         if outer == 0 {
             // SAFETY: a call under way has the interpreter attached.
-            unsafe { ffi::PyEval_SetProfile(None, std::ptr::null_mut()) };
+            let py = unsafe { Python::assume_attached() };
+            // An exception may be on its way: it has to survive this.
+            let error = PyErr::take(py);
+            // A profiler that somebody has set stays.
+            if is_told(py).unwrap_or(false) {
+                // SAFETY: as above.
+                unsafe { ffi::PyEval_SetProfile(None, std::ptr::null_mut()) };
+            }
+            if let Some(error) = error {
+                error.restore(py);
+            }
         }
     }
 }
@@ -127,6 +162,7 @@ unsafe extern "C" fn note_call(
     if what != ffi::PyTrace_CALL {
         return 0;
     }
+    CALLS.set(CALLS.get() + 1);
     // SAFETY: the interpreter passes the frame that begins.
     let (py, code) = unsafe {
         let py = Python::assume_attached();

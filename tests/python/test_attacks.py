@@ -1,0 +1,358 @@
+"""Programs that were written to get something else from jaxide than from stock jax, and did."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import opt_einsum
+import pytest
+from jax import lax
+from jax._src import dtypes
+from jax._src.lax import lax as lax_internal
+
+import jaxide
+
+X = np.ones(3, np.float32)
+
+
+def text(make: Callable[..., Any], program: Callable[..., Any], *args: Any) -> str:
+    return str(make(lambda *args: program(*args))(*args or (X,)))
+
+
+def warm(program: Callable[..., Any], *args: Any) -> None:
+    for _ in range(4):
+        text(jaxide.make_jaxpr, program, *args)
+
+
+def assert_same(program: Callable[..., Any], *args: Any) -> None:
+    stock = text(jax.make_jaxpr, program, *args)
+    assert text(jaxide.make_jaxpr, program, *args) == stock
+
+
+def ruled(function: Callable[..., Any]) -> Any:
+    """A function with a rule, which is replayed where it only computes."""
+    made = jax.custom_jvp(function)
+    made.defjvp(lambda p, t: (made(*p), t[0]))
+    return made
+
+
+# ---- what functions do --------------------------------------------------------------------------
+
+ONES, OUT, SMALL = np.ones((3, 1)), np.zeros(1), np.array([5.0, 6.0])
+FILLING: dict[str, Callable[[], Any]] = {
+    "sum": lambda: ONES.sum(0, None, OUT),
+    "cumsum": lambda: ONES[0].cumsum(out=OUT),
+    "dot": lambda: ONES[:1].dot(ONES[:1], OUT.reshape(1, 1)),
+    "clip": lambda: ONES[0].clip(0, 3, OUT),
+    "take": lambda: ONES[:, 0].take([0], out=OUT),
+    "max": lambda: ONES.max(0, OUT),
+    "mean": lambda: ONES.mean(0, out=OUT),
+    "round": lambda: ONES[0].round(0, OUT),
+}
+
+
+@ruled
+def filling_sum(x: Any) -> Any:
+    ONES.sum(0, None, OUT)
+    return x * 2
+
+
+@ruled
+def filling_clip(x: Any) -> Any:
+    ONES[0].clip(0, 3, OUT)
+    return x * 2
+
+
+@ruled
+def filling_take(x: Any) -> Any:
+    ONES[:, 0].take([0], out=OUT)
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [filling_sum, filling_clip, filling_take])
+def test_methods_that_write_to_an_array_they_are_given(function: Any) -> None:
+    for _ in range(5):
+        OUT[:] = 0
+        jaxide.make_jaxpr(lambda x: function(x))(X)
+        assert OUT[0] != 0
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_such_methods_where_only_types_are_asked_for(name: str) -> None:
+    fill = FILLING[name]
+
+    def program(x: Any) -> Any:
+        return x * jax.eval_shape(lambda y: y * fill().size, x).shape[0]
+
+    for _ in range(4):
+        OUT[:] = 0
+        jaxide.make_jaxpr(lambda x: program(x))(X)
+        assert OUT[0] != 0
+
+
+def test_elements_of_numpy_arrays_where_only_types_are_asked_for() -> None:
+    sizes = np.arange(1, 100)
+    program = lambda x: x * jax.eval_shape(lambda y: y[: int(sizes[1])], x).shape[0]
+    warm(program)
+    sizes[1] = 1
+    assert_same(program)
+
+
+# ---- which objects they read --------------------------------------------------------------------
+
+DEFAULT: Any = [1, 2]
+MODE: Any = DEFAULT
+NAN = float("nan")
+SEEN: Any = [NAN]
+
+
+@ruled
+def by_identity(x: Any) -> Any:
+    return x * 2 if MODE is DEFAULT else x * 3
+
+
+@ruled
+def by_membership(x: Any) -> Any:
+    return x * 2 if NAN in SEEN else x * 3
+
+
+def helper(x: Any) -> Any:
+    return x * 2 if MODE is not DEFAULT else x * 3
+
+
+@jax.custom_vjp
+def by_identity_in_a_helper(x: Any) -> Any:
+    return helper(x)
+
+
+by_identity_in_a_helper.defvjp(
+    lambda x: (by_identity_in_a_helper(x), None), lambda _, cotangent: (helper(cotangent),)
+)
+
+
+@pytest.mark.parametrize(
+    ("default", "equal"),
+    [
+        ([1, 2], [1, 2]),
+        ((1.5,), tuple(1.5 for _ in range(1))),
+        ({1: 2}, {1: 2}),
+        (2.5, float("2.5")),
+    ],
+    ids=["list", "tuple", "dict", "float"],
+)
+@pytest.mark.parametrize(
+    "program",
+    [by_identity, lambda x: jax.grad(lambda x: by_identity_in_a_helper(x).sum())(x)],
+    ids=["custom_jvp", "custom_vjp"],
+)
+def test_which_of_equal_objects(
+    program: Any, default: Any, equal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "DEFAULT", default)
+    for mode in (default, equal, default):
+        monkeypatch.setattr(sys.modules[__name__], "MODE", mode)
+        warm(program)
+        assert_same(program)
+
+
+def test_nans_are_equal_to_themselves_in_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm(by_membership)
+    monkeypatch.setattr(sys.modules[__name__], "NAN", float("nan"))
+    assert_same(by_membership)
+
+
+def test_two_nans_are_two_static_arguments() -> None:
+    inner = jax.jit(lambda x, s: x * s, static_argnums=1)
+    one, other = float("nan"), float("nan")
+    program = lambda x: inner(x, one) + inner(x, other) + inner(x, one)
+    for _ in range(4):
+        assert_same(program)
+
+
+def test_globals_that_look_names_up_in_their_own_way() -> None:
+    class Names(dict):
+        def __getitem__(self, name: str) -> Any:
+            return gain[0] if name == "G" else dict.__getitem__(self, name)
+
+    gain = [2.0]
+    code = compile("def f(x): return x * G\n", "names", "exec").co_consts[0]
+    names = Names(G=2.0, __builtins__=__builtins__, __name__="names")
+    names["f"] = function = ruled(types.FunctionType(code, names, "f"))
+    warm(function)
+    gain[0] = 5.0
+    assert_same(function)
+
+
+# ---- classes ------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    a: float
+    b: float
+
+
+PAIR = Pair(2.0, 5.0)
+
+
+@ruled
+def by_a_field(x: Any) -> Any:
+    return x * PAIR.a
+
+
+def test_fields_that_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm(by_a_field)
+    first, second = vars(Pair)["a"], vars(Pair)["b"]
+    monkeypatch.setattr(Pair, "a", second)
+    monkeypatch.setattr(Pair, "b", first)
+    assert_same(by_a_field)
+    warm(by_a_field)
+    monkeypatch.undo()
+    assert_same(by_a_field)
+
+
+# ---- what jax looks into ------------------------------------------------------------------------
+
+
+def test_functions_of_packages_that_jax_calls() -> None:
+    args = jnp.ones((2, 50)), jnp.ones((50, 3)), jnp.ones((3, 90))
+    program = lambda *args: jnp.einsum("ij,jk,kl->il", *args)
+    warm(program, *args)
+    find = opt_einsum.contract_path
+
+    def other(*args: Any, **kwargs: Any) -> Any:
+        return find(*args, **{**kwargs, "optimize": [(1, 2), (0, 1)]})
+
+    with mock.patch("opt_einsum.contract_path", other):
+        assert_same(program, *args)
+    assert_same(program, *args)
+
+
+def test_tables_of_such_packages() -> None:
+    args = jnp.ones((2, 50)), jnp.ones((50, 3)), jnp.ones((3, 90))
+    program = lambda *args: jnp.einsum("ij,jk,kl->il", *args, optimize="mine")
+    paths = opt_einsum.paths._PATH_OPTIONS
+    with mock.patch.dict(paths, mine=lambda *_: [(0, 1), (0, 1)]):
+        warm(program, *args)
+        paths["mine"] = lambda *_: [(1, 2), (0, 1)]
+        assert_same(program, *args)
+
+
+@pytest.mark.parametrize(
+    ("program", "table", "name", "value"),
+    [
+        (
+            lambda x: lax.dot(x, x, precision="high"),
+            lax_internal._precision_strings,
+            "high",
+            lax.Precision.HIGHEST,
+        ),
+        (
+            lambda x: x + jnp.isdtype(x.dtype, "real floating") * 1.0,
+            dtypes._dtype_kinds,
+            "real floating",
+            set(),
+        ),
+    ],
+    ids=["precisions", "kinds of dtypes"],
+)
+def test_tables_of_jax_by_text(program: Any, table: Any, name: str, value: Any) -> None:
+    warm(program)
+    with mock.patch.dict(table, {name: value}):
+        assert_same(program)
+    assert_same(program)
+
+
+def test_a_profiler_that_is_set_within_a_trace_stays() -> None:
+    def profile(*_: Any) -> None:
+        pass
+
+    def inner(x: Any) -> Any:
+        sys.setprofile(profile)
+        return jnp.sin(x)
+
+    before = sys.getprofile()
+    with mock.patch.object(jax.nn, "relu", lambda x: x * 2):
+        jaxide.make_jaxpr(lambda x: jax.jit(inner)(x))(X)
+    found = sys.getprofile()
+    sys.setprofile(before)
+    assert found is profile
+
+
+# ---- processes of their own ---------------------------------------------------------------------
+
+SCRIPTS = {
+    "callable object under jit": """
+        class Scaled:
+            __name__ = "scaled"
+            by = 2.0
+            def __call__(self, x):
+                return x * self.by
+        scaled = Scaled()
+        jax.nn.relu = jax.jit(scaled)
+        import jaxide
+        program = lambda x: jax.nn.relu(x)
+        warm(program)
+        scaled.by = 5.0
+        jax.nn.relu.clear_cache()
+        assert_same(program)
+    """,
+    "callable object under vmap": """
+        class Scaled:
+            def __call__(self, x):
+                return x * 2
+        jax.nn.relu = jax.vmap(Scaled())
+        import jaxide
+        program = lambda x: jax.nn.relu(x)
+        warm(program)
+        assert_same(program)
+    """,
+    "leaves that become trees": """
+        import jaxide
+        window = (slice(1, 2), 3.0)
+        @jax.custom_jvp
+        def f(x):
+            return x * len(jax.tree.leaves(window))
+        f.defjvp(lambda p, t: (f(*p), t[0]))
+        program = lambda x: f(x)
+        warm(program)
+        jax.tree_util.register_pytree_node(
+            slice, lambda s: ((s.start, s.stop), None), lambda _, c: slice(*c)
+        )
+        assert_same(program)
+    """,
+}
+PRELUDE = """
+import sys
+import jax, jax.numpy as jnp
+
+def text(make, program):
+    return str(make(lambda x: program(x))(jnp.ones(3)))
+
+def warm(program):
+    import jaxide
+    for _ in range(4):
+        text(jaxide.make_jaxpr, program)
+
+def assert_same(program):
+    import jaxide
+    assert text(jaxide.make_jaxpr, program) == text(jax.make_jaxpr, program)
+"""
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_in_a_process(name: str) -> None:
+    script = PRELUDE + textwrap.dedent(SCRIPTS[name])
+    command = [sys.executable, "-c", script]
+    made = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
+    assert made.returncode == 0, made.stderr
+    assert "JaxideFallbackWarning" not in made.stderr
