@@ -348,8 +348,8 @@ def watch_dicts(owners: Sequence[Any]) -> None:
       TypeError: one has no dict.
     """
 
-def note_functions(functions: Sequence[Any], named: bool) -> None:
-    """Notes functions of jax; of some the names are printed and count as well."""
+def note_functions(functions: Sequence[Any]) -> None:
+    """Notes functions of jax."""
 
 def note_modules(modules: Sequence[Any]) -> None:
     """Notes modules that are jax's own."""

@@ -108,7 +108,7 @@ class World:
     Args:
       watch: is given the dicts, classes and modules that are to be watched, in the order of their
         numbers.
-      note_functions: is given functions of jax, and whether their names are printed.
+      note_functions: is given functions of jax.
       note_modules: is given modules of jax.
       note_primitives: is given primitives that are jax's own.
       is_noted_code: whether a code is one that jaxide gives to a function of jax.
@@ -119,7 +119,7 @@ class World:
     def __init__(
         self,
         watch: Callable[[list[Any]], None],
-        note_functions: Callable[[list[Any], bool], None],
+        note_functions: Callable[[list[Any]], None],
         note_modules: Callable[[list[Any]], None],
         note_primitives: Callable[[list[Any]], None],
         is_noted_code: Callable[[types.CodeType], bool],
@@ -194,7 +194,7 @@ class World:
         if _trust.is_jax_module(name):
             self._note_modules([module])
         functions = [found for _, value in entries for found in _functions_within(value)]
-        self._note_functions(functions, not name.startswith("jax._src"))
+        self._note_functions(functions)
         own = [value for _, value in entries if self._is_own_primitive(value)]
         self._primitives.update(map(id, own))
         self._note_primitives(own)

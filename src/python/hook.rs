@@ -72,7 +72,7 @@ impl Recording {
             EPOCH.fetch_add(1, Ordering::Relaxed);
             // Some rules of jax leave the trace that is under way for as long as they trace.
             if of_thread.load(Ordering::Relaxed) == 0 {
-                begin_outermost(py);
+                begin_outermost();
                 audit::trace_begins();
             }
         }
@@ -143,9 +143,9 @@ pub fn outermost() -> u64 {
     OUTERMOST.get()
 }
 
-fn begin_outermost(py: Python<'_>) {
+fn begin_outermost() {
     // What has changed since the last trace may have gone unnoticed.
-    super::world::poll_outermost(py);
+    super::world::poll();
     super::epoch::note_change();
     OUTERMOST.set(OUTERMOSTS.fetch_add(1, Ordering::Relaxed) + 1);
 }
@@ -349,7 +349,7 @@ impl Activation {
         } else {
             let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
             if DEPTH.get() == 0 && trace.is(&jax.eval_trace) {
-                begin_outermost(py);
+                begin_outermost();
             }
             DEPTH.set(DEPTH.get() + 1);
         }

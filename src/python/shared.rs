@@ -6,8 +6,10 @@
 //! since these are not `Send`: in it references are counted up, and never down. What the state gives up
 //! is handed out of the closure, and dies outside. `docs/reentrance.md` has the rules.
 
+use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 
@@ -58,15 +60,41 @@ impl<'py> Quiet<'py> {
 }
 
 /// What several threads, and whatever comes in between in one, look at in turns.
+///
+/// Whoever looks is attached to the interpreter, and stays attached until the end of the closure, which
+/// cannot call Python. So the interpreter's own lock keeps others out, and no other lock is taken; builds of
+/// `CPython` without that lock have a mutex.
 #[derive(Default)]
-pub struct Shared<T>(Mutex<T>);
+pub struct Shared<T> {
+    #[cfg(Py_GIL_DISABLED)]
+    lock: std::sync::Mutex<()>,
+    is_open: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one thread at a time, as said above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+/// Closes a `Shared` again, also where the closure panics.
+struct Open<'a>(&'a AtomicBool);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
 
 impl<T> Shared<T> {
     pub const fn new(value: T) -> Self {
-        Self(Mutex::new(value))
+        Self {
+            #[cfg(Py_GIL_DISABLED)]
+            lock: std::sync::Mutex::new(()),
+            is_open: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
-    /// Reads or changes it. Nobody waits here: what has the lock neither runs Python code nor lets go
+    /// Reads or changes it. Nobody waits here: what has it open neither runs Python code nor lets go
     /// of the interpreter.
     #[inline]
     pub fn with<'py, R: Send>(
@@ -74,19 +102,44 @@ impl<T> Shared<T> {
         py: Python<'py>,
         body: impl FnOnce(&mut T, Quiet<'py>) -> R + Send,
     ) -> R {
-        body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), Quiet::of(py))
+        self.open(|value| body(value, Quiet::of(py)))
     }
 
     /// As `with`, for what counts no references.
     #[inline]
     pub fn peek<R: Send>(&self, body: impl FnOnce(&mut T) -> R + Send) -> R {
-        body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.open(body)
     }
 
-    /// For the collector, which may come only where nobody has the lock.
-    pub fn visit<R>(&self, body: impl FnOnce(&T) -> R) -> Option<R> {
-        self.0.try_lock().ok().map(|value| body(&value))
+    #[inline]
+    fn open<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: asks only.
+        debug_assert!(unsafe { pyo3::ffi::PyGILState_Check() } != 0, "not attached");
+        #[cfg(Py_GIL_DISABLED)]
+        let _lock = self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.is_open.load(Ordering::Relaxed) {
+            in_itself();
+        }
+        self.is_open.store(true, Ordering::Relaxed);
+        let _open = Open(&self.is_open);
+        // SAFETY: nobody else has it open, and nobody else can come in, as said above.
+        body(unsafe { &mut *self.value.get() })
     }
+
+    /// For the collector, which may come only where nobody has it open.
+    pub fn visit<R>(&self, body: impl FnOnce(&T) -> R) -> Option<R> {
+        if self.is_open.load(Ordering::Relaxed) {
+            return None;
+        }
+        // SAFETY: the collector runs attached, and `body` visits only.
+        Some(body(unsafe { &*self.value.get() }))
+    }
+}
+
+/// A closure has looked at the very state that it was given: a mistake in jaxide's own code.
+#[cold]
+fn in_itself() -> ! {
+    panic!("jaxide: a state is looked at within itself");
 }
 
 /// What is made when somebody asks for it, and stays. To make it may run Python code, in which somebody

@@ -26,12 +26,19 @@ use super::encode::{is_stable, register_stable};
 use super::site::{Site, call, call_of_user};
 use super::store;
 
-/// A function whose code is changed.
+/// A function whose code is changed, and its codes, all of which live as long as the process. Hundreds
+/// of them are gone through for each trace, so they lie side by side.
+#[derive(Clone, Copy)]
 struct Switched {
-    function: Py<PyAny>,
-    stock: Py<PyAny>,
-    trampoline: Py<PyAny>,
+    function: *mut ffi::PyFunctionObject,
+    stock: *mut ffi::PyObject,
+    trampoline: *mut ffi::PyObject,
 }
+
+// SAFETY: never freed, and used with the interpreter attached only.
+unsafe impl Send for Switched {}
+// SAFETY: as above.
+unsafe impl Sync for Switched {}
 
 #[derive(Clone, Copy)]
 enum Code {
@@ -44,7 +51,16 @@ impl Switched {
     /// is the function's own while it has it.
     fn new(py: Python<'_>, function: Py<PyAny>, stock: Py<PyAny>, trampoline: Py<PyAny>) -> Self {
         std::mem::forget(trampoline.clone_ref(py));
-        Self { function, stock, trampoline }
+        Self {
+            function: function.into_ptr().cast(),
+            stock: stock.into_ptr(),
+            trampoline: trampoline.into_ptr(),
+        }
+    }
+
+    fn function<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        // SAFETY: never freed.
+        unsafe { Bound::from_borrowed_ptr(py, self.function.cast()) }
     }
 
     /// `function.__code__ = code`, for hundreds of functions at a time: nothing but the function is
@@ -55,24 +71,26 @@ impl Switched {
     /// Where the interpreter keeps a table of versions it changes the code itself.
     fn put(&self, py: Python<'_>, code: Code, keeps_versions: bool) -> PyResult<()> {
         let (code, other) = match code {
-            Code::Stock => (&self.stock, &self.trampoline),
-            Code::Trampoline => (&self.trampoline, &self.stock),
+            Code::Stock => (self.stock, self.trampoline),
+            Code::Trampoline => (self.trampoline, self.stock),
         };
-        let function: *mut ffi::PyFunctionObject = self.function.as_ptr().cast();
+        let function = self.function;
         // SAFETY: `catch_function` checked that it is a function.
-        if unsafe { (*function).func_code } != other.as_ptr() {
+        if unsafe { (*function).func_code } != other {
             // It has the code already, or one that somebody gave it, which it keeps.
             return Ok(());
         }
         // Of a function that somebody gave a code nobody knows how many references its codes have.
         if keeps_versions || was_given_code(function as usize) {
-            return self.function.bind(py).setattr(pyo3::intern!(py, "__code__"), code);
+            // SAFETY: never freed.
+            let code = unsafe { Bound::from_borrowed_ptr(py, code) };
+            return self.function(py).setattr(pyo3::intern!(py, "__code__"), code);
         }
         // SAFETY: both codes have as many free variables as the function's closure. The reference that
         // comes with `code` becomes the function's, and the function's becomes the one that comes with
         // `other`.
         unsafe {
-            (*function).func_code = code.as_ptr();
+            (*function).func_code = code;
             (*function).func_version = 0;
         }
         Ok(())
@@ -85,11 +103,11 @@ fn keeps_versions(py: Python<'_>) -> bool {
 }
 
 /// The functions that are caught. Each lives as long as the process.
-static FUNCTIONS: Shared<Vec<&'static Switched>> = Shared::new(Vec::new());
+static FUNCTIONS: Shared<Vec<Switched>> = Shared::new(Vec::new());
 /// They have the code of their trampolines, or are about to.
 static ARE_ON: AtomicBool = AtomicBool::new(false);
 
-fn functions() -> Vec<&'static Switched> {
+fn functions() -> Vec<Switched> {
     FUNCTIONS.peek(|functions| functions.clone())
 }
 
@@ -128,7 +146,6 @@ pub fn catch_function(
     warn::note_trampoline(&trampoline);
     let switched =
         Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());
-    let switched: &'static Switched = Box::leak(Box::new(switched));
     FUNCTIONS.peek(|functions| functions.push(switched));
     while ARE_ON.load(Ordering::Relaxed) {
         switched.put(py, Code::Trampoline, keeps_versions(py))?;
@@ -155,7 +172,7 @@ pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bou
 /// How many functions are caught while a trace of ours may run.
 #[pyfunction]
 pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
-    functions().iter().map(|switched| switched.function.clone_ref(py)).collect()
+    functions().iter().map(|switched| switched.function(py).unbind()).collect()
 }
 
 /// Jits by address, with a weak reference that says when one is gone.

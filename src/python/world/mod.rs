@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! watch.rs     noticing that something may have changed
+//! assigned.rs  the functions by which names and attributes of classes are assigned
 //! reach.rs     whether a call reaches what has changed
 //! ```
 //!
@@ -9,6 +10,7 @@
 //! into, `jaxide._world` names what differs. Under each such name another part of the cache is used; and
 //! what is recorded there is kept only if it has reached nothing that differs.
 
+mod assigned;
 mod reach;
 mod watch;
 
@@ -99,17 +101,11 @@ pub fn poll() {
     watch::poll(None);
 }
 
-/// As `poll`, where a program begins that is not part of another.
-pub fn poll_outermost(py: Python<'_>) {
-    watch::poll(None);
-    watch::poll_names(py);
-}
-
-/// Notes functions of jax; of some the names are printed and count as well.
+/// Notes functions of jax.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // of Python
-pub fn note_functions(functions: Vec<Bound<'_, PyAny>>, named: bool) {
-    watch::note_functions(&functions, named);
+pub fn note_functions(functions: Vec<Bound<'_, PyAny>>) {
+    watch::note_functions(&functions);
 }
 
 /// Watches the dicts of modules, classes and registries, numbered in this order.

@@ -2,8 +2,9 @@
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules and registries are compared before each call, those of
-//! classes and instances whenever a trace begins or its surroundings change. Assignments to what a
-//! function does raise an audit event.
+//! instances whenever a trace begins or its surroundings change. Attributes of classes are assigned by
+//! one function, which is ours. Assignments to what a function does raise an audit event. In all
+//! versions the names of functions are assigned by two functions, which are ours.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,8 +19,8 @@ use super::super::warn::is_trampoline;
 /// What is watched, and what was noticed.
 #[derive(Default)]
 struct Watched {
-    /// Never freed: their addresses are known.
-    dicts: Vec<Dict>,
+    /// By kind. Never freed: their addresses are known.
+    dicts: [Vec<Dict>; 3],
     by_address: FxHashMap<usize, u32>,
     /// Numbers of dicts that may have changed since the last look.
     changed: FxHashSet<u32>,
@@ -27,17 +28,15 @@ struct Watched {
     own: FxHashMap<usize, Function>,
     /// Those that somebody has given a code.
     given_code: FxHashSet<usize>,
-    /// Those whose names are printed.
-    named: Vec<Named>,
     /// Functions that were changed since the last look, as they were.
     functions: Vec<Function>,
 }
 
 #[cfg_attr(Py_3_12, allow(dead_code))]
 struct Dict {
+    number: u32,
     object: Py<PyAny>,
     version: u64,
-    kind: Kind,
 }
 
 /// How often a dict is looked at.
@@ -45,19 +44,30 @@ struct Dict {
 pub enum Kind {
     /// Before each call: modules and registries.
     Frequent,
+    /// When a trace begins: instances.
     Seldom,
+    /// Never: whoever changes a class tells.
+    Told,
+}
+
+impl Kind {
+    fn of(owner: &Bound<'_, PyAny>) -> Self {
+        // SAFETY: a live object.
+        unsafe {
+            let owner = owner.as_ptr();
+            if ffi::PyType_Check(owner) != 0 {
+                Self::Told
+            } else if ffi::PyModule_Check(owner) != 0 || ffi::PyDict_Check(owner) != 0 {
+                Self::Frequent
+            } else {
+                Self::Seldom
+            }
+        }
+    }
 }
 
 /// A function before it was changed: itself, its code, its defaults, its names.
 pub struct Function(pub [Py<PyAny>; 6]);
-
-/// A function whose names are printed.
-struct Named {
-    /// As it was.
-    was: Function,
-    /// The addresses of the names that it had last.
-    last: [usize; 2],
-}
 
 static WATCHED: Shared<Option<Watched>> = Shared::new(None);
 /// There is something to look at.
@@ -103,21 +113,18 @@ fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
     let Some(first) = owners.first() else { return Ok(()) };
     start(first.py())?;
+    super::assigned::start(first.py())?;
     for owner in owners {
         let dict = dict_of(owner)?;
         notify(&dict)?;
+        let kind = Kind::of(owner);
         let version = version(dict.as_ptr());
         let address = dict.as_ptr() as usize;
-        // SAFETY: a live object.
-        let is_frequent = unsafe {
-            ffi::PyModule_Check(owner.as_ptr()) != 0 || ffi::PyDict_Check(owner.as_ptr()) != 0
-        };
-        let kind = if is_frequent { Kind::Frequent } else { Kind::Seldom };
-        let new = Dict { object: dict.unbind(), version, kind };
+        let object = dict.unbind();
         with(|watched| {
-            let number = u32::try_from(watched.dicts.len()).unwrap_or(u32::MAX);
+            let number = u32::try_from(watched.by_address.len()).unwrap_or(u32::MAX);
             watched.by_address.insert(address, number);
-            watched.dicts.push(new);
+            watched.dicts[kind as usize].push(Dict { number, object, version });
         });
     }
     Ok(())
@@ -139,18 +146,40 @@ pub fn take() -> Option<(Vec<u32>, Vec<Function>)> {
     }))
 }
 
-#[cfg(Py_3_12)]
 fn note_dict(watched: &mut Watched, dict: usize) -> bool {
     let Some(&number) = watched.by_address.get(&dict) else { return false };
     watched.changed.insert(number);
     true
 }
 
+/// A class has been changed.
+#[cfg(not(Py_3_12))]
+pub fn note_class(class: *mut ffi::PyObject) {
+    // SAFETY: a live class.
+    let dict = unsafe { (*class.cast::<ffi::PyTypeObject>()).tp_dict } as usize;
+    if with(|watched| note_dict(watched, dict)) {
+        noticed();
+    }
+}
+
+/// A name of a function is about to be changed.
+///
+/// # Safety
+/// `function` is a live function.
+pub unsafe fn note_name(py: Python<'_>, function: *mut ffi::PyObject, new: *mut ffi::PyObject) {
+    // SAFETY: as promised.
+    unsafe { note_function(py, function, new) };
+}
+
 /// A function is about to be changed. It counts where its globals are watched; what jaxide itself
-/// changes does not.
-unsafe fn note_function(py: Python<'_>, function: *mut ffi::PyObject, new: *mut ffi::PyObject) {
+/// changes does not. Whether it counts.
+unsafe fn note_function(
+    py: Python<'_>,
+    function: *mut ffi::PyObject,
+    new: *mut ffi::PyObject,
+) -> bool {
     if is_own_code(new as usize) {
-        return;
+        return false;
     }
     let (address, quiet, new) = (function as usize, Quiet::of(py), new as usize);
     // SAFETY: a live function, as promised.
@@ -168,20 +197,25 @@ unsafe fn note_function(py: Python<'_>, function: *mut ffi::PyObject, new: *mut 
     if found {
         noticed();
     }
+    found
 }
+
+/// Some function of jax was given another code.
+static CODE_WAS_GIVEN: AtomicBool = AtomicBool::new(false);
 
 /// Notes that a function is given another code.
 fn note_code_of(function: usize) {
     with(|watched| {
         if watched.own.contains_key(&function) {
             watched.given_code.insert(function);
+            CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
         }
     });
 }
 
 /// Whether somebody has given a function another code, even if he took it back.
 pub fn was_given_code(function: usize) -> bool {
-    with(|watched| watched.given_code.contains(&function))
+    CODE_WAS_GIVEN.load(Ordering::Relaxed) && with(|watched| watched.given_code.contains(&function))
 }
 
 /// A function and its parts, borrowed.
@@ -209,8 +243,8 @@ fn owned(py: Python<'_>, parts: [*mut ffi::PyObject; 6]) -> Function {
     }))
 }
 
-/// Notes functions of jax; of some the names count as well.
-pub fn note_functions(functions: &[Bound<'_, PyAny>], named: bool) {
+/// Notes functions of jax.
+pub fn note_functions(functions: &[Bound<'_, PyAny>]) {
     for function in functions {
         // SAFETY: a live object, whose exact type is checked.
         let parts = unsafe {
@@ -221,42 +255,14 @@ pub fn note_functions(functions: &[Bound<'_, PyAny>], named: bool) {
         };
         let was = owned(function.py(), parts);
         let address = function.as_ptr() as usize;
-        let last = [parts[4] as usize, parts[5] as usize];
-        let again = owned(function.py(), parts);
-        let late = with(|watched| {
-            if named {
-                watched.named.push(Named { was, last });
+        let late = with(|watched| match watched.own.entry(address) {
+            Entry::Vacant(unknown) => {
+                unknown.insert(was);
+                None
             }
-            match watched.own.entry(address) {
-                Entry::Vacant(unknown) => {
-                    unknown.insert(again);
-                    None
-                }
-                Entry::Occupied(_) => Some(again),
-            }
+            Entry::Occupied(_) => Some(was),
         });
         drop(late);
-    }
-}
-
-/// Compares the names of functions.
-pub fn poll_names(py: Python<'_>) {
-    let quiet = Quiet::of(py);
-    let found = with(move |watched| {
-        let before = watched.functions.len();
-        for Named { was: Function(was), last } in &mut watched.named {
-            // SAFETY: a function that is kept alive.
-            let [.., name, qualname] = unsafe { parts_of(was[0].as_ptr()) };
-            let now = [name as usize, qualname as usize];
-            if now != *last {
-                *last = now;
-                watched.functions.push(Function(was.each_ref().map(|part| quiet.own(part))));
-            }
-        }
-        watched.functions.len() > before
-    });
-    if found {
-        noticed();
     }
 }
 
@@ -305,19 +311,21 @@ mod noticing {
         Ok(())
     }
 
-    /// Compares the versions of dicts: of those that are often compared, or of all.
+    /// Compares the versions of dicts: of those that are often compared, or of all that are.
     pub fn poll(which: Option<Kind>) {
         let found = with(|watched| {
             let mut found = false;
-            for (number, dict) in watched.dicts.iter_mut().enumerate() {
-                if which.is_some_and(|which| which != dict.kind) {
+            for kind in [Kind::Frequent, Kind::Seldom] {
+                if which.is_some_and(|which| which != kind) {
                     continue;
                 }
-                let now = version(dict.object.as_ptr());
-                if now != dict.version {
-                    dict.version = now;
-                    watched.changed.insert(u32::try_from(number).unwrap_or(u32::MAX));
-                    found = true;
+                for dict in &mut watched.dicts[kind as usize] {
+                    let now = version(dict.object.as_ptr());
+                    if now != dict.version {
+                        dict.version = now;
+                        watched.changed.insert(dict.number);
+                        found = true;
+                    }
                 }
             }
             found
@@ -378,10 +386,11 @@ mod noticing {
                 if ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type {
                     let new = ffi::PyTuple_GET_ITEM(args, 2);
                     let name = ffi::PyTuple_GET_ITEM(args, 1);
-                    if ffi::PyUnicode_CompareWithASCIIString(name, c"__code__".as_ptr()) == 0 {
+                    let is_code =
+                        ffi::PyUnicode_CompareWithASCIIString(name, c"__code__".as_ptr()) == 0;
+                    if note_function(Python::assume_attached(), function, new) && is_code {
                         note_code_of(function as usize);
                     }
-                    note_function(Python::assume_attached(), function, new);
                 }
             }
         }
@@ -462,12 +471,13 @@ mod noticing {
         function: *mut ffi::PyObject,
         new: *mut ffi::PyObject,
     ) -> c_int {
-        if event == OF_CODE {
-            note_code_of(function as usize);
+        if OF_LIFE.contains(&event) {
+            return 0;
         }
-        if !OF_LIFE.contains(&event) {
-            // SAFETY: CPython passes a live function, with the interpreter attached.
-            unsafe { note_function(Python::assume_attached(), function, new) };
+        // SAFETY: CPython passes a live function, with the interpreter attached.
+        let counts = unsafe { note_function(Python::assume_attached(), function, new) };
+        if counts && event == OF_CODE {
+            note_code_of(function as usize);
         }
         0
     }
