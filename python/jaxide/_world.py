@@ -58,6 +58,20 @@ _SILENT_MODULES = (
 _PRINTING = "jax._src.core.pp_"
 # Modules whose registries say how programs are lowered, which no trace asks.
 _LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
+# Classes whose attributes most calls come to: they are looked at within traces as well.
+_OFTEN = {
+    f"jax._src.{name}"
+    for name in (
+        *("core.AbstractValue", "core.Primitive", "core.ShapedArray", "core.Trace", "core.Tracer"),
+        *("interpreters.partial_eval.DynamicJaxprTrace", "interpreters.ad.JVPTrace"),
+        *("interpreters.partial_eval.DynamicJaxprTracer", "interpreters.ad.JVPTracer"),
+        *("interpreters.ad.LinearizeTrace", "interpreters.ad.LinearizeTracer"),
+        *("interpreters.batching.BatchTrace", "interpreters.batching.BatchTracer"),
+        *("array.ArrayImpl", "numpy.array_methods._IndexUpdateHelper"),
+        *("numpy.array_methods._IndexUpdateRef", "numpy.ufunc_api.ufunc"),
+        *("custom_derivatives.custom_jvp", "custom_derivatives.custom_vjp"),
+    )
+}
 # In every module, and none of its definitions.
 _OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
 
@@ -107,7 +121,7 @@ class World:
 
     Args:
       watch: is given the dicts, classes and modules that are to be watched, in the order of their
-        numbers.
+        numbers, each with whether a class is to be looked at as often as modules are.
       note_functions: is given functions of jax, and whether their names are printed.
       note_modules: is given modules of jax.
       note_primitives: is given primitives that are jax's own.
@@ -118,7 +132,7 @@ class World:
 
     def __init__(
         self,
-        watch: Callable[[list[Any]], None],
+        watch: Callable[[list[tuple[Any, bool]]], None],
         note_functions: Callable[[list[Any], bool], None],
         note_modules: Callable[[list[Any]], None],
         note_primitives: Callable[[list[Any]], None],
@@ -184,8 +198,9 @@ class World:
             ):
                 yield module
 
-    def _take_in(self, module: types.ModuleType) -> Iterator[Any]:
-        """Notes a module with its classes, registries and instances; yields what to watch."""
+    def _take_in(self, module: types.ModuleType) -> Iterator[tuple[Any, bool]]:
+        """Notes a module with its classes, registries and instances; yields what to watch, and
+        whether as often as a module."""
         name = module.__name__
         yield self._note(Place("module", name, vars(module), dict(vars(module))), module)
         if not _has_tables(name):
@@ -214,14 +229,13 @@ class World:
     def _is_own_primitive(self, value: Any) -> bool:
         if not isinstance(value, self._primitive_type):
             return False
-        return not _trust.is_foreign(type(value)) and not any(
-            _trust.is_foreign(attribute) for attribute in vars(value).values()
-        )
+        # Attributes that somebody has given it are what it differs in.
+        return not _trust.is_foreign(type(value))
 
-    def _note(self, place: Place, owner: Any) -> Any:
+    def _note(self, place: Place, owner: Any) -> tuple[Any, bool]:
         self._known.add(id(place.entries) if place.kind == "module" else id(owner))
         self._places.append(place)
-        return owner
+        return owner, place.name in _OFTEN
 
     # ---- what differs ----
 

@@ -1,8 +1,8 @@
 //! Noticing that a dict of jax, or a function of jax, may have changed.
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
-//! dict has a version. The versions of modules and registries are compared before each call, those of
-//! classes and instances whenever a trace begins or its surroundings change. Assignments to what a
+//! dict has a version. The versions of modules, registries and some classes are compared before each
+//! call, those of other classes and of instances whenever a trace begins or its surroundings change. Assignments to what a
 //! function does raise an audit event.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ struct Dict {
 /// How often a dict is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Before each call: modules and registries.
+    /// Before each call: modules, registries, and the classes that most calls come to.
     Frequent,
     Seldom,
 }
@@ -96,14 +96,15 @@ fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Watches the dicts of modules, classes and registries from now on. They are numbered in order.
+/// Watches the dicts of modules, classes and registries from now on. They are numbered in order; the
+/// flag says which classes are looked at as often as modules.
 ///
 /// # Errors
 /// One has no dict, or `CPython` cannot watch it.
-pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
-    let Some(first) = owners.first() else { return Ok(()) };
+pub fn watch(owners: &[(Bound<'_, PyAny>, bool)]) -> PyResult<()> {
+    let Some((first, _)) = owners.first() else { return Ok(()) };
     start(first.py())?;
-    for owner in owners {
+    for (owner, often) in owners {
         let dict = dict_of(owner)?;
         notify(&dict)?;
         let version = version(dict.as_ptr());
@@ -112,7 +113,7 @@ pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
         let is_frequent = unsafe {
             ffi::PyModule_Check(owner.as_ptr()) != 0 || ffi::PyDict_Check(owner.as_ptr()) != 0
         };
-        let kind = if is_frequent { Kind::Frequent } else { Kind::Seldom };
+        let kind = if is_frequent || *often { Kind::Frequent } else { Kind::Seldom };
         let new = Dict { object: dict.unbind(), version, kind };
         with(|watched| {
             let number = u32::try_from(watched.dicts.len()).unwrap_or(u32::MAX);
