@@ -35,6 +35,7 @@ __all__ = [
     "histogram",
     "initialize",
     "is_noted_code",
+    "key_items",
     "large_constants",
     "liveness",
     "load",
@@ -44,6 +45,7 @@ __all__ = [
     "note_functions",
     "note_modules",
     "note_primitives",
+    "omit_key_item",
     "optimize",
     "plain_types",
     "precision",
@@ -375,4 +377,14 @@ def set_known_classes(known: Any) -> None:
 def set_warning_hook(hook: Callable[[Any, Any, int, bool], bool]) -> None:
     """Takes the function that is told of warnings: of the text, the category, the level, and
     whether other options say whom the warning concerns. It says whether nobody else is to hear it.
+    """
+
+def key_items() -> list[str]:
+    """The names of the items of the key of a replay."""
+
+def omit_key_item(name: str) -> None:
+    """Leaves an item out of the keys that this process writes from now on. For tests.
+
+    Raises:
+      ValueError: there is no such item.
     """

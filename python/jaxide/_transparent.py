@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from jaxide import _core, _sites, _trust
+from jaxide._compat.tracing import type_of_jits
 
 
 class Read(NamedTuple):
@@ -44,6 +45,8 @@ class Reads(NamedTuple):
     """Whether it changes lists or dicts in place, which must then be its own."""
     fills: bool = False
     """Whether it calls methods that may write to an array, which must then be its own."""
+    writes: bool = False
+    """Whether it makes texts of values, among which no array may be."""
     is_of_jax: bool = False
     """Whether it is a function of jax."""
 
@@ -65,7 +68,6 @@ _PURE = {
     # Operators.
     *("UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE", "BINARY_SUBSCR"),
     *("BINARY_SLICE", "COMPARE_OP", "CONTAINS_OP", "UNPACK_SEQUENCE", "UNPACK_EX"),
-    *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"),
     # Control flow.
     *("GET_ITER", "FOR_ITER", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
 }
@@ -82,7 +84,7 @@ _PURE_ATTRIBUTES = {
 # something, or say what is another thing at the next call.
 _VALUE_CLASSES = (
     *(jax.Array, jax.core.Tracer, np.ndarray, np.generic, np.dtype, types.FunctionType, type),
-    *(jax.custom_jvp, jax.custom_vjp, jax.numpy.ufunc, type(jax.jit(len)), jax.ShapeDtypeStruct),
+    *(jax.custom_jvp, jax.custom_vjp, jax.numpy.ufunc, jax.ShapeDtypeStruct),
     *(jax.sharding.Sharding, jax.sharding.NamedSharding, enum.Enum, types.ModuleType),
 )
 # Methods of numpy's arrays that change them.
@@ -108,7 +110,7 @@ _CHANGING |= _CHANGING_ARRAYS
 @functools.cache
 def _impure_attributes() -> frozenset[str]:
     """Attributes that those classes have besides."""
-    found = {name for of in _VALUE_CLASSES for name in dir(of)}
+    found = {name for of in (*_VALUE_CLASSES, type_of_jits()) for name in dir(of)}
     return frozenset(found - _PURE_ATTRIBUTES - _OF_VALUES - _READING - {"value"})
 
 
@@ -117,10 +119,11 @@ def _is_pure(attribute: str) -> bool:
     return not attribute.startswith("_") and attribute not in _impure_attributes()
 
 
-# Functions without side effects, whose result depends on their arguments alone.
+# Functions without side effects, whose result depends on their arguments alone: no functions that
+# make texts, since those of arrays depend on numpy's print options.
 _PURE_FUNCTIONS = (
-    *(abs, all, any, divmod, format, hasattr, isinstance, issubclass, iter, len, max, min, next),
-    *(pow, repr, round, sorted, sum),
+    *(abs, all, any, divmod, hasattr, isinstance, issubclass, iter, len, max, min, next),
+    *(pow, round, sorted, sum),
     *(value for value in vars(math).values() if isinstance(value, types.BuiltinFunctionType)),
 )
 # Classes that are called, or asked whether something is of them.
@@ -183,7 +186,12 @@ def reads(code: types.CodeType) -> Reads | None:
     except _Opaque:
         return None
     variables = dict.fromkeys(read for read in found if isinstance(read, Read))
-    return Reads(tuple(variables), changes=_CHANGES in found, fills=_FILLS in found)
+    return Reads(
+        tuple(variables),
+        changes=_CHANGES in found,
+        fills=_FILLS in found,
+        writes=_WRITES in found,
+    )
 
 
 class _Opaque(Exception):
@@ -192,6 +200,7 @@ class _Opaque(Exception):
 
 _CHANGES = object()
 _FILLS = object()
+_WRITES = object()
 # Of which there is one in a process: to be one of these is to be equal to it.
 _SINGLETONS: tuple[Any, ...] = (None, True, False, ...)
 
@@ -227,13 +236,19 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
         elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
             if value in _FILLING:
                 yield _FILLS
+            if value in ("format", "format_map"):
+                yield _WRITES
             if value in _CHANGING:
                 yield _CHANGES
             elif position not in followed and not _is_pure(value):
                 raise _Opaque
+        elif operation in _FORMATTING:
+            yield _WRITES
         elif operation == "BINARY_OP":
             if instruction.argrepr.endswith("="):
                 yield _CHANGES
+            if instruction.argrepr.startswith("%"):
+                yield _WRITES
         elif operation in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"):
             yield _CHANGES
         elif operation == "CALL_INTRINSIC_1" and instruction.argrepr in _PURE_INTRINSICS:
@@ -246,6 +261,7 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
             yield from _reads(constant, shared)
 
 
+_FORMATTING = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE")
 _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 
 

@@ -6,18 +6,23 @@ of the module that jax has imported from that file.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import os
 import sys
 import sysconfig
 import types
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
 
 OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
+
+# The class of partial applications; nothing is one where somebody has replaced it before.
+PARTIAL: Any = functools.partial if isinstance(functools.partial, type) else ()
 
 # Packages that jax is built on. What they define does not change jax when jax uses it.
 _FOUNDATION: tuple[str, ...] = (
@@ -77,13 +82,14 @@ def _parts_of(value: Any) -> Iterator[Any]:
             yield item
             # What filters tracebacks has a file of jax's, whatever it calls.
             pending.append(vars(item).get("__wrapped__"))
-        elif isinstance(item, partial):
+        elif isinstance(item, PARTIAL):
             pending += [item.func, *item.args, *item.keywords.values()]
         elif isinstance(item, (types.MethodType, staticmethod, classmethod)):
             pending.append(item.__func__)
         elif isinstance(item, property):
             pending += [item.fget, item.fset, item.fdel]
         elif isinstance(item, tuple):
+            # Methods and properties of types of arrays are named tuples.
             pending += item
         elif not isinstance(item, (type, types.ModuleType)):
             own = getattr(item, "__dict__", None)
@@ -136,11 +142,26 @@ def is_foreign(value: Any) -> bool:
         return False
     for part in _parts_of(value):
         if isinstance(part, types.FunctionType):
-            if not _is_of_library(part):
+            if not all(map(_is_of_library, _with_captured(part))):
                 return True
         elif _is_of_foreign_class(part):
             return True
     return _is_of_foreign_class(value)
+
+
+def _with_captured(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    """A function and those in its closure: jax wraps rules that somebody registers."""
+    pending, seen = [function], set()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        for cell in item.__closure__ or ():
+            with contextlib.suppress(ValueError):  # it is empty
+                if isinstance(cell.cell_contents, types.FunctionType):
+                    pending.append(cell.cell_contents)
 
 
 def _is_of_foreign_class(value: Any) -> bool:

@@ -214,9 +214,8 @@ class World:
     def _is_own_primitive(self, value: Any) -> bool:
         if not isinstance(value, self._primitive_type):
             return False
-        return not _trust.is_foreign(type(value)) and not any(
-            _trust.is_foreign(attribute) for attribute in vars(value).values()
-        )
+        # Attributes that somebody has given it are what it differs in.
+        return not _trust.is_foreign(type(value))
 
     def _note(self, place: Place, owner: Any) -> Any:
         self._known.add(id(place.entries) if place.kind == "module" else id(owner))

@@ -21,6 +21,7 @@
 //! dce.rs       dead-code removal of a linear program in which nothing is dead
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
 //! epoch.rs     noticing that jax's state may have changed
+//! omit.rs      leaving an item out of keys, for tests
 //! reads.rs     noticing that somebody reads the elements of a concrete array
 //! expand/      what library functions append, remembered and replayed
 //! warn.rs      warnings that do not count trampolines
@@ -54,6 +55,7 @@ mod leaves;
 mod memo;
 mod native;
 mod objects;
+mod omit;
 mod params;
 mod passes;
 mod print;
@@ -113,6 +115,8 @@ mod _core {
     use super::leaves::{new_accumulators, plain_types, result_structs};
     #[pymodule_export]
     use super::memo::{clear_memo, memo_len};
+    #[pymodule_export]
+    use super::omit::{key_items, omit_key_item};
     #[pymodule_export]
     use super::passes::optimize_graph;
     #[pymodule_export]

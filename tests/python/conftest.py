@@ -5,9 +5,6 @@ import os
 
 import pytest
 
-# Takes minutes, and finds what docs/limits.md says under "Changes of jax": `make test-generated`.
-collect_ignore = [] if os.environ.get("HYPOTHESIS_PROFILE") == "long" else ["test_world.py"]
-
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxide import _trust
 from jaxide._compat.sources import STRUCT_EQ, STRUCT_HASH, has_text
-from jaxide._compat.symbols import checked_function, optional_symbol, symbol
+from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 from jaxide._instrumented import answered_first
 from jaxide._sites import copy_function
 
@@ -272,6 +273,9 @@ def _hooked(name: str) -> tuple[Any, Any]:
 def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
     """A function of jax and a code object for it that calls ``hook``."""
     function, template = _hooked(name)
+    if not _trust.is_own_function(function):
+        # Somebody has replaced it before jaxide was imported.
+        raise Mismatch(f"{function.__qualname__} is not jax's own")
     if template is _bind_template:
         # Most binds that are not ours go on to jax's own code: in the same frame, if need be.
         code = answered_first(function, hook)

@@ -16,6 +16,7 @@ import jax
 import jaxlib
 import numpy as np
 
+from jaxide import _trust
 from jaxide._compat.symbols import symbol
 
 _FOLDERS = tuple(
@@ -96,7 +97,7 @@ class _Reader:
         within = lambda values: all(self.is_own(item, depth + 1) for item in values)
         if isinstance(value, types.FunctionType):
             return _is_function_of_jax(value) and within(_parts(value))
-        if isinstance(value, functools.partial):
+        if isinstance(value, _trust.PARTIAL):
             return within((value.func, *value.args, *value.keywords.values()))
         if isinstance(value, (types.MethodType,)):
             return within((value.__func__, value.__self__))

@@ -8,10 +8,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from jaxide._compat.jaxprs import with_constants
-from jaxide._compat.symbols import checked_function, optional_symbol, symbol
+from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 
 
 @functools.cache
@@ -103,8 +101,11 @@ def is_top_level() -> Callable[[], bool]:
 
 
 def type_of_jits() -> type:
-    """The type of what ``jax.jit`` returns."""
-    return type(jax.jit(lambda: None))
+    """The type of what jax's own ``jax.jit`` returns."""
+    found = type(symbol("api:jit")(lambda: None))
+    if found is types.FunctionType:
+        raise Mismatch("jax.jit is not jax's own")
+    return found
 
 
 def api_boundary(function: Callable[..., Any]) -> Callable[..., Any]:

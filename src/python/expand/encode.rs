@@ -17,6 +17,7 @@ use crate::ir::{Atom, Var};
 
 use super::super::jax::Jax;
 use super::super::native::{Slot, with_bytes};
+use super::super::omit::{Item, is_omitted};
 use super::super::params::known;
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, constant_of, traced};
@@ -27,7 +28,7 @@ use super::programs::is_jaxpr;
 use super::shared::{shared, shared_traceback};
 use super::site::CAPTURES;
 use super::stack::{Parts, Stack, is_lifted};
-use super::transparent::{CHANGES, Functions};
+use super::transparent::{CHANGES, Functions, WRITES};
 
 /// Why a call is not cached.
 pub type Reason = &'static str;
@@ -131,6 +132,8 @@ pub struct Encoder<'a, 'py> {
     pub(super) fills: bool,
     /// There are lists or dicts.
     pub(super) mutable: bool,
+    /// A function among the arguments makes texts of values.
+    pub(super) writes: bool,
     pub(super) functions: Functions,
     /// Jaxprs are put in words.
     programs: bool,
@@ -372,6 +375,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             changes: false,
             fills: false,
             mutable: false,
+            writes: false,
             functions: Functions::Rules,
             programs: false,
             in_program: false,
@@ -395,6 +399,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             changes: false,
             fills: false,
             mutable: false,
+            writes: false,
             functions: Functions::Params,
             programs: true,
             in_program: true,
@@ -417,6 +422,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let source = self.now.and_then(|now| now.source(self.jax).ok());
         let traceback = source.and_then(|source| source.traceback).ok_or(UNKNOWN_OBJECT)?;
         self.call.located = true;
+        if is_omitted(Item::Lines) {
+            return Ok(());
+        }
         self.traceback(&traceback)
     }
 
@@ -430,6 +438,21 @@ impl<'a, 'py> Encoder<'a, 'py> {
             self.call.kept.push(shared.unbind());
         }
         Ok(())
+    }
+
+    /// A value that is part of an item of the key.
+    pub(super) fn item(
+        &mut self,
+        item: Item,
+        value: *mut ffi::PyObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if is_omitted(item) { Ok(()) } else { self.value(value, depth) }
+    }
+
+    /// The word of something that is part of an item of the key.
+    pub(super) fn word_of(item: Item, word: u64) -> u64 {
+        if is_omitted(item) { 0 } else { word }
     }
 
     pub(super) fn value(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
@@ -478,13 +501,15 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 if overflow != 0 {
                     return Err(LARGE_VALUE);
                 }
-                self.call.signature.pair(Tag::Int, 0, small.cast_unsigned());
+                let word = Self::word_of(Item::Numbers, small.cast_unsigned());
+                self.call.signature.pair(Tag::Int, 0, word);
                 return Ok(());
             }
             if class == &raw mut ffi::PyFloat_Type {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
-                self.call.signature.pair(Tag::Float, 0, float.to_bits());
+                let word = Self::word_of(Item::Numbers, float.to_bits());
+                self.call.signature.pair(Tag::Float, 0, word);
                 return if float.is_nan() { self.nan(value) } else { Ok(()) };
             }
             if class == &raw mut ffi::PyUnicode_Type {
@@ -647,7 +672,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return 0;
         }
         self.pin(aval);
-        aval as u64
+        Self::word_of(Item::Types, aval as u64)
     }
 
     /// A value under transformations. Objects count here, since a tangent's program knows primal
@@ -746,6 +771,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Err(TWO_TRACERS);
         }
         let word = self.type_word(aval);
+        let first = if is_omitted(Item::Repetition) { position } else { first };
         self.call.signature.pair(Tag::Traced, first, word);
         self.call.traced.push(object);
         self.call.args.push(Atom::var(var));
@@ -783,14 +809,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
             if ffi::PyFloat_Check(value) != 0 {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
-                self.call.signature.word(float.to_bits());
+                self.call.signature.word(Self::word_of(Item::Numbers, float.to_bits()));
             } else if ffi::PyLong_Check(value) != 0 {
                 let mut overflow = 0;
                 let small = ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow);
                 if overflow != 0 {
                     return Err(LARGE_VALUE);
                 }
-                self.call.signature.word(small.cast_unsigned());
+                self.call.signature.word(Self::word_of(Item::Numbers, small.cast_unsigned()));
             } else {
                 self.buffer(value)?;
             }
@@ -812,7 +838,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if bytes.len() > MAX_WORDS {
             return Err(LARGE_VALUE);
         }
-        self.call.signature.bytes(Tag::Text, bytes);
+        self.call.signature.bytes(Tag::Text, if is_omitted(Item::Texts) { &[] } else { bytes });
         Ok(())
     }
 
@@ -835,7 +861,10 @@ impl<'a, 'py> Encoder<'a, 'py> {
     /// Refuses functions that change lists, dicts or arrays, where there are some that are not theirs.
     pub(super) fn finish(&self) -> Result<(), Reason> {
         let changes = self.changes && self.mutable || self.fills && self.call.has_mutable_arrays;
-        if changes { Err(CHANGES) } else { Ok(()) }
+        if changes && !is_omitted(Item::Effects) {
+            return Err(CHANGES);
+        }
+        if self.writes && self.call.has_mutable_arrays { Err(WRITES) } else { Ok(()) }
     }
 
     /// A primitive, whose rules have to be jax's.
@@ -887,7 +916,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             if ffi::PyTuple_Check(value) != 0 {
                 let len = ffi::PyTuple_GET_SIZE(value);
                 if class != &raw mut ffi::PyTuple_Type {
-                    if !is_plain_namedtuple(self.py, class) {
+                    if !is_plain_namedtuple(self.py, class) && !is_omitted(Item::Classes) {
                         return Err(USERS_CLASS);
                     }
                     self.pin(class.cast());
@@ -901,6 +930,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             if class == &raw mut ffi::PyList_Type {
                 self.mutable = true;
                 let len = ffi::PyList_GET_SIZE(value);
+                let len = if is_omitted(Item::Mutable) { 0 } else { len };
                 let items =
                     (0..len.unsigned_abs()).map(|i| ffi::PyList_GET_ITEM(value, i.cast_signed()));
                 return self.sequence(class, items, depth);
@@ -909,6 +939,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 self.mutable = true;
                 let len = ffi::PyDict_Size(value);
                 self.call.signature.tag(Tag::Dict, len.unsigned_abs());
+                if is_omitted(Item::Mutable) {
+                    return Ok(());
+                }
                 let mut position = 0;
                 let (mut name, mut item) = (std::ptr::null_mut(), std::ptr::null_mut());
                 while ffi::PyDict_Next(value, &raw mut position, &raw mut name, &raw mut item) != 0
@@ -1013,9 +1046,12 @@ impl<'a, 'py> Encoder<'a, 'py> {
         // SAFETY: as above; types are live objects.
         if unsafe { ffi::PyType_Check(value) != 0 } {
             // Another class may do anything when it is called, and may change.
-            if !is_fixed(value) {
+            if !is_fixed(value) && !is_omitted(Item::Classes) {
                 return Err(USERS_CLASS);
             }
+            // A function calls it.
+            self.writes |=
+                !self.within.is_empty() && value == (&raw mut ffi::PyUnicode_Type).cast();
             self.identity(value);
             return Ok(());
         }
@@ -1028,7 +1064,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return self.enum_member(value, class, depth);
         }
         if subtype(class, &known.numpy_scalar) {
-            if !is_fixed(class.cast()) {
+            if !is_fixed(class.cast()) && !is_omitted(Item::Classes) {
                 return Err(USERS_CLASS);
             }
             return self.numpy_scalar(value, class);
@@ -1060,7 +1096,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if self.programs && self.record(value, class, depth)? {
             return Ok(());
         }
-        Err(self.refusal(value, class))
+        self.unknown(value, class)
     }
 
     /// A member of an enum: itself, and of a user's enum the value that it has now.
@@ -1072,10 +1108,11 @@ impl<'a, 'py> Encoder<'a, 'py> {
     ) -> Result<(), Reason> {
         // SAFETY: the class of a live argument.
         let verdict = unsafe { verdict(self.py, class) };
-        if verdict == Verdict::Other {
+        let unknown = verdict == Verdict::Other;
+        if unknown && !is_omitted(Item::Classes) {
             return Err(USERS_CLASS);
         }
-        if verdict == Verdict::Library {
+        if unknown || verdict == Verdict::Library {
             self.identity(value);
             return Ok(());
         }
@@ -1100,6 +1137,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// How a class is registered as a tree, which jax goes by where an instance is flattened.
     fn registration(&mut self, class: *mut ffi::PyTypeObject) {
+        if is_omitted(Item::Trees) {
+            return;
+        }
         // SAFETY: a class has a hash of its own, since its class is `type`: no Python runs.
         let entry =
             unsafe { ffi::PyDict_GetItemWithError(self.jax.tree_registry.as_ptr(), class.cast()) };
@@ -1209,6 +1249,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 }
                 self.call.signature.bytes(Tag::Text, format.to_bytes());
                 let bytes: &[u8] = match len {
+                    _ if is_omitted(Item::Mutable) => &[],
                     0 => &[],
                     _ => std::slice::from_raw_parts(view.buf.cast::<u8>(), len),
                 };
@@ -1235,7 +1276,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let fits = with_bytes(value, |bytes| {
             let fits = bytes.len() <= 64;
             if fits {
-                signature.bytes(Tag::Bytes, bytes);
+                let omitted = is_omitted(Item::Numbers);
+                signature.bytes(Tag::Bytes, if omitted { &[] } else { bytes });
             }
             fits
         });
@@ -1244,6 +1286,22 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         self.call.finite_float = true;
         Ok(())
+    }
+
+    /// An object of which nothing is known.
+    #[cold]
+    fn unknown(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+    ) -> Result<(), Reason> {
+        // SAFETY: a live argument.
+        let is_callable = unsafe { ffi::PyCallable_Check(value) != 0 };
+        if is_omitted(if is_callable { Item::Callables } else { Item::Classes }) {
+            self.identity(value);
+            return Ok(());
+        }
+        Err(self.refusal(value, class))
     }
 
     /// Why an object is refused.

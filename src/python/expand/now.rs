@@ -14,6 +14,7 @@ use super::super::frame::Frame;
 use super::super::jax::Jax;
 use super::super::memo::Context;
 use super::super::native::attached;
+use super::super::omit::{Item, is_omitted};
 use super::super::source::SourceRef;
 use super::super::trace::{frame_of, is_ours};
 use super::super::world::{self, Difference};
@@ -271,9 +272,10 @@ fn configuration(
             let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
             match (difference, numbers) {
                 (Difference::None | Difference::Some(..), (Ok(settings), Ok(world))) => {
-                    let beside = u64::from(settings) << 32 | u64::from(world) << 48;
+                    let configured = u64::from(context.number) | u64::from(settings) << 32;
+                    let written = !is_omitted(Item::Settings);
                     Ok(Configuration {
-                        number: u64::from(context.number) | beside,
+                        number: (u64::from(written) * configured) | (u64::from(world) << 48),
                         jit_disabled: is_on(&jax.disable_jit)?,
                     })
                 }

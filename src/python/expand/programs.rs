@@ -23,6 +23,7 @@ use super::super::graph::{self, Graph, unfilled};
 use super::super::hook;
 use super::super::jax::Jax;
 use super::super::native::entries;
+use super::super::omit::{Item, is_omitted};
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
 use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
@@ -580,7 +581,8 @@ impl<'py> Encoder<'_, 'py> {
         let value = unsafe { Bound::from_borrowed_ptr(self.py, value) };
         let (open, form) = open(self.jax, &value)?;
         let number = number_of(self.jax, &open)?;
-        self.call.signature.pair(Tag::Program, form as usize, number.0);
+        let word = Self::word_of(Item::Programs, number.0);
+        self.call.signature.pair(Tag::Program, form as usize, word);
         self.call.programs.push(value.as_ptr());
         if self.of_jit {
             self.call.of_jits.push(value.as_ptr());
@@ -606,12 +608,14 @@ impl<'py> Encoder<'_, 'py> {
         else {
             return Ok(false);
         };
-        for object in objects.iter_borrowed() {
-            self.identity(object.as_ptr());
+        if !is_omitted(Item::DerivativeRules) {
+            for object in objects.iter_borrowed() {
+                self.identity(object.as_ptr());
+            }
         }
         self.call.held.push(words.unbind());
         let programs = self.call.programs.len();
-        self.value(values.as_ptr(), depth + 1)?;
+        self.item(Item::DerivativeRules, values.as_ptr(), depth + 1)?;
         // Last, since it takes longest.
         let holds = self.jax.may_hold_tracers.bind(self.py).call1((held,));
         if holds.and_then(|holds| holds.is_truthy()).map_err(|_| UNKNOWN_OBJECT)? {

@@ -19,11 +19,14 @@ use pyo3::types::PyString;
 
 use crate::expand::Tag;
 
+use super::super::omit::{Item, is_omitted};
 use super::super::world::is_own_module;
 use super::encode::{CALLABLE, Encoder, Reason, UNKNOWN_OBJECT};
 use super::stack::Stack;
 
 pub const CHANGES: Reason = "function that changes a list or dict in place";
+/// What the text of an array says depends on numpy's print options.
+pub const WRITES: Reason = "function that may make a text of an array";
 /// Nobody has looked through the code yet.
 pub const UNREAD_CODE: Reason = "function that was not looked through";
 
@@ -40,6 +43,7 @@ struct Read {
 }
 
 /// What is known of code.
+#[allow(clippy::struct_excessive_bools)] // what it does
 struct Code {
     /// None where it may do more than compute.
     reads: Option<Vec<Read>>,
@@ -47,6 +51,8 @@ struct Code {
     changes: bool,
     /// It calls methods that may write to an array.
     fills: bool,
+    /// It makes texts of values.
+    writes: bool,
     /// It is of a function of jax, whose closure stays as it is.
     is_of_jax: bool,
     /// Keeps the address from becoming another code's.
@@ -143,21 +149,22 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
         })?
         .bind(py)
         .call1((code,))?;
-    let (variables, [changes, fills, is_of_jax]) = if reads.is_none() {
-        (None, [false; 3])
+    let (variables, [changes, fills, writes, is_of_jax]) = if reads.is_none() {
+        (None, [false; 4])
     } else {
-        let flag = |name| reads.getattr(name)?.is_truthy();
+        let flag = |name: &str| reads.getattr(name)?.is_truthy();
         let mut variables = Vec::new();
         for read in reads.getattr(intern!(py, "variables"))?.try_iter()? {
             let (name, cell, attributes) = read?.extract()?;
             variables.push(Read { name, cell, attributes });
         }
-        let flags = [intern!(py, "changes"), intern!(py, "fills"), intern!(py, "is_of_jax")];
-        let [changes, fills, is_of_jax] = flags.map(flag);
-        (Some(variables), [changes?, fills?, is_of_jax?])
+        let flags = ["changes", "fills", "writes", "is_of_jax"].map(flag);
+        let [changes, fills, writes, is_of_jax] = flags;
+        (Some(variables), [changes?, fills?, writes?, is_of_jax?])
     };
     let owner = code.clone().unbind();
-    let known = Arc::new(Code { reads: variables, changes, fills, is_of_jax, _owner: owner });
+    let known =
+        Arc::new(Code { reads: variables, changes, fills, writes, is_of_jax, _owner: owner });
     let old = {
         let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
         let codes = codes.get_or_insert_with(|| LruCache::new(usize::MAX));
@@ -253,7 +260,12 @@ impl Encoder<'_, '_> {
             self.call.unread_code = Some(code);
             return Err(UNREAD_CODE);
         };
-        let Some(reads) = &known.reads else { return Err(CALLABLE) };
+        let reads = match &known.reads {
+            Some(_) if is_omitted(Item::Reads) => &[],
+            Some(reads) => &reads[..],
+            None if is_omitted(Item::Effects) => &[],
+            None => return Err(CALLABLE),
+        };
         // SAFETY: as above.
         let globals = unsafe { (*function).func_globals };
         if known.is_of_jax && !is_own_module(globals as usize) {
@@ -261,7 +273,9 @@ impl Encoder<'_, '_> {
         }
         self.changes |= known.changes;
         self.fills |= known.fills;
-        self.call.signature.pair(Tag::Function, reads.len(), code as u64);
+        self.writes |= known.writes;
+        let word = if is_omitted(Item::Code) { 0 } else { code as u64 };
+        self.call.signature.pair(Tag::Function, reads.len(), word);
         self.pin(code);
         if !by_code.unwrap_or(known.is_of_jax) {
             self.identity(value);
@@ -272,19 +286,19 @@ impl Encoder<'_, '_> {
             let dict = (*function).func_dict;
             let empty = dict.is_null() || ffi::PyDict_Size(dict) == 0;
             let dict = if empty { null_mut() } else { dict };
+            let printed =
+                [(*function).func_name, (*function).func_qualname, (*function).func_module];
             [
-                (*function).func_name,
-                (*function).func_qualname,
-                (*function).func_module,
-                (*function).func_defaults,
-                (*function).func_kwdefaults,
-                dict,
+                (Item::Names, printed),
+                (Item::Reads, [(*function).func_defaults, (*function).func_kwdefaults, dict]),
             ]
         };
-        for part in parts {
-            // SAFETY: a constant of the interpreter.
-            let part = if part.is_null() { unsafe { ffi::Py_None() } } else { part };
-            self.value(part, depth + 1)?;
+        for (item, parts) in parts {
+            for part in parts {
+                // SAFETY: a constant of the interpreter.
+                let part = if part.is_null() { unsafe { ffi::Py_None() } } else { part };
+                self.item(item, part, depth + 1)?;
+            }
         }
         let mutable = std::mem::take(&mut self.mutable);
         for read in reads {
@@ -330,10 +344,7 @@ impl Encoder<'_, '_> {
         let may_run = self.rule_may_run()?;
         self.within.push(value);
         self.function(fun, depth + 1)?;
-        self.named_rule(rule)?;
-        if may_run {
-            self.value(rule, depth + 1)?;
-        }
+        self.derivative(rule, may_run, depth)?;
         self.value(field(intern!(py, "nondiff_argnums"))?, depth + 1)?;
         self.value(field(intern!(py, "symbolic_zeros"))?, depth + 1)?;
         self.within.pop();
@@ -370,16 +381,27 @@ impl Encoder<'_, '_> {
         self.within.push(value);
         self.function(fun.as_ptr(), depth + 1)?;
         for (rule, may_run) in [(&fwd, may_run), (&bwd, is_nested)] {
-            self.named_rule(rule.as_ptr())?;
-            if may_run {
-                self.value(rule.as_ptr(), depth + 1)?;
-            }
+            self.derivative(rule.as_ptr(), may_run, depth)?;
         }
         for name in ["nondiff_argnums", "symbolic_zeros", "optimize_remat"] {
             self.value(field(name)?.as_ptr(), depth + 1)?;
         }
         self.within.pop();
         Ok(())
+    }
+
+    /// A derivative rule, and what it does where it may run.
+    fn derivative(
+        &mut self,
+        rule: *mut ffi::PyObject,
+        may_run: bool,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if is_omitted(Item::DerivativeRules) {
+            return Ok(());
+        }
+        self.named_rule(rule)?;
+        if may_run { self.value(rule, depth + 1) } else { Ok(()) }
     }
 
     /// A derivative rule that does not run: itself, and its names, which are printed.
@@ -394,7 +416,8 @@ impl Encoder<'_, '_> {
             self.identity((*function).func_code);
             for name in [(*function).func_name, (*function).func_qualname, (*function).func_module]
             {
-                self.value(if name.is_null() { ffi::Py_None() } else { name }, 0)?;
+                let name = if name.is_null() { ffi::Py_None() } else { name };
+                self.item(Item::Names, name, 0)?;
             }
         }
         Ok(())

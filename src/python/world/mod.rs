@@ -23,6 +23,7 @@ use rustc_hash::FxHashSet;
 pub use watch::{is_noted_code, note_code, poll_soon, was_given_code};
 
 use super::jax::Jax;
+use super::omit::{Item, is_omitted};
 use super::shared::{Once, Shared};
 use reach::{Differing, Reached};
 
@@ -146,6 +147,9 @@ pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
 /// # Errors
 /// What jax has cannot be compared.
 pub fn difference(py: Python<'_>) -> PyResult<Difference> {
+    if is_omitted(Item::World) {
+        return Ok(Difference::None);
+    }
     while let Some((dicts, functions)) = watch::take() {
         look(py, PyList::new(py, dicts)?.as_any(), functions)?;
     }
@@ -195,7 +199,7 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
         let address = primitive.as_ptr() as usize;
         PRIMITIVES.peek(|own| own.as_ref().is_some_and(|own| own.contains(&address)))
     };
-    if is_known(primitive) {
+    if is_known(primitive) || is_omitted(Item::Primitives) {
         return true;
     }
     // In the linear program of a pullback jax has primitives that stand for others.

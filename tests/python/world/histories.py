@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core
+from jax._src import core, source_info_util
 
 from world.kinds import KINDS
 from world.programs import PROGRAMS
@@ -110,7 +111,8 @@ def _shown(
             outcome = ("made", *show(make(function)(X)))
         except Exception as error:
             outcome = ("raised", type(error).__name__, scrub(str(error)))
-    return outcome, [(w.category.__name__, str(w.message), w.filename, w.lineno) for w in caught]
+    said = [w for w in caught if w.category.__name__ != "JaxideFallbackWarning"]
+    return outcome, [(w.category.__name__, str(w.message), w.filename, w.lineno) for w in said]
 
 
 def _values(results: Any) -> tuple[Any, ...]:
@@ -146,6 +148,12 @@ def _bits(value: Any) -> Any:
     return type(value).__name__, np.asarray(value).tobytes()
 
 
+def _lines(traceback: Any) -> list[str]:
+    """The user's lines that lead to an equation; printed is only the innermost one."""
+    frames = source_info_util.user_frames(traceback)
+    return [f"{os.path.basename(frame.file_name)}:{frame.start_line}" for frame in frames]
+
+
 def _rest(jaxpr: Any) -> Iterator[Any]:
     """What is not printed: names, contexts and effects, those of nested programs included."""
 
@@ -158,6 +166,7 @@ def _rest(jaxpr: Any) -> Iterator[Any]:
     yield effects(jaxpr.effects, [*jaxpr.constvars, *jaxpr.invars])
     for eqn in jaxpr.eqns:
         yield effects(eqn.effects, eqn.invars)
+        yield _lines(eqn.source_info.traceback)
         yield [_bits(atom.val) for atom in eqn.invars if isinstance(atom, core.Literal)]
         slots = [slot for slot in type(eqn.ctx).__slots__ if slot != "__weakref__"]
         yield [(slot, str(getattr(eqn.ctx, slot, None))) for slot in slots]

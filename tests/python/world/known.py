@@ -1,30 +1,15 @@
-"""Pairs that are known to differ, each with the reason; one that does not differ any more fails."""
+"""Pairs that are known to differ, by kind and schedule; one that does not any more fails."""
 
-from world.client import Pair
+_NATIVE = "the core does natively what a class of jax is given within a trace"
+_OF_PRIMITIVES = "attributes of primitives are compared when a trace begins, on CPython 3.11"
+_IMPORTS = "rich, which jaxide imports, draws a random number"
+_FALLBACK = "jaxide leaves all to jax, which it calls otherwise"
 
-_EFFECTS = "changes of lists, dicts and arrays that a module has are taken for computations"
-_TEXTS = "the text of an array depends on the print options"
-
-
-def _between(reason: str, program: str, *kinds: str) -> dict[str, tuple[Pair, str]]:
-    return {kind: (Pair(kind, program, "between"), reason) for kind in kinds}
-
-
-KNOWN: dict[str, tuple[Pair, str]] = {
-    **_between(
-        _EFFECTS,
-        "simplest",
-        "counts_by_a_key_of_sorted",
-        "counts_by_adding_a_list",
-        "counts_by_map",
-        "counts_by_setdefault",
-        "counts_by_update",
-        "counts_in_a_dict",
-        "counts_in_a_list",
-        "counts_in_a_numpy_array",
-        "counts_in_a_numpy_array_by_fill",
-        "counts_in_an_item_of_a_list",
-        "counts_within_a_comprehension",
-    ),
-    **_between(_TEXTS, "simplest", "print_options_of_numpy"),
+# Each with a program that shows it, and the reason.
+KNOWN: dict[tuple[str, str], tuple[str, str]] = {
+    ("method_of_tracers_itself", "within"): ("direct", _NATIVE),
+    ("staging_of_traces", "within"): ("direct", _NATIVE),
+    ("bind_of_sin", "within"): ("direct", _OF_PRIMITIVES),
+    ("random_numbers_of_the_module", "before the import"): ("direct", _IMPORTS),
+    ("class_of_primitives", "before the import"): ("direct", _FALLBACK),
 }

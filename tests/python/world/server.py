@@ -73,13 +73,23 @@ def main() -> None:
     out = sys.stdout.buffer
     _warm_up(histories, with_jaxide=sys.argv[1] == "jaxide")
     for line in sys.stdin.buffer:
-        kind, program, schedule = eval(line)
+        kind, program, schedule, left_out = eval(line)
         run = functools.partial(histories.history, kind, program, schedule)
         stock = forked(lambda: (run(with_jaxide=False), 0))
-        ours = forked(lambda: (run(with_jaxide=True), histories.replays()))
+        ours = forked(lambda: _ours(run, left_out))
         data = pickle.dumps((stock, ours))
         out.write(struct.pack("<q", len(data)) + data)
         out.flush()
+
+
+def _ours(run: Callable[..., Any], left_out: str) -> tuple[Any, int]:
+    from world import histories
+
+    if left_out:
+        from world.left_out import LEAVE_OUT
+
+        LEAVE_OUT[left_out]()
+    return run(with_jaxide=True), histories.replays()
 
 
 def _warm_up(histories: Any, with_jaxide: bool) -> None:

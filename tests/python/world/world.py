@@ -9,6 +9,10 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 Body = Callable[[Any], Any]
 
 
@@ -36,6 +40,8 @@ class Kind:
     """What a program has to have so that stock jax shows the change."""
     tells: bool = True
     """Whether stock jax shows the change; where jax looks only once, jaxide must not look again."""
+    witness: str = ""
+    """The program that shows it where nothing else is said; the simplest one if empty."""
 
 
 KINDS: dict[str, Kind] = {}
@@ -70,6 +76,11 @@ def _toggled(world: World) -> World:
 
 
 _MISSING = object()
+
+
+def array(value: float, dtype: str = "float32") -> jax.Array:
+    """An array of jax's, for which nothing is compiled: that takes long."""
+    return jnp.asarray(np.full(3, value, dtype))
 
 
 def attribute(of: Any, name: str, new: Any) -> Callable[[bool], None]:

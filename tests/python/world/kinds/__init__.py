@@ -1,6 +1,7 @@
 """All kinds of change."""
 
 from world.kinds import (  # noqa: F401
+    calls,
     classes,
     executables,
     functions,

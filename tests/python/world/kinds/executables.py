@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from world.kinds.rules import complete
-from world.world import attribute, item, kind
+from world.world import array, attribute, item, kind
 
 LOWERING = "lowering rules"
 CALLBACKS = "callbacks"
@@ -268,8 +268,8 @@ def function_among_params():
 
 @kind(ARRAYS, needs="executed")
 def captured_array_of_other_values():
-    holder = [jnp.full(3, 2.0)]
-    return lambda x: x * jnp.exp(holder[0]), item(holder, 0, jnp.full(3, 1.0))
+    holder = [array(2.0)]
+    return lambda x: x * jnp.exp(holder[0]), item(holder, 0, array(1.0))
 
 
 @kind(ARRAYS, needs="executed")
@@ -280,8 +280,8 @@ def captured_array_with_nans():
 
 @kind(ARRAYS, needs="executed")
 def captured_array_on_another_device():
-    holder = [jnp.full(3, 2.0)]
-    other = jax.device_put(jnp.full(3, 7.0), jax.devices()[1])
+    holder = [array(2.0)]
+    other = jax.device_put(array(7.0), jax.devices()[1])
     return lambda x: x * holder[0], item(holder, 0, other)
 
 

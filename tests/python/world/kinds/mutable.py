@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from world.world import attribute, item, kind, module
+from world.world import array, attribute, item, kind, module
 
 CONTENT = "content of mutable values"
 EFFECTS = "side effects of functions"
@@ -257,31 +257,31 @@ def simple_namespace():
 
 @kind(CONTENT)
 def captured_array_is_another():
-    holder = [jnp.full(3, 2.0)]
-    return lambda x: x * holder[0], item(holder, 0, jnp.full(3, 7.0))
+    holder = [array(2.0)]
+    return lambda x: x * holder[0], item(holder, 0, array(7.0))
 
 
 @kind(CONTENT)
 def captured_array_of_another_type():
-    holder = [jnp.full(3, 2.0)]
-    return lambda x: (x * holder[0]).astype("float32"), item(holder, 0, jnp.full(3, 2.0, "float16"))
+    holder = [array(2.0)]
+    return lambda x: (x * holder[0]).astype("float32"), item(holder, 0, array(2.0, "float16"))
 
 
 @kind(CONTENT)
 def element_of_a_captured_array():
-    holder = [jnp.full(3, 2.0)]
-    return lambda x: x * float(np.asarray(holder[0])[0]), item(holder, 0, jnp.full(3, 7.0))
+    holder = [array(2.0)]
+    return lambda x: x * float(np.asarray(holder[0])[0]), item(holder, 0, array(7.0))
 
 
 @kind(CONTENT)
 def captured_array_is_deleted():
-    holder = [jnp.full(3, 2.0)]
+    holder = [array(2.0)]
 
     def change(on):
         if on:
             holder[0].delete()
         else:
-            holder[0] = jnp.full(3, 2.0)
+            holder[0] = array(2.0)
 
     return lambda x: x * holder[0], change
 
@@ -291,7 +291,7 @@ def content_of_a_ref():
     ref = jax.new_ref(jnp.full(3, 2.0))
 
     def change(on):
-        ref[...] = jnp.full(3, 7.0 if on else 2.0)
+        ref[...] = array(7.0 if on else 2.0)
 
     return lambda x: x * ref[...], change
 

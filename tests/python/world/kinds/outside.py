@@ -105,6 +105,17 @@ def prod_of_numpy_within_jax():
     return lambda x: x * jnp.mean(x), attribute(np, "prod", lambda *a, **k: 7)
 
 
+@kind(NUMPY)
+def asarray_of_numpy_within_jax():
+    """`jax.numpy.pad` looks it up in the module."""
+    real = np.asarray
+
+    def new(a, *args, **kwargs):
+        return real(2 if type(a) is int and a == 1 else a, *args, **kwargs)
+
+    return lambda x: jnp.pad(x, 1)[1:4] + x, attribute(np, "asarray", new)
+
+
 @kind(NUMPY, tells=False)
 def broadcast_shapes_of_numpy():
     real = np.ndim

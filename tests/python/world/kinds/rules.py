@@ -11,7 +11,7 @@ from jax._src.interpreters import partial_eval as pe
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from world.world import attribute, item, kind
+from world.world import attribute, item, kind, module
 
 RULES = "rules of primitives"
 DERIVATIVE_RULES = "derivative rules of functions"
@@ -600,6 +600,62 @@ def function_of_a_custom_jvp_is_exchanged():
     _exchanged = jax.custom_jvp(lambda v: v * 2)
     _exchanged.defjvp(lambda p, t: (_exchanged(*p), t[0] * 2))
     return lambda x: _exchanged(jnp.sin(x)), attribute(_exchanged, "fun", lambda v: v * 5)
+
+
+def _module():
+    """Functions with rules as modules have them: by their own names, so that calls are replayed."""
+    return module(
+        "import jax\nSCALE = 2.0\n"
+        "@jax.custom_jvp\ndef double(v):\n  return v * 2\n"
+        "@double.defjvp\ndef rule(p, t):\n  return double(*p), t[0] * SCALE\n"
+        "@jax.custom_vjp\ndef triple(v):\n  return v * 3\n"
+        "def forward(v):\n  return triple(v), v * SCALE\n"
+        "def backward(r, ct):\n  return (ct * r,)\n"
+        "triple.defvjp(forward, backward)\n"
+        "def f(x):\n  return double(x) + triple(x)\n"
+    )
+
+
+@kind(DERIVATIVE_RULES, needs="derivative")
+def rules_of_a_module_read_a_global():
+    users = _module()
+    return users.f, attribute(users, "SCALE", 7.0)
+
+
+@kind(DERIVATIVE_RULES, needs="derivative")
+def rule_of_a_modules_custom_jvp_set_anew():
+    users = _module()
+
+    def change(on):
+        new = lambda p, t: (users.double(*p), t[0] * 7.0)
+        users.double.defjvp(new if on else users.rule)
+
+    return users.f, change
+
+
+@kind(DERIVATIVE_RULES, needs="derivative")
+def rules_of_a_modules_custom_vjp_set_anew():
+    users = _module()
+
+    def change(on):
+        new = lambda r, ct: (ct * 7.0,)
+        users.triple.defvjp(users.forward, new if on else users.backward)
+
+    return users.f, change
+
+
+@kind(DERIVATIVE_RULES, needs="derivative")
+def code_of_a_modules_backward_rule():
+    users = _module()
+    new = lambda r, ct: (ct * r * 7.0,)
+    return users.f, attribute(users.backward, "__code__", new.__code__)
+
+
+@kind(DERIVATIVE_RULES)
+def name_of_a_modules_rules():
+    users = _module()
+    changes = [attribute(f, "__name__", "other") for f in (users.rule, users.backward)]
+    return users.f, lambda on: [change(on) for change in changes]
 
 
 @kind(DERIVATIVE_RULES, needs="derivative")

@@ -13,7 +13,7 @@ from jax._src import config
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from world.world import KINDS, Kind, World, attribute, context, item, kind
+from world.world import KINDS, Kind, World, array, attribute, context, item, kind
 
 CONFIG = "configuration of jax"
 
@@ -35,7 +35,7 @@ CAPTURED: list = []
 def _captured(name):
     """With an array of jax's where the setting may concern it; to make one takes long."""
     of_jax = re.search("constant|device|guard|debug|x64|key", name)
-    CAPTURED[:] = [jnp.full(3, 2.0) if of_jax else np.full(3, 2, np.float32)]
+    CAPTURED[:] = [array(2.0) if of_jax else np.full(3, 2, np.float32)]
     return capturing
 
 
@@ -102,7 +102,7 @@ def _declare_settings() -> None:
             label = f"setting_{name}_{other}".replace(" ", "_").replace(".", "_")
             make = functools.partial(_setting, name, value, other)
             SETTINGS.add(label)
-            KINDS[label] = Kind(label, CONFIG, make, tells=False)
+            KINDS[label] = Kind(label, CONFIG, make, tells=False, witness="direct")
 
 
 def _setting(name, value, other) -> World:
@@ -116,7 +116,8 @@ _declare_settings()
 
 
 def _context(name, enter):
-    KINDS[name] = Kind(name, CONFIG, lambda: World(_captured(name), context(enter)), tells=False)
+    make = lambda: World(_captured(name), context(enter))
+    KINDS[name] = Kind(name, CONFIG, make, tells=False, witness="direct")
 
 
 _context("context_matmul_precision", lambda: jax.default_matmul_precision("highest"))

@@ -1,0 +1,56 @@
+"""Leaving an item out of the key: what is remembered then holds for what it should not hold for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxide import _captured, _content, _core, _world
+
+
+def _in_words(item: str) -> Callable[[], None]:
+    return lambda: _core.omit_key_item(item)
+
+
+def _functions_of_numpy() -> None:
+    own = _world.World._differences
+
+    def differences(self: Any, number: int) -> frozenset[Any]:
+        return frozenset() if self._places[number].name == "numpy" else own(self, number)
+
+    _world.World._differences = differences  # type: ignore[method-assign]
+
+
+def _lowering_rules() -> None:
+    _content._Writer.rules = lambda self, primitive: ()  # type: ignore[method-assign]
+
+
+def _callbacks() -> None:
+    _content._Writer.callback = lambda self, value, depth: ()  # type: ignore[method-assign]
+
+
+def _objects_among_params() -> None:
+    own = _content._Writer.write
+
+    def write(self: Any, value: Any, depth: int = 0) -> Any:
+        try:
+            return own(self, value, depth)
+        except _content.Unsettled:
+            return _content.name_of(type(value))
+
+    _content._Writer.write = write  # type: ignore[method-assign]
+
+
+def _captured_arrays() -> None:
+    own = _captured._of_elements
+    _captured._of_elements = lambda elements: own(elements * 0)
+
+
+LEAVE_OUT: dict[str, Callable[[], None]] = {
+    **{name: _in_words(name) for name in _core.key_items()},
+    "functions of numpy": _functions_of_numpy,
+    "lowering rules": _lowering_rules,
+    "callbacks": _callbacks,
+    "objects among params": _objects_among_params,
+    "captured arrays": _captured_arrays,
+}
