@@ -7,7 +7,7 @@ import types
 
 import jax
 
-from jaxide import _core, _sites, _transparent
+from jaxide import _core, _sites, _transparent, _trust
 from jaxide._classes import tell_classes
 from jaxide._compat.stand_ins import eval_shape_stand_in
 from jaxide._compat.symbols import checked_function, symbol
@@ -48,7 +48,7 @@ def catch_functions() -> None:
     _sites.catch(eval_shape, "jax.eval_shape", eval_shape_stand_in(), types_only=True)
     update_ref = symbol("numpy.array_methods:_IndexUpdateRef")
     for name, method in vars(update_ref).items():
-        if isinstance(method, types.FunctionType) and not name.startswith("_"):
+        if _trust.is_own_function(method) and not name.startswith("_"):
             _sites.catch(method, f"Array.at[].{name}")
     # Those of the tracers of transformations; jaxide's own have slots for them.
     for name, member in vars(symbol("core:Tracer")).items():
