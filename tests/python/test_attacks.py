@@ -278,7 +278,7 @@ def test_a_profiler_that_is_set_within_a_trace_stays() -> None:
 
     def inner(x: Any) -> Any:
         sys.setprofile(profile)
-        return jnp.sin(x)
+        return jnp.arctan(x)  # what is refused once is refused again: no other test has it
 
     before = sys.getprofile()
     with mock.patch.object(jax.nn, "relu", lambda x: x * 2):
