@@ -203,7 +203,7 @@ class World:
                 continue
             path = f"{name}.{key}"
             if isinstance(value, type):
-                if _trust.is_jax_module(str(value.__module__)) and _is_made_in_python(value):
+                if _has_tables(str(value.__module__)) and _is_made_in_python(value):
                     yield self._note(Place("class", path, vars(value), dict(vars(value))), value)
             elif isinstance(value, dict) and not name.startswith(_LOWERING):
                 yield self._note(Place("registry", path, value, dict(value)), value)
@@ -266,6 +266,8 @@ class World:
                 return False
             # Modules of jax that are imported later add rules to registries.
             is_state = not self._is_dispatched(key) and _is_filled(place.name)
+            # A function that stands in for another one is no state.
+            is_state &= not (_is_code(old) or _is_code(new))
             return (old is not _MISSING and not is_state) or _trust.is_foreign(new)
         return True
 
@@ -368,6 +370,10 @@ def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
 
 def _is_made_in_python(cls: type) -> bool:
     return bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
+
+
+def _is_code(value: Any) -> bool:
+    return value is not _MISSING and any(True for _ in _trust.functions_of(value))
 
 
 def _has_tables(module: str) -> bool:

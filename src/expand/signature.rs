@@ -20,7 +20,7 @@ pub enum Tag {
     Text,
     /// Bytes: their length, then themselves.
     Bytes,
-    /// A traced literal: its type's and class's identity, then its bytes.
+    /// A literal: whether a tracer has it, its type's and class's identity, then its bytes.
     Literal,
     /// A scalar of an array library: its class, then its bytes.
     Scalar,

@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyInt, PyList};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -261,6 +261,8 @@ unsafe extern "C" fn warn(
         (Python::assume_attached(), Given { positional, named, keywords }, stock)
     };
     let level = given.argument(py, 2, c"stacklevel");
+    // What another object has for an integer may run code of the user's, which stock runs once.
+    let level = level.filter(|level| level.is_exact_instance_of::<PyInt>());
     let level = level.and_then(|level| level.extract::<i64>().ok()).unwrap_or(1);
     let trampolines = trampolines_within(level);
     match given.is_heard(py, level.saturating_add(trampolines)) {

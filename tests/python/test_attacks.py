@@ -288,6 +288,68 @@ def test_a_profiler_that_is_set_within_a_trace_stays() -> None:
     assert found is profile
 
 
+def test_methods_of_classes_of_packages_that_jax_calls() -> None:
+    args = [jnp.ones((2 + i, 3 + i)) for i in range(4)]
+    program = lambda *args: jnp.einsum("ab,cd,ef,gh->", *args, optimize="branch-all")
+    warm(program, *args)
+    pairs = lambda *_, **__: [(0, 1), (0, 1), (0, 1)]
+    with mock.patch.object(opt_einsum.paths.BranchBound, "__call__", pairs):
+        assert_same(program, *args)
+    assert_same(program, *args)
+
+
+def test_functions_of_a_package_in_its_own_table() -> None:
+    args = jnp.ones((2, 50)), jnp.ones((50, 3)), jnp.ones((3, 90)), jnp.ones((90, 2))
+    program = lambda *args: jnp.einsum("ij,jk,kl,lm->im", *args, optimize="dp")
+    warm(program, *args)
+    with mock.patch.dict(opt_einsum.paths._PATH_OPTIONS, dp=lambda *_, **__: [(0, 1)] * 3):
+        assert_same(program, *args)
+    with mock.patch.dict(opt_einsum.paths._PATH_OPTIONS, dp=opt_einsum.paths.greedy):
+        assert_same(program, *args)
+    assert_same(program, *args)
+
+
+# ---- literals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_literals_that_are_operands_of_transpositions(first: int) -> None:
+    """A number is a literal where it is a Python number, and may have a tracer where it is not."""
+    two = np.float32(2)
+
+    def made(rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        function = jax.custom_jvp(lambda x: x * 1)
+        function.defjvp(lambda p, t: (p[0] * 1, rule(t[0])))
+        return lambda x: jax.grad(lambda y: function(y).sum())(x)
+
+    rules = [lambda t: t * 2, lambda t: t * two, lambda t: t * np.float32(2)]
+    programs = list(map(made, rules[first:] + rules[:first]))
+    for program in programs * 4:
+        assert_same(program)
+
+
+# ---- texts ---------------------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def by_a_text(x: Any) -> Any:
+    return x * 2
+
+
+by_a_text.defvjp(
+    lambda x: (x * 2, None),
+    lambda _, cotangent: (cotangent * len(f"{(np.float32(1.23456789),)}"),),
+)
+
+
+def test_texts_of_scalars_that_a_rule_makes() -> None:
+    program = lambda x: jax.grad(lambda x: by_a_text(x).sum())(x)
+    warm(program)
+    with np.printoptions(legacy="1.13"):
+        assert_same(program)
+    assert_same(program)
+
+
 # ---- processes of their own ---------------------------------------------------------------------
 
 SCRIPTS = {

@@ -338,7 +338,7 @@ pub fn encode_transposition<'py>(
                 let (value, aval) = unsafe {
                     (jax.slots.literal_val.peek(literal), jax.slots.literal_aval.peek(literal))
                 };
-                encoder.literal_value(value, aval)?;
+                encoder.literal_value(value, aval, Held::Bare)?;
             }
             Operand::Accumulator { place, aval, sum } => {
                 let same = |other: &Operand| match other {
@@ -353,6 +353,13 @@ pub fn encode_transposition<'py>(
         }
     }
     encoder.finish()
+}
+
+/// How a call has a literal: a replay hands on those that it has by tracers, and makes the others.
+#[derive(Clone, Copy)]
+pub(super) enum Held {
+    ByTracer,
+    Bare,
 }
 
 impl<'a, 'py> Encoder<'a, 'py> {
@@ -786,7 +793,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             let literal = slots.tracer_val.peek(tracer);
             (slots.literal_val.peek(literal), slots.tracer_aval.peek(tracer))
         };
-        self.literal_value(value, aval)?;
+        self.literal_value(value, aval, Held::ByTracer)?;
         self.call.literals.push(tracer);
         Ok(())
     }
@@ -795,6 +802,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         &mut self,
         value: *mut ffi::PyObject,
         aval: *mut ffi::PyObject,
+        held: Held,
     ) -> Result<(), Reason> {
         if value.is_null() || aval.is_null() {
             return Err(FOREIGN_TRACER);
@@ -802,7 +810,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         // SAFETY: a live object; the type is checked before each access.
         unsafe {
             let class = ffi::Py_TYPE(value);
-            self.call.signature.pair(Tag::Literal, 0, aval as u64);
+            self.call.signature.pair(Tag::Literal, held as usize, aval as u64);
             self.call.signature.word(class as u64);
             self.pin(aval);
             self.pin(class.cast());
@@ -864,7 +872,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if changes && !is_omitted(Item::Effects) {
             return Err(CHANGES);
         }
-        if self.writes && self.call.has_mutable_arrays { Err(WRITES) } else { Ok(()) }
+        if self.writes { Err(WRITES) } else { Ok(()) }
     }
 
     /// A primitive, whose rules have to be jax's.

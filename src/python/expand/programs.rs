@@ -26,7 +26,7 @@ use super::super::native::entries;
 use super::super::omit::{Item, is_omitted};
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{CALLABLE, Call, Encoder, REF, Reason, UNKNOWN_OBJECT};
+use super::encode::{CALLABLE, Call, Encoder, Held, REF, Reason, UNKNOWN_OBJECT};
 use super::pins::Pins;
 use super::shared::shared;
 use super::site::put_in_words;
@@ -863,6 +863,6 @@ impl<'py> Encoder<'_, 'py> {
         // SAFETY: a live jax `Literal`.
         let (value, aval) =
             unsafe { (slots.literal_val.peek(literal), slots.literal_aval.peek(literal)) };
-        self.literal_value(value, aval)
+        self.literal_value(value, aval, Held::Bare)
     }
 }

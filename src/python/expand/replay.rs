@@ -360,9 +360,10 @@ impl<'a, 'py> Share<'a, 'py> {
         let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
         let mut given = SmallVec::new();
         for index in self.part.literals.iter().filter_map(|(_, given)| *given) {
+            let tracer = *self.call.literals.get(index).ok_or_else(gone)?;
             // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
             let literal = unsafe {
-                let tracer = Bound::from_borrowed_ptr(py, self.call.literals[index]);
+                let tracer = Bound::from_borrowed_ptr(py, tracer);
                 jax.slots.tracer_val.get(&tracer)
             };
             let literal = literal.ok_or_else(gone)?;
