@@ -262,7 +262,7 @@ unsafe extern "C" fn warn(
     };
     let level = given.argument(py, 2, c"stacklevel");
     // What another object has for an integer may run code of the user's, which stock runs once.
-    let level = level.filter(|level| level.is_exact_instance_of::<PyInt>());
+    let level = level.filter(PyAnyMethods::is_exact_instance_of::<PyInt>);
     let level = level.and_then(|level| level.extract::<i64>().ok()).unwrap_or(1);
     let trampolines = trampolines_within(level);
     match given.is_heard(py, level.saturating_add(trampolines)) {
