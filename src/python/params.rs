@@ -313,12 +313,12 @@ fn canonical(
     }
     if class.get_type().is_subclass(known.enum_meta.bind(py))? {
         return Ok(ParamValue::Enum {
-            type_name: class.fully_qualified_name()?.to_str()?.into(),
+            type_name: qualified_name(&class)?,
             member: value.getattr(pyo3::intern!(py, "name"))?.str()?.to_str()?.into(),
         });
     }
     if let Some((names, items)) = fields_of(jax, value, &class)? {
-        let type_name = class.fully_qualified_name()?.to_str()?.into();
+        let type_name = qualified_name(&class)?;
         let mut fields = Vec::with_capacity(names.len());
         for (name, item) in names.iter().zip(items) {
             let name: Box<str> = name.str()?.to_str()?.into();
@@ -348,6 +348,20 @@ fn canonical(
     Ok(ParamValue::Opaque(side.handle(value)))
 }
 
+/// The name of a class with its module. (pyo3's function formats the parts as objects: where a signal
+/// handler raises meanwhile, it writes that they cannot be printed, and goes on.)
+fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<Box<str>> {
+    let py = class.py();
+    let part = |name| PyResult::Ok(class.getattr(name)?.cast_into::<PyString>()?);
+    let (module, name) =
+        (part(pyo3::intern!(py, "__module__"))?, part(pyo3::intern!(py, "__qualname__"))?);
+    let (module, name) = (module.to_str()?, name.to_str()?);
+    Ok(match module {
+        "builtins" | "__main__" => name.into(),
+        _ => format!("{module}.{name}").into(),
+    })
+}
+
 /// The names and values of what a named tuple of a module or a tree of jax's is made of.
 #[allow(clippy::type_complexity)] // names and values
 fn fields_of<'py>(
@@ -359,7 +373,7 @@ fn fields_of<'py>(
     if let Ok(tuple) = value.cast::<PyTuple>() {
         let Some(names) = class.getattr_opt(pyo3::intern!(py, "_fields"))? else { return Ok(None) };
         let Ok(names) = names.cast_into::<PyTuple>() else { return Ok(None) };
-        let is_local = class.fully_qualified_name()?.to_str()?.contains("<locals>");
+        let is_local = qualified_name(class)?.contains("<locals>");
         let is_whole = names.len() == tuple.len() && !is_local;
         return Ok(is_whole.then(|| (names, tuple.iter().collect())));
     }
