@@ -373,7 +373,7 @@ def _is_made_in_python(cls: type) -> bool:
 
 
 def _is_code(value: Any) -> bool:
-    return value is not _MISSING and any(True for _ in _trust.functions_of(value))
+    return value is not _MISSING and next(_trust.functions_of(value), None) is not None
 
 
 def _has_tables(module: str) -> bool:
@@ -387,30 +387,36 @@ def _is_filled(table: str) -> bool:
     return name in _filled_in(module)
 
 
-def _codes_of(module: str) -> list[types.CodeType]:
-    """The code of the functions that a module defines."""
-    return [
+def _codes_of(module: str) -> Iterator[types.CodeType]:
+    """The code of the functions that a module defines, and of those within them."""
+    pending = [
         function.__code__
         for value in list(vars(sys.modules[module]).values())
         for function in _functions_within(value)
         if function.__module__ == module
     ]
+    while pending:
+        code = pending.pop()
+        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        yield code
+
+
+def _has(code: types.CodeType, operations: set[int]) -> bool:
+    return any(operation in operations for operation in code.co_code[::2])
+
+
+def _named_by(code: types.CodeType, *operations: str) -> set[str]:
+    """The variables that instructions of a code name."""
+    return {i.argval for i in dis.get_instructions(code) if i.opname in operations}
 
 
 @functools.cache
 def _assigned(module: str) -> frozenset[str]:
     """The global variables that functions of a module assign."""
     found: set[str] = set()
-    pending = _codes_of(module)
-    while pending:
-        code = pending.pop()
-        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        stores = any(op in _STORES for op in code.co_code[::2])
-        if stores:
-            instructions = dis.get_instructions(code)
-            found |= {
-                i.argval for i in instructions if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
-            }
+    for code in _codes_of(module):
+        if _has(code, _STORES):
+            found |= _named_by(code, "STORE_GLOBAL", "DELETE_GLOBAL")
     return frozenset(found)
 
 
@@ -418,13 +424,9 @@ def _assigned(module: str) -> frozenset[str]:
 def _filled_in(module: str) -> frozenset[str]:
     """The global dicts that functions of a module change, as far as their code shows."""
     found: set[str] = set()
-    pending = _codes_of(module)
-    while pending:
-        code = pending.pop()
-        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        if not (_CHANGING & set(code.co_names) or any(op in _ITEMS for op in code.co_code[::2])):
-            continue
-        found |= {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    for code in _codes_of(module):
+        if _CHANGING & set(code.co_names) or _has(code, _ITEMS):
+            found |= _named_by(code, "LOAD_GLOBAL")
     return frozenset(found)
 
 
