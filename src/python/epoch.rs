@@ -2,8 +2,9 @@
 //!
 //! Reading them costs more than all else that a replayed call does. Everything that changes them
 //! goes through five methods of one native class, `Config`, and through assignments to one
-//! thread-local object. While a trace of ours may run, the call pointers of those methods and the
-//! assignment slot of that object's class are ours: they count, then do what they did.
+//! thread-local object. From the first trace of ours on the call pointers of those methods are ours, and
+//! while a trace of ours may run the assignment slot of that object's class is: they count, then do what
+//! they did.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -82,15 +83,10 @@ pub fn note_change() {
     CONFIG.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A native method whose calls are counted.
-struct Mutator {
-    /// Where its call pointer is.
-    pointer: *mut Option<ffi::vectorcallfunc>,
-    method: usize,
-    stock: ffi::vectorcallfunc,
-}
+/// Where a native method whose calls are counted has its call pointer.
+struct Mutator(*mut Option<ffi::vectorcallfunc>);
 
-// SAFETY: pointers into objects that are never freed, used with the interpreter attached.
+// SAFETY: a pointer into an object that is never freed, used with the interpreter attached.
 unsafe impl Send for Mutator {}
 
 static MUTATORS: Mutex<Vec<Mutator>> = Mutex::new(Vec::new());
@@ -116,7 +112,7 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     let _ = TRACE_STATES.set(py, [state.as_ptr() as usize, jax.weak_trace_state.as_ptr() as usize]);
     let class = state.get_type();
     let members = class.getattr("__dict__")?;
-    let mut found = Vec::new();
+    let (mut found, mut calls) = (Vec::new(), Vec::new());
     for item in members.call_method0("items")?.try_iter()? {
         let (name, member): (String, Bound<'_, PyAny>) = item?.extract()?;
         let native = member.get_type().name()?.to_str()? == "nb_method";
@@ -132,11 +128,11 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         }
         let method = member.as_ptr() as usize;
         std::mem::forget(member.unbind());
-        found.push(Mutator { pointer, method, stock });
+        found.push(Mutator(pointer));
+        calls.push((method, stock));
     }
     if found.len() == MUTATING.len() {
-        let stock = found.iter().map(|mutator| (mutator.method, mutator.stock)).collect();
-        let _ = STOCK_CALLS.set(py, stock);
+        let _ = STOCK_CALLS.set(py, calls);
         *MUTATORS.lock().unwrap_or_else(PoisonError::into_inner) = found;
     }
     Ok(())
@@ -215,12 +211,12 @@ pub fn on(py: Python<'_>, jax: &Jax) {
             STOCK_SETATTRO.store(stock as usize, Ordering::Relaxed);
             (*class).tp_setattro = Some(counting_setattro);
         }
+        // These stay, so that settings that nobody changes need not be read again.
         for mutator in mutators.iter() {
-            *mutator.pointer = Some(counting_call);
+            *mutator.0 = Some(counting_call);
         }
     }
     CONFIG.fetch_add(1, Ordering::Relaxed);
-    SETTINGS.fetch_add(1, Ordering::Relaxed);
     NOTICING.store(true, Ordering::Relaxed);
 }
 
@@ -229,12 +225,8 @@ pub fn off(py: Python<'_>, jax: &Jax) {
     if !NOTICING.swap(false, Ordering::Relaxed) {
         return;
     }
-    let mutators = MUTATORS.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: as in `on`; what is stored there was there before.
     unsafe {
-        for mutator in mutators.iter() {
-            *mutator.pointer = Some(mutator.stock);
-        }
         let stock = STOCK_SETATTRO.load(Ordering::Relaxed);
         (*source_info_class(py, jax)).tp_setattro =
             Some(std::mem::transmute::<usize, ffi::setattrofunc>(stock));

@@ -867,17 +867,16 @@ impl Frame {
         let py = slf.py();
         let all = slf.get().with(py, |state, quiet| {
             let Some(builder) = &state.builder else { return Vec::new() };
-            let live: Vec<_> =
-                builder.live_eqns().map(|eqn| (eqn, builder.eqn_data(eqn).clone())).collect();
-            if live.iter().all(|(_, data)| data.effects == EffectsId::NONE) {
+            let has_effects = |eqn: Eqn| builder.eqn_data(eqn).effects != EffectsId::NONE;
+            if !builder.live_eqns().any(has_effects) {
                 return Vec::new();
             }
-            let with_primitive = |(eqn, data): (Eqn, EqnData)| {
-                let object = builder.primitive_data(data.primitive).object;
-                let has_effects = data.effects != EffectsId::NONE;
-                (eqn, has_effects, state.side.object_of(quiet, object))
+            let with_primitive = |eqn: Eqn| {
+                let primitive = builder.eqn_data(eqn).primitive;
+                let object = builder.primitive_data(primitive).object;
+                (eqn, has_effects(eqn), state.side.object_of(quiet, object))
             };
-            live.into_iter().map(with_primitive).collect()
+            builder.live_eqns().map(with_primitive).collect()
         });
         if all.is_empty() {
             return Ok(PySet::empty(py)?.into_any());

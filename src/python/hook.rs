@@ -3,17 +3,17 @@
 //! While anything is active, the `tp_new` of `DynamicJaxprTrace` is ours, so that a thread that is
 //! ours makes our traces. While a trace of ours may run, so are the code of `Primitive.bind`, of
 //! `inline_jaxpr_into_trace` and of some more functions of jax, which first ask whether the trace is
-//! ours, and all that is caught. Everything is put back when the last activation ends. An activation
-//! of the whole process may last for long: then the functions are ours from the first trace on to
-//! the first call that finds no trace recording, so that calls outside of traces cost what they do
-//! without jaxide.
+//! ours, and all that is caught. All of that is put back when the last activation ends, but for what
+//! counts changes of settings (`epoch.rs`). An activation of the whole process may last for long: then
+//! the functions are ours from the first trace on to the first call that finds no trace recording, so
+//! that calls outside of traces cost what they do without jaxide.
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -236,19 +236,31 @@ impl Hooked {
         name: &str,
         hook: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let py = hook.py();
         let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
             make_trampoline.call1((name, hook))?.extract()?;
-        let stock = function.getattr("__code__")?.unbind();
+        let stock = function.getattr(intern!(py, "__code__"))?.unbind();
+        // SAFETY: asks only.
+        if unsafe { ffi::PyFunction_Check(function.as_ptr()) } == 0 {
+            return Err(PyTypeError::new_err(format!("jaxide: jax's {name} is no function")));
+        }
         super::warn::note_trampoline(&trampoline);
         Ok(Self { function: function.unbind(), stock, trampoline: trampoline.unbind() })
     }
 
-    fn is_stock(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.function.bind(py).getattr("__code__")?.is(&self.stock))
+    /// Whether a code is the function's. That is not asked for as an attribute: of that the interpreter
+    /// tells audit hooks.
+    fn has(&self, code: &Py<PyAny>) -> bool {
+        // SAFETY: a live function.
+        unsafe { ffi::PyFunction_GetCode(self.function.as_ptr()) == code.as_ptr() }
     }
 
-    fn is_ours(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.function.bind(py).getattr("__code__")?.is(&self.trampoline))
+    fn is_stock(&self) -> bool {
+        self.has(&self.stock)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.has(&self.trampoline)
     }
 }
 
@@ -419,7 +431,7 @@ fn let_traces(jax: &Jax) {
 /// Makes jax's functions ours.
 fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
     for hooked in hooked(py)? {
-        if !hooked.is_stock(py)? && !hooked.is_ours(py)? {
+        if !hooked.is_stock() && !hooked.is_ours() {
             return Err(PyRuntimeError::new_err(format!(
                 "jaxide: something else has replaced the code of jax's {}",
                 hooked.function.bind(py).getattr("__qualname__")?
@@ -430,7 +442,7 @@ fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
         if is_outdated(wanted) {
             return Ok(());
         }
-        if !hooked.is_ours(py)? {
+        if !hooked.is_ours() {
             hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.trampoline)?;
         }
     }
@@ -453,7 +465,7 @@ fn stop_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
             return Ok(());
         }
         // What somebody else has put there stays.
-        if hooked.is_ours(py)? {
+        if hooked.is_ours() {
             hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.stock)?;
         }
     }

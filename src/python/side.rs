@@ -1060,6 +1060,7 @@ pub struct SourceKey<'a> {
 
 impl<'a> SourceKey<'a> {
     /// A source that is compared with one that is known.
+    #[inline]
     pub fn compared(jax: &Jax, source: &'a SourceRef<'_>) -> Self {
         let native = jax.traceback_type.as_ptr() as usize;
         let traceback = source.traceback.as_ref().map(|traceback| TracebackKey {

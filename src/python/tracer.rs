@@ -51,7 +51,16 @@ static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 const MAX_SPARE: usize = 256;
 
 /// The tracer type.
+#[inline]
 pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
+    match TRACER.get(py) {
+        Some(class) => Ok(class.bind(py)),
+        None => make_type(py, jax),
+    }
+}
+
+#[cold]
+fn make_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
     let class = TRACER.get_or_try_init(py, || {
         let base = jax.tracer_type.bind(py);
         // SAFETY: `base` is a type.

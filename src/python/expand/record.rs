@@ -58,6 +58,11 @@ pub struct EquationObjects {
 }
 
 impl EquationObjects {
+    /// Whether some effect is on an operand.
+    pub fn is_on_operands(&self) -> bool {
+        !self.on_operands.is_empty()
+    }
+
     /// Whether this has the same effects on operands as another equation.
     pub fn has_effects_of(&self, py: Python<'_>, other: &Self) -> bool {
         let places = |equation: &Self| {
@@ -114,6 +119,10 @@ pub struct Part {
     pub renewed: Vec<(usize, Renewed)>,
     /// Params that are made anew for other programs, by the position of the equation.
     pub plans: Vec<(usize, Arc<Plan>)>,
+    /// Some equation has effects on operands.
+    pub is_on_operands: bool,
+    /// Some equation has effects on operands, or a literal that is an argument's.
+    is_of_call: bool,
     /// Rows of the types of all outputs.
     out_rows: Box<[u32]>,
 }
@@ -677,7 +686,10 @@ impl<'py> Reading<'_, 'py> {
             Fragment::new(templates, row(num_args), row(literals.len()), row(consts.len()))
                 .map_err(|_| OUTER_VALUE)?;
         let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
+        let is_on_operands = equations.iter().any(EquationObjects::is_on_operands);
         Ok(Part {
+            is_on_operands,
+            is_of_call: is_on_operands || literals.iter().any(|(_, given)| given.is_some()),
             fragment,
             equations,
             types,
@@ -820,6 +832,8 @@ impl Recorded {
             context: none.clone_ref(primitive.py()),
         };
         let part = Part {
+            is_on_operands: false,
+            is_of_call: false,
             fragment: Fragment::new(Vec::new(), 0, 0, 0).map_err(|_| OUTER_VALUE)?,
             equations: vec![equation],
             types: Vec::new(),
@@ -905,6 +919,17 @@ impl Recorded {
 }
 
 impl Part {
+    /// Whether all but the operands is the same in each replay, and of the caller's own source. `makes`
+    /// says whether the programs are others than those that were recorded.
+    #[inline]
+    pub fn is_same_again(&self, makes: bool) -> bool {
+        !self.is_of_call
+            && self.consts.is_empty()
+            && self.renewed.is_empty()
+            && (!makes || self.plans.is_empty())
+            && matches!(&self.scopes[..], [scope] if scope.is_callers())
+    }
+
     /// Which literal of the equations an object is.
     pub fn own_literal(&self, literal: &Bound<'_, PyAny>) -> Option<usize> {
         self.literals.iter().position(|(own, _)| own.is(literal))

@@ -56,24 +56,16 @@ pub fn replay<'py>(
         }
     }
     let base = now.source(jax)?;
-    let stack = now.stack();
-    let whole = stack.is_some_and(Stack::linearizes);
     let mut literals = SmallVec::new();
-    let share = Share::new(jax, recorded.number, part, call, &base, whole, making)?;
-    let mut consts: SmallVec<[ReadConst; 4]> = SmallVec::new();
-    for (captured, aval) in &part.consts {
-        // SAFETY: an argument of the call under way.
-        let value = match captured {
-            Captured::Value(value) => value.clone_ref(py),
-            Captured::Enclosing(index) => unsafe {
-                Bound::from_borrowed_ptr(py, call.enclosing[*index]).unbind()
-            },
-            _ => continue,
-        };
-        consts.push(ReadConst::new(jax, value, aval.bind(py))?);
-    }
-    let (first, source) =
-        share.append(jax, now.frame(), &call.args, &consts, &mut literals, &[])?;
+    let again = if part.is_same_again(making.is_some()) {
+        append_again(jax, now.frame(), recorded, &call.args, &base, &mut literals)?
+    } else {
+        None
+    };
+    let (first, source) = match again {
+        Some(done) => done,
+        None => append(jax, now, call, recorded, &base, making, &mut literals)?,
+    };
     let tracer = |index: usize| {
         let aval = part.out_type(index).bind(py).clone();
         new_tracer(jax, trace, out_of(first, index), aval, source, false)
@@ -81,6 +73,7 @@ pub fn replay<'py>(
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
+    let stack = now.stack();
     let own_literal = |index: usize| Frame::literal_object(now.frame(), jax, literals[index]);
     let outs: Tracers<'py> = recorded
         .needed
@@ -125,6 +118,63 @@ pub fn replay<'py>(
     recorded.recipe.make(&made)
 }
 
+/// Appends what is the same in each replay, where the program has had it before and the source is the one
+/// of the last time; the first output, and the source of what comes of the call. The literals are added
+/// to `literals`.
+fn append_again<'py>(
+    jax: &Jax,
+    frame: &Bound<'py, Frame>,
+    recorded: &Recorded,
+    args: &[Atom],
+    base: &SourceRef<'py>,
+    literals: &mut SmallVec<[Atom; 4]>,
+) -> PyResult<Option<(Var, SourceId)>> {
+    let (number, fragment) = (recorded.number, &recorded.part.fragment);
+    let key = SourceKey::compared(jax, base);
+    frame.get().with(frame.py(), |state, quiet| {
+        let Some(rows) = state.rows_of(number) else { return Ok(None) };
+        let (builder, side, rows) = state.appending(rows)?;
+        let Some(source) = rows.source else { return Ok(None) };
+        if !side.is_source(builder, &key, source, quiet)? {
+            return Ok(None);
+        }
+        for &literal in &rows.literals {
+            literals.push(Atom::literal(side.copy_literal(builder, literal)?));
+        }
+        let operands = Operands { args, literals, consts: &[] };
+        let first = fragment.replay(builder, &rows.equations, operands, &[source]);
+        Ok(Some((first.map_err(build_error)?, source)))
+    })
+}
+
+/// As `append_again`, whatever the part and the program.
+fn append<'py>(
+    jax: &Jax,
+    now: &Now<'py>,
+    call: &Call,
+    recorded: &Recorded,
+    base: &SourceRef<'py>,
+    making: Option<&Making<'py>>,
+    literals: &mut SmallVec<[Atom; 4]>,
+) -> PyResult<(Var, SourceId)> {
+    let (py, part) = (now.trace.py(), &recorded.part);
+    let whole = now.stack().is_some_and(Stack::linearizes);
+    let share = Share::new(jax, recorded.number, part, call, base, whole, making)?;
+    let mut consts: SmallVec<[ReadConst; 4]> = SmallVec::new();
+    for (captured, aval) in &part.consts {
+        // SAFETY: an argument of the call under way.
+        let value = match captured {
+            Captured::Value(value) => value.clone_ref(py),
+            Captured::Enclosing(index) => unsafe {
+                Bound::from_borrowed_ptr(py, call.enclosing[*index]).unbind()
+            },
+            _ => continue,
+        };
+        consts.push(ReadConst::new(jax, value, aval.bind(py))?);
+    }
+    share.append(jax, now.frame(), &call.args, &consts, literals, &[])
+}
+
 /// A value that a tangents' program captures.
 fn residual<'py>(
     made: &Made<'_, 'py>,
@@ -167,8 +217,15 @@ struct Share<'a, 'py> {
     base: &'a SourceRef<'py>,
     /// The sources of the part's name scopes that are not the caller's own.
     below: Vec<SourceRef<'py>>,
-    /// Params of equations that are the call's own, by position.
-    params: Vec<(usize, Bound<'py, PyDict>)>,
+    own: Own,
+}
+
+/// What the equations have of the call itself.
+struct Own {
+    /// Params, by the position of the equation.
+    params: Vec<(usize, Py<PyDict>)>,
+    /// The literals that arguments are tracers of, in order.
+    literals: Vec<ReadLiteral>,
 }
 
 impl<'a, 'py> Share<'a, 'py> {
@@ -197,15 +254,16 @@ impl<'a, 'py> Share<'a, 'py> {
         let mut params = Vec::new();
         for (index, renewed) in &part.renewed {
             let recorded = part.equations[*index].params.bind(py);
-            params.push((*index, renewed.make(jax, recorded)?));
+            params.push((*index, renewed.make(jax, recorded)?.unbind()));
         }
         for (index, plan) in making.into_iter().flat_map(|_| &part.plans) {
             let recorded = part.equations[*index].params.bind(py);
             if let Some(making) = making {
-                params.push((*index, making.params(jax, recorded, plan)?));
+                params.push((*index, making.params(jax, recorded, plan)?.unbind()));
             }
         }
-        Ok(Self { number, part, call, base, below, params })
+        let own = Own { params, literals: given_literals(jax, py, part, call)? };
+        Ok(Self { number, part, call, base, below, own })
     }
 
     /// Appends it; the first output, and the source of what comes of the call. The literals are added
@@ -219,40 +277,18 @@ impl<'a, 'py> Share<'a, 'py> {
         literals: &mut SmallVec<[Atom; 4]>,
         retained: &[usize],
     ) -> PyResult<(Var, SourceId)> {
-        let part = self.part;
-        let given = self.given_literals(jax)?;
-        let on_operands = part.equations.iter().any(|equation| !equation.on_operands.is_empty());
+        let (part, number) = (self.part, self.number);
         // Which variables effects are on is Python's to say, so constants are there before.
-        let held = if on_operands { Some(Held::new(frame, consts)?) } else { None };
+        let held = if part.is_on_operands { Some(Held::new(frame, consts)?) } else { None };
         let mut appending = Appending {
             part,
-            params: self.params.iter().map(|(index, own)| (*index, own.as_unbound())).collect(),
+            own: &self.own,
             effects: Vec::new(),
-            given,
             args,
             consts,
             held: held.as_ref().map(|held| &held.atoms[..]),
             retained,
         };
-        if !on_operands && self.below.is_empty() && !part.scopes.is_empty() {
-            // Mostly all of it is known there, and the source is the one of the last time.
-            let (number, key) = (self.number, SourceKey::compared(jax, self.base));
-            let done = frame.get().with(frame.py(), |state, quiet| {
-                let Some(rows) = state.rows_of(number) else { return Ok(None) };
-                let (builder, side, own) = state.appending(rows)?;
-                let Some(source) = own.source else { return Ok(None) };
-                if !side.is_source(builder, &key, source, quiet)? {
-                    return Ok(None);
-                }
-                let sources = SmallVec::from_elem(source, part.scopes.len());
-                let first = appending.run(state, rows, &sources, literals, quiet)?;
-                Ok::<_, PyErr>(Some((first, source)))
-            })?;
-            if let Some(done) = done {
-                return Ok(done);
-            }
-        }
-        let number = self.number;
         let rows = match frame.get().peek(|state| state.rows_of(number)) {
             Some(rows) => rows,
             None => import(jax, frame, number, part)?,
@@ -284,30 +320,19 @@ impl<'a, 'py> Share<'a, 'py> {
             let below = if scope.is_callers() { None } else { below.next() };
             sources.push(match below {
                 Some(below) => Frame::source(frame, jax, below)?,
-                None => self.source_again(jax, frame, rows)?,
+                None => self.new_source(jax, frame, rows)?,
             });
         }
         Ok(sources)
     }
 
-    /// The caller's source, which mostly is the one of the last time.
-    fn source_again(
+    /// The caller's source, which is another than the last time.
+    fn new_source(
         &self,
         jax: &Jax,
         frame: &Bound<'py, Frame>,
         rows: usize,
     ) -> PyResult<SourceId> {
-        let key = SourceKey::compared(jax, self.base);
-        let known = frame.get().with(frame.py(), |state, quiet| {
-            let (builder, side, rows) = state.appending(rows)?;
-            match rows.source {
-                Some(known) if side.is_source(builder, &key, known, quiet)? => Ok(Some(known)),
-                _ => Ok::<_, PyErr>(None),
-            }
-        })?;
-        if let Some(known) = known {
-            return Ok(known);
-        }
         let new = Frame::source(frame, jax, self.base)?;
         frame
             .get()
@@ -327,7 +352,7 @@ impl<'a, 'py> Share<'a, 'py> {
         let unknown = || PyRuntimeError::new_err("an effect on what is no argument");
         let mut all = Vec::new();
         for (index, equation) in self.part.equations.iter().enumerate() {
-            if equation.on_operands.is_empty() {
+            if !equation.is_on_operands() {
                 continue;
             }
             let operands = self.part.fragment.templates()[index].operands();
@@ -353,33 +378,36 @@ impl<'a, 'py> Share<'a, 'py> {
         }
         Ok(all)
     }
+}
 
-    /// The literals that arguments are tracers of, in order, with their types.
-    fn given_literals(&self, jax: &Jax) -> PyResult<SmallVec<[ReadLiteral; 2]>> {
-        let py = self.base.name_stack.py();
-        let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
-        let mut given = SmallVec::new();
-        for index in self.part.literals.iter().filter_map(|(_, given)| *given) {
-            let tracer = *self.call.literals.get(index).ok_or_else(gone)?;
-            // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
-            let literal = unsafe {
-                let tracer = Bound::from_borrowed_ptr(py, tracer);
-                jax.slots.tracer_val.get(&tracer)
-            };
-            let literal = literal.ok_or_else(gone)?;
-            let (aval, info) = literal_type(jax, &literal)?;
-            given.push((literal.unbind(), aval.unbind(), info));
-        }
-        Ok(given)
+/// The literals that arguments are tracers of, in order.
+fn given_literals(
+    jax: &Jax,
+    py: Python<'_>,
+    part: &Part,
+    call: &Call,
+) -> PyResult<Vec<ReadLiteral>> {
+    let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
+    let mut given = Vec::new();
+    for index in part.literals.iter().filter_map(|(_, given)| *given) {
+        let tracer = *call.literals.get(index).ok_or_else(gone)?;
+        // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
+        let literal = unsafe {
+            let tracer = Bound::from_borrowed_ptr(py, tracer);
+            jax.slots.tracer_val.get(&tracer)
+        };
+        let literal = literal.ok_or_else(gone)?;
+        let (aval, info) = literal_type(jax, &literal)?;
+        given.push((literal.unbind(), aval.unbind(), info));
     }
+    Ok(given)
 }
 
 /// All that is appended, as far as only Python can tell.
 struct Appending<'a> {
     part: &'a Part,
-    params: SmallVec<[(usize, &'a Py<PyDict>); 4]>,
+    own: &'a Own,
     effects: Vec<(usize, ReadEffects)>,
-    given: SmallVec<[ReadLiteral; 2]>,
     args: &'a [Atom],
     consts: &'a [ReadConst],
     /// The constants, where they are there already.
@@ -396,7 +424,7 @@ impl Appending<'_> {
         literals: &mut SmallVec<[Atom; 4]>,
         quiet: Quiet<'_>,
     ) -> PyResult<Var> {
-        let (part, args) = (self.part, self.args);
+        let (part, own, args) = (self.part, self.own, self.args);
         let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
         match self.held {
             Some(held) => consts.extend(held.iter().copied()),
@@ -407,22 +435,22 @@ impl Appending<'_> {
             }
         }
         let (builder, side, rows) = state.appending(rows)?;
-        let mut given = self.given.iter();
-        for ((_, index), &own) in part.literals.iter().zip(&rows.literals) {
+        let mut given = own.literals.iter();
+        for ((_, index), &recorded) in part.literals.iter().zip(&rows.literals) {
             let literal = match index.and_then(|_| given.next()) {
                 Some((literal, aval, info)) => {
                     side.literal_of(builder, literal, (aval, info), quiet)?
                 }
-                None => side.copy_literal(builder, own)?,
+                None => side.copy_literal(builder, recorded)?,
             };
             literals.push(Atom::literal(literal));
         }
         let operands = Operands { args, literals, consts: &consts };
-        let first = if self.params.is_empty() && self.effects.is_empty() {
+        let first = if own.params.is_empty() && self.effects.is_empty() {
             part.fragment.replay(builder, &rows.equations, operands, sources)
         } else {
             let mut equations = rows.equations.clone();
-            for (index, params) in &self.params {
+            for (index, params) in &own.params {
                 let params = side.deferred_params_id(builder, params, quiet);
                 equations[*index] = equations[*index].with_params(params);
             }
@@ -528,7 +556,7 @@ fn import(jax: &Jax, frame: &Bound<'_, Frame>, number: u64, part: &Part) -> PyRe
         let primitive = ReadPrimitive::of(frame, equation.primitive.bind(py))?;
         let effects = match &equation.effects {
             // Each replay has its own.
-            Some(effects) if equation.on_operands.is_empty() => {
+            Some(effects) if !equation.is_on_operands() => {
                 Some(ReadEffects::of(jax, effects.bind(py))?)
             }
             _ => None,

@@ -1,5 +1,5 @@
 //! Functions of `CPython` by which attributes are assigned, where nobody else tells of it: names of
-//! functions, and on `CPython` 3.11 attributes of classes.
+//! functions, and on `CPython` 3.11 their code and defaults and the attributes of classes.
 //!
 //! Ours note what is assigned, and then do what those did. They stay as long as the process.
 
@@ -10,7 +10,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::watch;
+use super::watch::{self, Changed};
 
 /// The beginning of every descriptor, which pyo3 does not declare.
 #[repr(C)]
@@ -28,16 +28,58 @@ struct Property {
     table: *mut ffi::PyGetSetDef,
 }
 
-static STOCK_NAME: AtomicUsize = AtomicUsize::new(0);
-static STOCK_QUALNAME: AtomicUsize = AtomicUsize::new(0);
+/// A property of functions, with `CPython`'s own setter once ours is in its place.
+struct Assigned {
+    name: &'static str,
+    changed: Changed,
+    ours: ffi::setter,
+    stock: AtomicUsize,
+}
 
-/// Has the names of functions, and the attributes of classes, be assigned by ours.
+/// From `CPython` 3.12 on a watcher is told of code and defaults, and not of names.
+const NUM_UNWATCHED: usize = if cfg!(Py_3_12) { 2 } else { 5 };
+
+static ASSIGNED: [Assigned; NUM_UNWATCHED] = [
+    Assigned::new::<0>("__name__", Changed::Other),
+    Assigned::new::<1>("__qualname__", Changed::Other),
+    #[cfg(not(Py_3_12))]
+    Assigned::new::<2>("__code__", Changed::Code),
+    #[cfg(not(Py_3_12))]
+    Assigned::new::<3>("__defaults__", Changed::Other),
+    #[cfg(not(Py_3_12))]
+    Assigned::new::<4>("__kwdefaults__", Changed::Other),
+];
+
+impl Assigned {
+    const fn new<const PLACE: usize>(name: &'static str, changed: Changed) -> Self {
+        Self { name, changed, ours: set::<PLACE>, stock: AtomicUsize::new(0) }
+    }
+}
+
+/// The setter of the property at a place.
+unsafe extern "C" fn set<const PLACE: usize>(
+    function: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    closure: *mut c_void,
+) -> c_int {
+    let Assigned { changed, stock, .. } = &ASSIGNED[PLACE];
+    // SAFETY: CPython calls this with the interpreter attached, and passes a live function; the stock
+    // setter was stored before ours was put in its place.
+    unsafe {
+        watch::note_function(Python::assume_attached(), function, *changed, value);
+        let stock = std::mem::transmute::<usize, ffi::setter>(stock.load(Ordering::Relaxed));
+        stock(function, value, closure)
+    }
+}
+
+/// Has the attributes of functions, and of classes, be assigned by ours.
 ///
 /// # Errors
 /// `CPython` is not what it was when this was written.
 pub fn start(py: Python<'_>) -> PyResult<()> {
-    catch_property(py, "__name__", &STOCK_NAME, set_name)?;
-    catch_property(py, "__qualname__", &STOCK_QUALNAME, set_qualname)?;
+    for assigned in &ASSIGNED {
+        assigned.catch(py)?;
+    }
     #[cfg(not(Py_3_12))]
     classes::start(py)?;
     Ok(())
@@ -47,65 +89,29 @@ fn unknown(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("jaxide does not know {what} of this CPython"))
 }
 
-/// Has a property of functions be assigned by ours.
-fn catch_property(
-    py: Python<'_>,
-    name: &str,
-    stock: &AtomicUsize,
-    ours: ffi::setter,
-) -> PyResult<()> {
-    // SAFETY: a static type of CPython's.
-    let function_type = unsafe {
-        Bound::from_borrowed_ptr(py, (&raw mut ffi::PyFunction_Type).cast::<ffi::PyObject>())
-    };
-    let property = function_type.getattr("__dict__")?.get_item(name)?;
-    // SAFETY: a live descriptor of this type has a table for as long as the process lives; the
-    // interpreter is attached, so nobody is reading it.
-    unsafe {
-        if ffi::Py_TYPE(property.as_ptr()) != &raw mut ffi::PyGetSetDescr_Type {
-            return Err(unknown("names of functions"));
+impl Assigned {
+    /// Has the property be assigned by ours.
+    fn catch(&self, py: Python<'_>) -> PyResult<()> {
+        // SAFETY: a static type of CPython's.
+        let function_type = unsafe {
+            Bound::from_borrowed_ptr(py, (&raw mut ffi::PyFunction_Type).cast::<ffi::PyObject>())
+        };
+        let property = function_type.getattr("__dict__")?.get_item(self.name)?;
+        // SAFETY: a live descriptor of this type has a table for as long as the process lives; the
+        // interpreter is attached, so nobody is reading it.
+        unsafe {
+            if ffi::Py_TYPE(property.as_ptr()) != &raw mut ffi::PyGetSetDescr_Type {
+                return Err(unknown("attributes of functions"));
+            }
+            let table = (*property.as_ptr().cast::<Property>()).table;
+            let Some(there) = (*table).set else { return Err(unknown("attributes of functions")) };
+            if there as usize != self.ours as usize {
+                self.stock.store(there as usize, Ordering::Relaxed);
+                (*table).set = Some(self.ours);
+            }
         }
-        let table = (*property.as_ptr().cast::<Property>()).table;
-        let Some(there) = (*table).set else { return Err(unknown("names of functions")) };
-        if there as usize != ours as usize {
-            stock.store(there as usize, Ordering::Relaxed);
-            (*table).set = Some(ours);
-        }
+        Ok(())
     }
-    Ok(())
-}
-
-unsafe fn assign_name(
-    stock: &AtomicUsize,
-    function: *mut ffi::PyObject,
-    value: *mut ffi::PyObject,
-    closure: *mut c_void,
-) -> c_int {
-    // SAFETY: CPython calls this with the interpreter attached, and passes a live function; the stock
-    // setter was stored before ours was put in its place.
-    unsafe {
-        watch::note_name(Python::assume_attached(), function, value);
-        let stock = std::mem::transmute::<usize, ffi::setter>(stock.load(Ordering::Relaxed));
-        stock(function, value, closure)
-    }
-}
-
-unsafe extern "C" fn set_name(
-    function: *mut ffi::PyObject,
-    value: *mut ffi::PyObject,
-    closure: *mut c_void,
-) -> c_int {
-    // SAFETY: as CPython promises.
-    unsafe { assign_name(&STOCK_NAME, function, value, closure) }
-}
-
-unsafe extern "C" fn set_qualname(
-    function: *mut ffi::PyObject,
-    value: *mut ffi::PyObject,
-    closure: *mut c_void,
-) -> c_int {
-    // SAFETY: as CPython promises.
-    unsafe { assign_name(&STOCK_QUALNAME, function, value, closure) }
 }
 
 #[cfg(not(Py_3_12))]

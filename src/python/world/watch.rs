@@ -2,9 +2,8 @@
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules and registries are compared before each call, those of
-//! instances whenever a trace begins or its surroundings change. Attributes of classes are assigned by
-//! one function, which is ours. Assignments to what a function does raise an audit event. In all
-//! versions the names of functions are assigned by two functions, which are ours.
+//! instances whenever a trace begins or its surroundings change. Attributes of classes and of functions
+//! are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions those of names.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -162,24 +161,26 @@ pub fn note_class(class: *mut ffi::PyObject) {
     }
 }
 
-/// A name of a function is about to be changed.
-///
-/// # Safety
-/// `function` is a live function.
-pub unsafe fn note_name(py: Python<'_>, function: *mut ffi::PyObject, new: *mut ffi::PyObject) {
-    // SAFETY: as promised.
-    unsafe { note_function(py, function, new) };
+/// Part of a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    Code,
+    Other,
 }
 
 /// A function is about to be changed. It counts where its globals are watched; what jaxide itself
-/// changes does not. Whether it counts.
-unsafe fn note_function(
+/// changes does not.
+///
+/// # Safety
+/// `function` is a live function.
+pub unsafe fn note_function(
     py: Python<'_>,
     function: *mut ffi::PyObject,
+    changed: Changed,
     new: *mut ffi::PyObject,
-) -> bool {
+) {
     if is_own_code(new as usize) {
-        return false;
+        return;
     }
     let (address, quiet, new) = (function as usize, Quiet::of(py), new as usize);
     // SAFETY: a live function, as promised.
@@ -192,26 +193,19 @@ unsafe fn note_function(
         }
         let was = Function(was.each_ref().map(|part| quiet.own(part)));
         watched.functions.push(was);
+        if changed == Changed::Code {
+            watched.given_code.insert(address);
+            CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
+        }
         true
     });
     if found {
         noticed();
     }
-    found
 }
 
 /// Some function of jax was given another code.
 static CODE_WAS_GIVEN: AtomicBool = AtomicBool::new(false);
-
-/// Notes that a function is given another code.
-fn note_code_of(function: usize) {
-    with(|watched| {
-        if watched.own.contains_key(&function) {
-            watched.given_code.insert(function);
-            CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
-        }
-    });
-}
 
 /// Whether somebody has given a function another code, even if he took it back.
 pub fn was_given_code(function: usize) -> bool {
@@ -292,13 +286,9 @@ pub fn note_code(code: &Bound<'_, PyAny>) {
 
 #[cfg(not(Py_3_12))]
 mod noticing {
-    use std::cell::Cell;
-    use std::ffi::{CStr, c_char, c_int, c_void};
+    use std::sync::atomic::AtomicU64;
 
-    use super::{
-        AtomicBool, Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_code_of,
-        note_function, noticed, with,
-    };
+    use super::{Bound, Kind, Ordering, PyAny, PyResult, Python, ffi, noticed, with};
 
     /// The version of a dict, which is another after each change.
     pub fn version(dict: *mut ffi::PyObject) -> u64 {
@@ -335,10 +325,8 @@ mod noticing {
         }
     }
 
-    thread_local! {
-        /// The version that a new dict had when dicts were last compared.
-        static LAST: Cell<u64> = const { Cell::new(0) };
-    }
+    /// The version that a new dict had when dicts were last compared.
+    static LAST: AtomicU64 = AtomicU64::new(0);
 
     /// Compares the versions of the dicts of modules and registries, if any dict of the process has
     /// changed since the last time: each change, and each new dict, takes the next number.
@@ -355,59 +343,14 @@ mod noticing {
             ffi::Py_DECREF(probe);
             next
         };
-        if LAST.replace(next) + 1 != next {
+        if LAST.swap(next, Ordering::Relaxed) + 1 != next {
             poll(Some(Kind::Frequent));
         }
     }
 
-    type Hook = unsafe extern "C" fn(*const c_char, *mut ffi::PyObject, *mut c_void) -> c_int;
-
-    // CPython's, which pyo3 does not declare.
-    unsafe extern "C" {
-        fn PySys_AddAuditHook(hook: Hook, data: *mut c_void) -> c_int;
-    }
-
-    /// An audit event: an assignment to what a function does raises one, before it is done.
-    unsafe extern "C" fn note_event(
-        event: *const c_char,
-        args: *mut ffi::PyObject,
-        _data: *mut c_void,
-    ) -> c_int {
-        // SAFETY: CPython passes a text, and a tuple of the arguments of the event.
-        unsafe {
-            if *event != b'o'.cast_signed() || CStr::from_ptr(event) != c"object.__setattr__" {
-                return 0;
-            }
-            let is_triple = !args.is_null()
-                && ffi::PyTuple_CheckExact(args) != 0
-                && ffi::PyTuple_GET_SIZE(args) == 3;
-            if is_triple {
-                let function = ffi::PyTuple_GET_ITEM(args, 0);
-                if ffi::Py_TYPE(function) == &raw mut ffi::PyFunction_Type {
-                    let new = ffi::PyTuple_GET_ITEM(args, 2);
-                    let name = ffi::PyTuple_GET_ITEM(args, 1);
-                    let is_code =
-                        ffi::PyUnicode_CompareWithASCIIString(name, c"__code__".as_ptr()) == 0;
-                    if note_function(Python::assume_attached(), function, new) && is_code {
-                        note_code_of(function as usize);
-                    }
-                }
-            }
-        }
-        0
-    }
-
-    static STARTED: AtomicBool = AtomicBool::new(false);
-
-    pub fn start(py: Python<'_>) -> PyResult<()> {
-        if STARTED.swap(true, Ordering::Relaxed) {
-            return Ok(());
-        }
-        // SAFETY: with the interpreter attached; the function does what its type says.
-        match unsafe { PySys_AddAuditHook(note_event, std::ptr::null_mut()) } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(py)),
-        }
+    #[allow(clippy::unnecessary_wraps)] // as where CPython is told
+    pub fn start(_py: Python<'_>) -> PyResult<()> {
+        Ok(())
     }
 }
 
@@ -417,7 +360,7 @@ mod noticing {
     use std::sync::atomic::AtomicI32;
 
     use super::{
-        Bound, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_code_of, note_dict,
+        Bound, Changed, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_dict,
         note_function, noticed, with,
     };
 
@@ -474,11 +417,9 @@ mod noticing {
         if OF_LIFE.contains(&event) {
             return 0;
         }
+        let changed = if event == OF_CODE { Changed::Code } else { Changed::Other };
         // SAFETY: CPython passes a live function, with the interpreter attached.
-        let counts = unsafe { note_function(Python::assume_attached(), function, new) };
-        if counts && event == OF_CODE {
-            note_code_of(function as usize);
-        }
+        unsafe { note_function(Python::assume_attached(), function, changed, new) };
         0
     }
 
