@@ -12,44 +12,15 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
 
-use super::hook;
 use super::jax::Jax;
+use super::settings;
 use super::shared::Once;
 
 /// Grows with each change of configuration in any thread, and whenever changes may have been missed.
 static CONFIG: AtomicU64 = AtomicU64::new(0);
 /// Changes are noticed.
 static NOTICING: AtomicBool = AtomicBool::new(false);
-
-/// Grows when a setting that has a name was changed in any thread.
-static SETTINGS: AtomicU64 = AtomicU64::new(0);
-/// The settings that have names, by address.
-static NAMED: Once<FxHashSet<usize>> = Once::new();
-
-/// In two equal moments the named settings of a thread are the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SettingsMoment {
-    settings: u64,
-    /// Some settings are assigned in a way that nobody notices, which counts between traces.
-    outermost: u64,
-}
-
-impl SettingsMoment {
-    /// Whether no setting was changed in a way that is noticed.
-    pub fn same_settings(self, other: Self) -> bool {
-        self.settings == other.settings
-    }
-}
-
-/// This moment; None while changes are not noticed.
-pub fn settings_moment() -> Option<SettingsMoment> {
-    NOTICING.load(Ordering::Relaxed).then(|| SettingsMoment {
-        settings: SETTINGS.load(Ordering::Relaxed),
-        outermost: hook::epoch(),
-    })
-}
 
 thread_local! {
     /// Grows with each change of this thread's current trace or source info.
@@ -76,6 +47,11 @@ impl Epoch {
     pub fn same_config(self, other: Self) -> bool {
         self.config == other.config
     }
+}
+
+/// Whether changes are noticed.
+pub fn is_noticing() -> bool {
+    NOTICING.load(Ordering::Relaxed)
 }
 
 /// Something else that the configuration is made of may have changed.
@@ -106,8 +82,6 @@ const READING: [&str; 2] = ["get_local", "get_global"];
 /// # Errors
 /// An attribute cannot be read.
 pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    let settings = jax.all_settings.bind(py).values();
-    let _ = NAMED.set(py, settings.iter().map(|setting| setting.as_ptr() as usize).collect());
     let state = jax.trace_state.bind(py);
     let _ = TRACE_STATES.set(py, [state.as_ptr() as usize, jax.weak_trace_state.as_ptr() as usize]);
     let class = state.get_type();
@@ -165,9 +139,7 @@ unsafe extern "C" fn counting_call(
     if TRACE_STATES.get(py).is_some_and(|states| states.contains(&object)) {
         TRACE.set(TRACE.get() + 1);
     } else {
-        if NAMED.get(py).is_none_or(|named| named.contains(&object)) {
-            SETTINGS.fetch_add(1, Ordering::Relaxed);
-        }
+        settings::note(object);
         CONFIG.fetch_add(1, Ordering::Relaxed);
     }
     let stock = STOCK_CALLS

@@ -142,6 +142,9 @@ pub struct Rows {
     pub source: Option<SourceId>,
 }
 
+/// A program under construction, its objects, and the rows of a fragment in it.
+pub type Appending<'a> = (&'a mut Builder, &'a mut Side, &'a mut Rows);
+
 /// A place in a program under construction.
 #[derive(Clone, Copy)]
 pub struct Mark {
@@ -237,7 +240,7 @@ impl State {
     }
 
     /// What a fragment is appended with.
-    pub fn appending(&mut self, rows: usize) -> PyResult<(&mut Builder, &mut Side, &mut Rows)> {
+    pub fn appending(&mut self, rows: usize) -> PyResult<Appending<'_>> {
         match (&mut self.builder, self.rows.get_mut(rows)) {
             (Some(builder), Some(rows)) => Ok((builder, &mut self.side, rows)),
             _ => Err(finished()),

@@ -3,15 +3,12 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
-use std::cell::{Cell, RefCell};
-
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
-use super::epoch::{SettingsMoment, settings_moment};
 use super::native::{Slot, allocate};
 use super::shared::Once;
 use super::side::is_exactly;
@@ -118,8 +115,8 @@ jax_objects! {
     copy_code: PyAny,
     /// All settings by name: what has the value of each.
     all_settings: PyDict,
-    /// Those among them that are assigned in a way that nobody notices.
-    unnoticed_settings: PyTuple,
+    /// The class of settings whose assignment is noticed.
+    setting_type: PyType,
     check_tracer_leaks: PyAny,
     no_tracing: PyAny,
     disable_jit: PyAny,
@@ -442,71 +439,7 @@ impl Slots {
     }
 }
 
-/// Values of all settings that were seen, with a number for each combination.
-static SETTINGS: Once<Py<PyDict>> = Once::new();
-
-thread_local! {
-    /// The values of settings that are assigned in a way that nobody notices.
-    static LAST_FLAGS: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
-    /// The number of this thread's settings, and the moment at which they were read.
-    static LAST_SETTINGS: Cell<Option<(SettingsMoment, u32)>> = const { Cell::new(None) };
-}
-
 impl Jax {
-    /// Whether a setting that is assigned in a way that nobody notices has another value than it had
-    /// when this was last asked.
-    fn flags_have_changed(&self, py: Python<'_>) -> PyResult<bool> {
-        let values: Vec<_> = self
-            .unnoticed_settings
-            .bind(py)
-            .iter()
-            .map(|setting| setting.getattr(intern!(py, "value")))
-            .collect::<PyResult<_>>()?;
-        let same = LAST_FLAGS.with_borrow(|last| {
-            last.len() == values.len()
-                && last.iter().zip(&values).all(|(last, value)| last.as_ptr() == value.as_ptr())
-        });
-        if !same {
-            let values = values.into_iter().map(Bound::unbind).collect();
-            drop(LAST_FLAGS.replace(values));
-        }
-        Ok(!same)
-    }
-
-    /// A number for all settings as they are now in this thread, read where one may have changed.
-    ///
-    /// # Errors
-    /// A setting cannot be read.
-    pub fn settings_number(&self, py: Python<'_>) -> PyResult<u32> {
-        let moment = settings_moment();
-        if let Some((known, number)) = LAST_SETTINGS.get()
-            && let Some(moment) = moment
-            && moment.same_settings(known)
-            && (moment == known || !self.flags_have_changed(py)?)
-        {
-            LAST_SETTINGS.set(Some((moment, number)));
-            return Ok(number);
-        }
-        let mut values = Vec::new();
-        for (name, setting) in self.all_settings.bind(py) {
-            values.push(name);
-            values.push(setting.getattr(intern!(py, "value"))?);
-        }
-        let values = PyTuple::new(py, values)?;
-        let known = SETTINGS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-        // An option of a library may have a value without a hash: then its text stands for it.
-        let key = if values.hash().is_ok() { values.into_any() } else { values.repr()?.into_any() };
-        let number = if let Some(number) = known.get_item(&key)? {
-            number.extract()?
-        } else {
-            let number = u32::try_from(known.len())?;
-            known.set_item(&key, number)?;
-            number
-        };
-        LAST_SETTINGS.set(moment.map(|moment| (moment, number)));
-        Ok(number)
-    }
-
     /// `core.Var(aval)`.
     pub fn new_var<'py>(&self, aval: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = aval.py();

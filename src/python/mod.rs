@@ -61,6 +61,7 @@ mod passes;
 mod print;
 mod read;
 mod reads;
+mod settings;
 mod shared;
 mod side;
 mod source;

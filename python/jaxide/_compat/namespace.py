@@ -233,11 +233,7 @@ def load_namespace() -> types.SimpleNamespace:
         copy_code=_sites.copy_function,
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
         all_settings=jax.config._value_holders,
-        unnoticed_settings=tuple(
-            holder
-            for holder in jax.config._value_holders.values()
-            if not isinstance(holder, symbol("config:State"))
-        ),
+        setting_type=symbol("config:State"),
         check_tracer_leaks=symbol("config:check_tracer_leaks"),
         no_tracing=symbol("config:no_tracing"),
         disable_jit=symbol("config:disable_jit"),

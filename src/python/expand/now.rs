@@ -15,6 +15,7 @@ use super::super::jax::Jax;
 use super::super::memo::Context;
 use super::super::native::attached;
 use super::super::omit::{Item, is_omitted};
+use super::super::settings;
 use super::super::source::SourceRef;
 use super::super::trace::{frame_of, is_ours};
 use super::super::world::{self, Difference};
@@ -267,7 +268,7 @@ fn configuration(
         if context.eager_folding {
             Err(FOLDS_EAGERLY)
         } else {
-            let settings = jax.settings_number(py)?;
+            let settings = settings::number(py, jax)?;
             let difference = world::difference(py)?;
             let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
             match (difference, numbers) {

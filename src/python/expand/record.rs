@@ -919,15 +919,25 @@ impl Recorded {
 }
 
 impl Part {
-    /// Whether all but the operands is the same in each replay, and of the caller's own source. `makes`
+    /// Whether there is nothing to be appended.
+    pub fn is_empty(&self) -> bool {
+        self.equations.is_empty() && self.literals.is_empty() && self.consts.is_empty()
+    }
+
+    /// The name scope of all equations, where all but the operands is the same in each replay. `makes`
     /// says whether the programs are others than those that were recorded.
     #[inline]
-    pub fn is_same_again(&self, makes: bool) -> bool {
-        !self.is_of_call
-            && self.consts.is_empty()
-            && self.renewed.is_empty()
-            && (!makes || self.plans.is_empty())
-            && matches!(&self.scopes[..], [scope] if scope.is_callers())
+    pub fn only_scope(&self, makes: bool) -> Option<&Scope> {
+        match &self.scopes[..] {
+            [scope]
+                if !self.is_of_call
+                    && self.renewed.is_empty()
+                    && (!makes || self.plans.is_empty()) =>
+            {
+                Some(scope)
+            }
+            _ => None,
+        }
     }
 
     /// Which literal of the equations an object is.

@@ -22,7 +22,7 @@ use super::super::source::SourceRef;
 use super::super::tracer::{new_literal_tracer, new_tracer};
 use super::encode::Call;
 use super::now::Now;
-use super::record::{Captured, Part, Recorded};
+use super::record::{Captured, Part, Recorded, Scope};
 use super::result::{Made, Recipe};
 use super::stack::{Linearization, Stack};
 use super::twins::Making;
@@ -57,23 +57,20 @@ pub fn replay<'py>(
     }
     let base = now.source(jax)?;
     let mut literals = SmallVec::new();
-    let again = if part.is_same_again(making.is_some()) {
-        append_again(jax, now.frame(), recorded, &call.args, &base, &mut literals)?
-    } else {
-        None
-    };
-    let (first, source) = match again {
-        Some(done) => done,
-        None => append(jax, now, call, recorded, &base, making, &mut literals)?,
-    };
+    let stack = now.stack();
+    let whole = stack.is_some_and(Stack::linearizes);
+    let share = Share { number: recorded.number, part, call, base: &base, whole, making };
+    let consts = share.captured(jax)?;
+    let place = Place { frame: now.frame(), args: &call.args, consts: &consts, retained: &[] };
+    let outputs = share.append(jax, &place, &mut literals)?;
     let tracer = |index: usize| {
+        let (var, source) = outputs.get(index)?;
         let aval = part.out_type(index).bind(py).clone();
-        new_tracer(jax, trace, out_of(first, index), aval, source, false)
+        new_tracer(jax, trace, var, aval, source, false)
     };
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
-    let stack = now.stack();
     let own_literal = |index: usize| Frame::literal_object(now.frame(), jax, literals[index]);
     let outs: Tracers<'py> = recorded
         .needed
@@ -105,7 +102,7 @@ pub fn replay<'py>(
         let layer =
             layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
         let needed = recorded.needed.of_level(*level);
-        let share = Share::new(jax, recorded.number, part, call, &base, true, making)?;
+        let share = Share { part, whole: true, ..share };
         let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
         tangents.borrow_mut().push((*level, of_level));
     }
@@ -116,63 +113,6 @@ pub fn replay<'py>(
         }
     }
     recorded.recipe.make(&made)
-}
-
-/// Appends what is the same in each replay, where the program has had it before and the source is the one
-/// of the last time; the first output, and the source of what comes of the call. The literals are added
-/// to `literals`.
-fn append_again<'py>(
-    jax: &Jax,
-    frame: &Bound<'py, Frame>,
-    recorded: &Recorded,
-    args: &[Atom],
-    base: &SourceRef<'py>,
-    literals: &mut SmallVec<[Atom; 4]>,
-) -> PyResult<Option<(Var, SourceId)>> {
-    let (number, fragment) = (recorded.number, &recorded.part.fragment);
-    let key = SourceKey::compared(jax, base);
-    frame.get().with(frame.py(), |state, quiet| {
-        let Some(rows) = state.rows_of(number) else { return Ok(None) };
-        let (builder, side, rows) = state.appending(rows)?;
-        let Some(source) = rows.source else { return Ok(None) };
-        if !side.is_source(builder, &key, source, quiet)? {
-            return Ok(None);
-        }
-        for &literal in &rows.literals {
-            literals.push(Atom::literal(side.copy_literal(builder, literal)?));
-        }
-        let operands = Operands { args, literals, consts: &[] };
-        let first = fragment.replay(builder, &rows.equations, operands, &[source]);
-        Ok(Some((first.map_err(build_error)?, source)))
-    })
-}
-
-/// As `append_again`, whatever the part and the program.
-fn append<'py>(
-    jax: &Jax,
-    now: &Now<'py>,
-    call: &Call,
-    recorded: &Recorded,
-    base: &SourceRef<'py>,
-    making: Option<&Making<'py>>,
-    literals: &mut SmallVec<[Atom; 4]>,
-) -> PyResult<(Var, SourceId)> {
-    let (py, part) = (now.trace.py(), &recorded.part);
-    let whole = now.stack().is_some_and(Stack::linearizes);
-    let share = Share::new(jax, recorded.number, part, call, base, whole, making)?;
-    let mut consts: SmallVec<[ReadConst; 4]> = SmallVec::new();
-    for (captured, aval) in &part.consts {
-        // SAFETY: an argument of the call under way.
-        let value = match captured {
-            Captured::Value(value) => value.clone_ref(py),
-            Captured::Enclosing(index) => unsafe {
-                Bound::from_borrowed_ptr(py, call.enclosing[*index]).unbind()
-            },
-            _ => continue,
-        };
-        consts.push(ReadConst::new(jax, value, aval.bind(py))?);
-    }
-    share.append(jax, now.frame(), &call.args, &consts, literals, &[])
 }
 
 /// A value that a tangents' program captures.
@@ -210,134 +150,229 @@ fn out_of(first: Var, index: usize) -> Var {
 }
 
 /// A call's share in one program.
+#[derive(Clone, Copy)]
 struct Share<'a, 'py> {
     number: u64,
     part: &'a Part,
     call: &'a Call,
     base: &'a SourceRef<'py>,
-    /// The sources of the part's name scopes that are not the caller's own.
-    below: Vec<SourceRef<'py>>,
-    own: Own,
+    /// Name scopes are whole, not below the caller's.
+    whole: bool,
+    making: Option<&'a Making<'py>>,
 }
 
-/// What the equations have of the call itself.
+/// Where a share is appended, and to what.
+struct Place<'a, 'py> {
+    frame: &'a Bound<'py, Frame>,
+    args: &'a [Atom],
+    consts: &'a [ReadConst],
+    /// Outputs that have a tracer each.
+    retained: &'a [usize],
+}
+
+/// The first output of what was appended, and the source of what comes of the call; None where nothing was.
+struct Outputs(Option<(Var, SourceId)>);
+
+impl Outputs {
+    fn get(&self, index: usize) -> PyResult<(Var, SourceId)> {
+        let none = || PyRuntimeError::new_err("an output of no equation");
+        let (first, source) = self.0.ok_or_else(none)?;
+        Ok((out_of(first, index), source))
+    }
+}
+
+/// What equations have of the call itself.
 struct Own {
     /// Params, by the position of the equation.
     params: Vec<(usize, Py<PyDict>)>,
+    effects: Vec<(usize, ReadEffects)>,
     /// The literals that arguments are tracers of, in order.
     literals: Vec<ReadLiteral>,
 }
 
-impl<'a, 'py> Share<'a, 'py> {
-    /// Name scopes are whole or below the caller's.
-    fn new(
-        jax: &Jax,
-        number: u64,
-        part: &'a Part,
-        call: &'a Call,
-        base: &'a SourceRef<'py>,
-        whole: bool,
-        making: Option<&Making<'py>>,
-    ) -> PyResult<Self> {
-        let py = base.name_stack.py();
-        let mut below = Vec::new();
-        for scope in part.scopes.iter().filter(|scope| !scope.is_callers()) {
-            let name_stack = match &scope.name_stack {
-                Some(stack) if whole => stack.bind(py).clone(),
-                Some(stack) => base.name_stack.add(stack)?,
-                None => base.name_stack.clone(),
-            };
-            let own = scope.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
-            let traceback = own.or_else(|| base.traceback.clone());
-            below.push(SourceRef { traceback, name_stack });
-        }
-        let mut params = Vec::new();
-        for (index, renewed) in &part.renewed {
-            let recorded = part.equations[*index].params.bind(py);
-            params.push((*index, renewed.make(jax, recorded)?.unbind()));
-        }
-        for (index, plan) in making.into_iter().flat_map(|_| &part.plans) {
-            let recorded = part.equations[*index].params.bind(py);
-            if let Some(making) = making {
-                params.push((*index, making.params(jax, recorded, plan)?.unbind()));
-            }
-        }
-        let own = Own { params, literals: given_literals(jax, py, part, call)? };
-        Ok(Self { number, part, call, base, below, own })
-    }
-
-    /// Appends it; the first output, and the source of what comes of the call. The literals are added
-    /// to `literals`; outputs that are `retained` have a tracer each.
+impl<'py> Share<'_, 'py> {
+    /// Appends it. The literals are added to `literals`.
     fn append(
         &self,
         jax: &Jax,
-        frame: &Bound<'py, Frame>,
-        args: &[Atom],
-        consts: &[ReadConst],
+        place: &Place<'_, 'py>,
         literals: &mut SmallVec<[Atom; 4]>,
-        retained: &[usize],
-    ) -> PyResult<(Var, SourceId)> {
-        let (part, number) = (self.part, self.number);
-        // Which variables effects are on is Python's to say, so constants are there before.
-        let held = if part.is_on_operands { Some(Held::new(frame, consts)?) } else { None };
-        let mut appending = Appending {
-            part,
-            own: &self.own,
-            effects: Vec::new(),
-            args,
-            consts,
-            held: held.as_ref().map(|held| &held.atoms[..]),
-            retained,
+    ) -> PyResult<Outputs> {
+        let (first, source) = match self.part.only_scope(self.making.is_some()) {
+            Some(scope) if scope.is_callers() => {
+                self.append_again(jax, place, self.base, literals)?
+            }
+            Some(scope) => self.append_again(jax, place, &self.source_of(scope)?, literals)?,
+            None if self.part.is_empty() => return Ok(Outputs(None)),
+            None => self.append_own(jax, place, literals)?,
         };
+        Ok(Outputs(Some((first, source))))
+    }
+
+    /// As `append`, where all but the operands is the same each time, and of one source.
+    fn append_again(
+        &self,
+        jax: &Jax,
+        place: &Place<'_, 'py>,
+        source: &SourceRef<'py>,
+        literals: &mut SmallVec<[Atom; 4]>,
+    ) -> PyResult<(Var, SourceId)> {
+        let (frame, part, number) = (place.frame, self.part, self.number);
+        let (args, given, retained) = (place.args, place.consts, place.retained);
+        let mut replay = |state: &mut State, rows: usize, source, quiet: Quiet<'_>| {
+            let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
+            for constant in given {
+                consts.push(constant.atom(state, quiet)?);
+            }
+            let (builder, side, rows) = state.appending(rows)?;
+            rows.source = Some(source);
+            for &literal in &rows.literals {
+                literals.push(Atom::literal(side.copy_literal(builder, literal)?));
+            }
+            let operands = Operands { args, literals, consts: &consts };
+            let first = part.fragment.replay(builder, &rows.equations, operands, &[source]);
+            let first = first.map_err(build_error)?;
+            for &index in retained {
+                builder.retain(out_of(first, index));
+            }
+            Ok::<_, PyErr>((first, source))
+        };
+        // Mostly it is known there, and the source is the one of the last time.
+        let key = SourceKey::compared(jax, source);
+        let (done, rows) = frame.get().with(frame.py(), |state, quiet| {
+            let Some(rows) = state.rows_of(number) else { return Ok((None, None)) };
+            let (builder, side, known) = state.appending(rows)?;
+            match known.source {
+                Some(last) if side.is_source(builder, &key, last, quiet)? => {
+                    Ok((Some(replay(state, rows, last, quiet)?), None))
+                }
+                _ => Ok::<_, PyErr>((None, Some(rows))),
+            }
+        })?;
+        if let Some(done) = done {
+            return Ok(done);
+        }
+        let rows = match rows {
+            Some(rows) => rows,
+            None => import(jax, frame, number, part)?,
+        };
+        let source = Frame::source(frame, jax, source)?;
+        frame.get().with(frame.py(), |state, quiet| replay(state, rows, source, quiet))
+    }
+
+    /// As `append`, where something is the call's own, or of several sources.
+    fn append_own(
+        &self,
+        jax: &Jax,
+        place: &Place<'_, 'py>,
+        literals: &mut SmallVec<[Atom; 4]>,
+    ) -> PyResult<(Var, SourceId)> {
+        let (frame, part, number) = (place.frame, self.part, self.number);
+        let mut own = Own {
+            params: self.params(jax)?,
+            effects: Vec::new(),
+            literals: self.given_literals(jax)?,
+        };
+        // Which variables effects are on is Python's to say, so constants are there before.
+        let held = if part.is_on_operands { Some(Held::new(frame, place.consts)?) } else { None };
         let rows = match frame.get().peek(|state| state.rows_of(number)) {
             Some(rows) => rows,
             None => import(jax, frame, number, part)?,
         };
-        let sources = self.sources(jax, frame, rows)?;
+        let sources = self.sources(jax, frame)?;
         let source = match sources.first() {
             Some(&source) => source,
             None => Frame::source(frame, jax, self.base)?,
         };
-        if let Some(consts) = appending.held {
-            appending.effects = self.effects(jax, frame, args, consts)?;
+        if let Some(held) = &held {
+            own.effects = self.effects(jax, frame, place.args, &held.atoms)?;
         }
+        let (args, consts, retained) = (place.args, place.consts, place.retained);
+        let held = held.as_ref().map(|held| &held.atoms[..]);
+        let appending = Appending { part, own: &own, args, consts, held, retained };
         let first = frame.get().with(frame.py(), |state, quiet| {
             appending.run(state, rows, &sources, literals, quiet)
         })?;
         Ok((first, source))
     }
 
+    /// The values that the part captures, but for residuals.
+    fn captured(&self, jax: &Jax) -> PyResult<SmallVec<[ReadConst; 4]>> {
+        let py = self.base.name_stack.py();
+        let mut consts = SmallVec::new();
+        for (captured, aval) in &self.part.consts {
+            // SAFETY: an argument of the call under way.
+            let value = match captured {
+                Captured::Value(value) => value.clone_ref(py),
+                Captured::Enclosing(index) => unsafe {
+                    Bound::from_borrowed_ptr(py, self.call.enclosing[*index]).unbind()
+                },
+                _ => continue,
+            };
+            consts.push(ReadConst::new(jax, value, aval.bind(py))?);
+        }
+        Ok(consts)
+    }
+
+    /// The source of a name scope that is not the caller's own.
+    fn source_of(&self, scope: &Scope) -> PyResult<SourceRef<'py>> {
+        let (base, py) = (self.base, self.base.name_stack.py());
+        let name_stack = match &scope.name_stack {
+            Some(stack) if self.whole => stack.bind(py).clone(),
+            Some(stack) => base.name_stack.add(stack)?,
+            None => base.name_stack.clone(),
+        };
+        let own = scope.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
+        Ok(SourceRef { traceback: own.or_else(|| base.traceback.clone()), name_stack })
+    }
+
     /// The sources of the part's name scopes.
-    fn sources(
-        &self,
-        jax: &Jax,
-        frame: &Bound<'py, Frame>,
-        rows: usize,
-    ) -> PyResult<SmallVec<[SourceId; 4]>> {
-        let mut below = self.below.iter();
+    fn sources(&self, jax: &Jax, frame: &Bound<'py, Frame>) -> PyResult<SmallVec<[SourceId; 4]>> {
         let mut sources = SmallVec::new();
         for scope in &self.part.scopes {
-            let below = if scope.is_callers() { None } else { below.next() };
-            sources.push(match below {
-                Some(below) => Frame::source(frame, jax, below)?,
-                None => self.new_source(jax, frame, rows)?,
+            sources.push(if scope.is_callers() {
+                Frame::source(frame, jax, self.base)?
+            } else {
+                Frame::source(frame, jax, &self.source_of(scope)?)?
             });
         }
         Ok(sources)
     }
 
-    /// The caller's source, which is another than the last time.
-    fn new_source(
-        &self,
-        jax: &Jax,
-        frame: &Bound<'py, Frame>,
-        rows: usize,
-    ) -> PyResult<SourceId> {
-        let new = Frame::source(frame, jax, self.base)?;
-        frame
-            .get()
-            .peek(|state| state.appending(rows).map(|(.., rows)| rows.source = Some(new)))?;
-        Ok(new)
+    /// Params of equations that are the call's own, by the position of the equation.
+    fn params(&self, jax: &Jax) -> PyResult<Vec<(usize, Py<PyDict>)>> {
+        let (part, py) = (self.part, self.base.name_stack.py());
+        let mut params = Vec::new();
+        for (index, renewed) in &part.renewed {
+            let recorded = part.equations[*index].params.bind(py);
+            params.push((*index, renewed.make(jax, recorded)?.unbind()));
+        }
+        if let Some(making) = self.making {
+            for (index, plan) in &part.plans {
+                let recorded = part.equations[*index].params.bind(py);
+                params.push((*index, making.params(jax, recorded, plan)?.unbind()));
+            }
+        }
+        Ok(params)
+    }
+
+    /// The literals that arguments are tracers of, in order.
+    fn given_literals(&self, jax: &Jax) -> PyResult<Vec<ReadLiteral>> {
+        let py = self.base.name_stack.py();
+        let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
+        let mut given = Vec::new();
+        for index in self.part.literals.iter().filter_map(|(_, given)| *given) {
+            let tracer = *self.call.literals.get(index).ok_or_else(gone)?;
+            // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
+            let literal = unsafe {
+                let tracer = Bound::from_borrowed_ptr(py, tracer);
+                jax.slots.tracer_val.get(&tracer)
+            };
+            let literal = literal.ok_or_else(gone)?;
+            let (aval, info) = literal_type(jax, &literal)?;
+            given.push((literal.unbind(), aval.unbind(), info));
+        }
+        Ok(given)
     }
 
     /// The effects of equations on Refs, which are among what the call is given.
@@ -380,34 +415,10 @@ impl<'a, 'py> Share<'a, 'py> {
     }
 }
 
-/// The literals that arguments are tracers of, in order.
-fn given_literals(
-    jax: &Jax,
-    py: Python<'_>,
-    part: &Part,
-    call: &Call,
-) -> PyResult<Vec<ReadLiteral>> {
-    let gone = || PyRuntimeError::new_err("a literal's tracer without its literal");
-    let mut given = Vec::new();
-    for index in part.literals.iter().filter_map(|(_, given)| *given) {
-        let tracer = *call.literals.get(index).ok_or_else(gone)?;
-        // SAFETY: an argument of the call under way, a tracer of ours with jax's slots.
-        let literal = unsafe {
-            let tracer = Bound::from_borrowed_ptr(py, tracer);
-            jax.slots.tracer_val.get(&tracer)
-        };
-        let literal = literal.ok_or_else(gone)?;
-        let (aval, info) = literal_type(jax, &literal)?;
-        given.push((literal.unbind(), aval.unbind(), info));
-    }
-    Ok(given)
-}
-
 /// All that is appended, as far as only Python can tell.
 struct Appending<'a> {
     part: &'a Part,
     own: &'a Own,
-    effects: Vec<(usize, ReadEffects)>,
     args: &'a [Atom],
     consts: &'a [ReadConst],
     /// The constants, where they are there already.
@@ -446,7 +457,7 @@ impl Appending<'_> {
             literals.push(Atom::literal(literal));
         }
         let operands = Operands { args, literals, consts: &consts };
-        let first = if own.params.is_empty() && self.effects.is_empty() {
+        let first = if own.params.is_empty() && own.effects.is_empty() {
             part.fragment.replay(builder, &rows.equations, operands, sources)
         } else {
             let mut equations = rows.equations.clone();
@@ -454,7 +465,7 @@ impl Appending<'_> {
                 let params = side.deferred_params_id(builder, params, quiet);
                 equations[*index] = equations[*index].with_params(params);
             }
-            for (index, effects) in &self.effects {
+            for (index, effects) in &own.effects {
                 let effects = side.effects_of(builder, effects, quiet);
                 equations[*index] = equations[*index].with_effects(effects);
             }
@@ -535,13 +546,15 @@ fn append_tangents<'py>(
     for ((_, aval), value) in part.consts.iter().zip(residuals) {
         consts.push(ReadConst::new(jax, value.clone().unbind(), aval.bind(py))?);
     }
-    let (frame, mut literals) = (layer.tangent_frame.bind(py), SmallVec::new());
-    let (first, source) = share.append(jax, frame, &args, &consts, &mut literals, needed)?;
+    let frame = layer.tangent_frame.bind(py);
+    let place = Place { frame, args: &args, consts: &consts, retained: needed };
+    let outputs = share.append(jax, &place, &mut SmallVec::new())?;
     // SAFETY: jax's trace holds it.
     let trace = unsafe { Bound::from_borrowed_ptr(py, layer.tangent_trace) };
     let tracer = |&index: &usize| {
+        let (var, source) = outputs.get(index)?;
         let aval = part.out_type(index).bind(py).clone();
-        Ok((index, new_tracer(jax, &trace, out_of(first, index), aval, source, true)?))
+        Ok((index, new_tracer(jax, &trace, var, aval, source, true)?))
     };
     needed.iter().map(tracer).collect()
 }
