@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax._src import config
+from jax.experimental.compute_on import compute_on
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -160,14 +162,10 @@ def _metadata():
     return set_xla_metadata(key="value")
 
 
-def _compute_on():
-    from jax.experimental.compute_on import compute_on
-
-    return compute_on("device_host")
-
-
 _context("context_xla_metadata", _metadata)
-_context("context_compute_on", _compute_on)
+if "out_memory_spaces" not in inspect.signature(compute_on).parameters:
+    # Before jax 0.12; there it makes a function of a function.
+    _context("context_compute_on", lambda: compute_on("device_host"))
 
 
 @kind(CONFIG)
