@@ -145,8 +145,7 @@ impl Read {
         }
         let assigned = (self.number, place, value.as_ptr() as usize);
         *last = value.clone_ref(py);
-        let known =
-            KNOWN.peek(|known| Some(known.as_ref()?.get(&assigned).map(|(number, _)| *number)?));
+        let known = KNOWN.peek(|known| known.as_ref()?.get(&assigned).map(|(number, _)| *number));
         if let Some(number) = known {
             self.number = number;
             return Ok(());
