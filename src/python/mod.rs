@@ -49,6 +49,7 @@ mod export;
 mod frame;
 mod graph;
 mod hook;
+mod immortals;
 mod inline;
 mod jax;
 mod leaves;

@@ -16,9 +16,9 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList};
-use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
+use super::immortals::Immortals;
 use super::jax::{Jax, jax};
 use super::shared::{Once, Shared};
 
@@ -35,8 +35,8 @@ struct State {
     hearers: usize,
 }
 
-/// Addresses of the code objects of trampolines, which live as long as the process.
-static TRAMPOLINES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
+/// The code objects of trampolines.
+static TRAMPOLINES: Immortals = Immortals::new();
 static STATE: Shared<State> = Shared::new(State { catching: false, hearers: 0 });
 /// The address of `CPython`'s own C function.
 static STOCK: AtomicUsize = AtomicUsize::new(0);
@@ -65,13 +65,12 @@ fn note() {
 
 /// Lets frames of a code object not be counted.
 pub fn note_trampoline(code: &Bound<'_, PyAny>) {
-    let address = code.as_ptr() as usize;
-    TRAMPOLINES.peek(|trampolines| trampolines.get_or_insert_default().insert(address));
+    TRAMPOLINES.add(code);
 }
 
 /// Whether a code object, by its address, is that of a trampoline.
 pub fn is_trampoline(code: usize) -> bool {
-    TRAMPOLINES.peek(|known| known.as_ref().is_some_and(|known| known.contains(&code)))
+    TRAMPOLINES.has(code)
 }
 
 /// Has `warn` go through ours.
@@ -295,8 +294,6 @@ unsafe extern "C" fn warn(
 
 /// How many frames of trampolines there are before the frame at a level, the caller's being 1.
 fn trampolines_within(level: i64) -> i64 {
-    let is_one =
-        |code: usize| TRAMPOLINES.peek(|all| all.as_ref().is_some_and(|all| all.contains(&code)));
     let (mut remaining, mut found) = (level, 0);
     // SAFETY: frames of this thread, each held while it is looked at.
     unsafe {
@@ -310,7 +307,7 @@ fn trampolines_within(level: i64) -> i64 {
                 break;
             }
             let code = ffi::PyFrame_GetCode(frame);
-            if is_one(code as usize) {
+            if is_trampoline(code as usize) {
                 found += 1;
             } else {
                 remaining -= 1;

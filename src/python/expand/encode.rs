@@ -3,18 +3,17 @@
 //! Nothing here runs Python code or allocates Python objects. What has no faithful words is
 //! refused, with the reason why, and the call runs as it would without a cache.
 
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::expand::{Signature, Tag};
 use crate::ir::{Atom, Var};
 
+use super::super::immortals::Immortals;
 use super::super::jax::Jax;
 use super::super::native::{Slot, with_bytes};
 use super::super::omit::{Item, is_omitted};
@@ -96,21 +95,16 @@ pub struct Call {
 }
 
 /// Functions of jax that live as long as the process.
-static STABLE: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+static STABLE: Immortals = Immortals::new();
 
 /// Lets `callable` be an argument of cached calls: it is never freed, and does what it does.
 pub fn register_stable(callable: &Bound<'_, PyAny>) {
-    let mut stable = STABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    if stable.get_or_insert_default().insert(callable.as_ptr() as usize) {
-        // Its address is known from now on, so it must stay its own.
-        std::mem::forget(callable.clone().unbind());
-    }
+    STABLE.add(callable);
 }
 
 /// Whether `register_stable` was told of an object.
 pub fn is_stable(object: *mut ffi::PyObject) -> bool {
-    let stable = STABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    stable.as_ref().is_some_and(|stable| stable.contains(&(object as usize)))
+    STABLE.has(object as usize)
 }
 
 /// Writes arguments.

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
-use rustc_hash::FxHashSet;
 
 pub use watch::{is_noted_code, note_code, poll_soon, was_given_code};
 
+use super::immortals::Immortals;
 use super::jax::Jax;
 use super::omit::{Item, is_omitted};
 use super::shared::{Once, Shared};
@@ -75,12 +75,12 @@ pub fn set_world(py: Python<'_>, world: Py<PyAny>) -> PyResult<()> {
     extend_world(py)
 }
 
-/// Addresses of the dicts of jax's modules, which live as long as the process.
-static MODULES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
+/// The dicts of jax's modules.
+static MODULES: Immortals = Immortals::new();
 
 /// Whether the dict at an address is that of a module of jax.
 pub fn is_own_module(globals: usize) -> bool {
-    MODULES.peek(|own| own.as_ref().is_some_and(|own| own.contains(&globals)))
+    MODULES.has(globals)
 }
 
 /// Notes modules that are jax's own.
@@ -88,12 +88,7 @@ pub fn is_own_module(globals: usize) -> bool {
 #[allow(clippy::needless_pass_by_value)] // of Python
 pub fn note_modules(modules: Vec<Bound<'_, PyModule>>) {
     for module in modules {
-        let dict = module.dict();
-        let address = dict.as_ptr() as usize;
-        if MODULES.peek(|own| own.get_or_insert_default().insert(address)) {
-            // Its address is known from now on, so it must stay its own.
-            std::mem::forget(dict.unbind());
-        }
+        MODULES.add(module.dict().as_any());
     }
 }
 
@@ -177,28 +172,21 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
     Ok((result, reaches || difference(py)?.number() != before.number()))
 }
 
-/// Addresses of jax's primitives, which live as long as the process.
-static PRIMITIVES: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
+/// jax's primitives.
+static PRIMITIVES: Immortals = Immortals::new();
 
 /// Notes primitives that are jax's own.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // of Python
 pub fn note_primitives(primitives: Vec<Bound<'_, PyAny>>) {
     for primitive in primitives {
-        let address = primitive.as_ptr() as usize;
-        if PRIMITIVES.peek(|own| own.get_or_insert_default().insert(address)) {
-            // Its address is known from now on, so it must stay its own.
-            std::mem::forget(primitive.unbind());
-        }
+        PRIMITIVES.add(&primitive);
     }
 }
 
 /// Whether a primitive is jax's own. Where somebody has changed its rules, jax differs.
 pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
-    let is_known = |primitive: &Bound<'_, PyAny>| {
-        let address = primitive.as_ptr() as usize;
-        PRIMITIVES.peek(|own| own.as_ref().is_some_and(|own| own.contains(&address)))
-    };
+    let is_known = |primitive: &Bound<'_, PyAny>| PRIMITIVES.has(primitive.as_ptr() as usize);
     if is_known(primitive) || is_omitted(Item::Primitives) {
         return true;
     }

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
+use super::super::immortals::Immortals;
 use super::super::shared::{Quiet, Shared};
 use super::super::warn::is_trampoline;
 
@@ -260,12 +261,11 @@ pub fn note_functions(functions: &[Bound<'_, PyAny>]) {
     }
 }
 
-/// Addresses of codes that jaxide gives to functions of jax.
-static OURS: Shared<Option<FxHashSet<usize>>> = Shared::new(None);
+/// Codes that jaxide gives to functions of jax.
+static OURS: Immortals = Immortals::new();
 
 fn is_own_code(code: usize) -> bool {
-    let noted = OURS.peek(|ours| ours.as_ref().is_some_and(|ours| ours.contains(&code)));
-    noted || is_trampoline(code)
+    OURS.has(code) || is_trampoline(code)
 }
 
 /// Whether a code is one that jaxide gives to a function of jax.
@@ -277,11 +277,7 @@ pub fn is_noted_code(code: &Bound<'_, PyAny>) -> bool {
 /// Notes a code that jaxide will give to a function of jax.
 #[pyfunction]
 pub fn note_code(code: &Bound<'_, PyAny>) {
-    let address = code.as_ptr() as usize;
-    if OURS.peek(|ours| ours.get_or_insert_default().insert(address)) {
-        // Its address is known from now on, so it must stay its own.
-        std::mem::forget(code.clone().unbind());
-    }
+    OURS.add(code);
 }
 
 #[cfg(not(Py_3_12))]
