@@ -41,6 +41,8 @@ _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractme
 _SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
 # What modules of jax assign in others: state, no definitions.
 _STATE = {("jax._src.util", "test_event_listener")}
+# The class that has a property for each option.
+_OPTIONS = "jax._src.config.Config"
 # Modules of which the core does some of the work natively.
 _NATIVE = tuple(
     f"jax._src.{name}"
@@ -260,7 +262,9 @@ class World:
                 )
             return True
         if place.kind == "class":
-            return key not in _SILENT
+            # A library has added an option, which nobody could look up before.
+            is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
+            return key not in _SILENT and not is_option
         if place.kind == "registry":
             if not self._is_of_jax(key):
                 return False

@@ -342,6 +342,123 @@ by_a_text.defvjp(
 )
 
 
+def stacks(make: Callable[..., Any], program: Callable[..., Any]) -> list[str]:
+    equations = make(lambda x: program(x))(X).eqns
+    return [f"{eqn.primitive} {eqn.source_info.name_stack}" for eqn in equations]
+
+
+@pytest.mark.parametrize("name", ["jvp", "vmap", "transpose"])
+def test_scopes_with_the_name_of_a_transformation(name: str) -> None:
+    """A scope is equal to a transformation of its name, and is another one."""
+
+    def within(x: Any) -> Any:
+        with jax.named_scope(name):
+            return jax.nn.gelu(x)
+
+    def around(x: Any) -> Any:
+        with jax.named_scope(name):
+            return jax.linearize(jax.nn.gelu, x)[0]
+
+    def batched(x: Any) -> Any:
+        with jax.named_scope(name):
+            return jax.vmap(jax.nn.gelu)(x)
+
+    programs = [
+        lambda x: jax.linearize(within, x)[0],
+        around,
+        batched,
+        jax.vmap(within),
+        jax.grad(lambda x: within(x).sum()),
+        lambda x: jax.named_call(jax.grad(lambda x: jax.nn.gelu(x).sum()), name=name)(x),
+    ]
+    for program in programs * 3:
+        assert stacks(jaxide.make_jaxpr, program) == stacks(jax.make_jaxpr, program)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_forwarding_rules_come_to(is_known: bool) -> None:
+    """jax asks forwarding rules each time, and what they call may be changed, and changed back."""
+    function = jax._src.core.definitely_equal_shape
+    stock = function.__code__
+    program = lambda x: lax.broadcast_in_dim(x, (1, 3), (1,))
+    other = lambda x: lax.broadcast_in_dim(x[0], (1,), ())
+    try:
+        for _ in range(2):
+            if is_known:
+                assert_same(program)
+                assert_same(other)
+            function.__code__ = (lambda s1, s2: True).__code__
+            assert_same(program)
+            assert_same(other)
+            function.__code__ = stock
+            assert_same(program)
+            assert_same(other)
+    finally:
+        function.__code__ = stock
+
+
+CODES = {
+    "within": """
+        own = function.__code__
+        def program(x):
+            y = function(x, 0)
+            function.__code__ = own
+            return y, function(x, 1)
+        for _ in range(12):
+            make(lambda x: program(x))(x)
+    """,
+    "outside": """
+        codes = []
+        def program(x):
+            codes.append(function.__code__)
+            return function(x, 0)
+        for _ in range(12):
+            make(lambda x: program(x))(x)
+            function.__code__ = codes[0]
+            function(x, 0)
+            with jaxide.accelerated():
+                pass
+    """,
+}
+
+
+@pytest.mark.parametrize("program", CODES.values(), ids=list(CODES))
+def test_functions_that_are_given_their_own_codes(program: str) -> None:
+    """Whoever keeps a function's code and gives it back takes a reference to the one it had."""
+    lines = """
+        import gc, numpy as np, jax.numpy as jnp, jaxide
+        function, x, make = jnp.expand_dims, np.ones(3, np.float32), jaxide.make_jaxpr
+    """
+    after = """
+        program = own = codes = None
+        gc.collect()
+        junk = [compile(f"def f{i}(): pass", "f", "exec") for i in range(1000)]
+        print(make(lambda x: function(x, 0))(x), function(x, 0).shape)
+    """
+    script = "".join(map(textwrap.dedent, (lines, program, after)))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "broadcast_in_dim" in done.stdout
+
+
+def test_options_that_a_library_adds() -> None:
+    """They leave jax as it was."""
+    script = """
+        import jax, jaxide
+        from jax._src import config
+        make = lambda: jaxide.make_jaxpr(lambda x: jax.numpy.sin(x))(1.0)
+        make()
+        option = config.bool_state("jax_of_a_library", False, "Of a library.")
+        for _ in range(4):
+            make()
+        assert jaxide.cache_info().hits >= 2, jaxide.cache_info()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_texts_of_scalars_that_a_rule_makes() -> None:
     program = lambda x: jax.grad(lambda x: by_a_text(x).sum())(x)
     warm(program)

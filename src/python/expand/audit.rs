@@ -98,6 +98,8 @@ fn add_one(count: &AtomicU64) -> u64 {
 
 /// From so many on audits have a budget.
 const BUDGETED: u64 = 100;
+/// How many frames a traceback has at most: the innermost ones.
+const MAX_FRAMES: usize = 512;
 /// An audit may take a nanosecond for each so many that traces take.
 const SHARE: u128 = 100;
 /// What may be saved up, in nanoseconds.
@@ -529,8 +531,22 @@ impl<'py> Audit<'_, 'py> {
         if one.is(another) {
             return Ok(true);
         }
-        let frames = self.jax.user_frames.bind(self.py);
-        frames.call1((one,))?.eq(frames.call1((another,))?)
+        let user_frames = self.jax.user_frames.bind(self.py);
+        let frames = |traceback: &Bound<'py, PyAny>| {
+            Ok::<_, PyErr>(user_frames.call1((traceback,))?.cast_into::<PyTuple>()?)
+        };
+        let is_whole = |traceback: &Bound<'py, PyAny>| {
+            let raw = traceback.call_method0(intern!(self.py, "raw_frames"))?;
+            Ok::<_, PyErr>(raw.get_item(0)?.len()? < MAX_FRAMES)
+        };
+        let (one_has, another_has) = (frames(one)?, frames(another)?);
+        let (len, other_len) = (one_has.len(), another_has.len());
+        if len == other_len || is_whole(one)? && is_whole(another)? {
+            return one_has.eq(&another_has);
+        }
+        // There are other frames of jax's among those that fit, so fewer or more of the user's do.
+        let len = len.min(other_len);
+        one_has.get_slice(0, len).eq(another_has.get_slice(0, len))
     }
 
     /// Whether equations have other lines of the user's than a replay would give them.

@@ -805,7 +805,8 @@ fn below<'py>(
         return Ok(None);
     }
     for (a, b) in outer.iter().zip(inner.iter()) {
-        if !a.is(&b) && !a.eq(&b)? {
+        // A scope is equal to a transformation of its name.
+        if !typed_equal(&a, &b) {
             return Ok(None);
         }
     }

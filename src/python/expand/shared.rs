@@ -1,35 +1,55 @@
-//! Immutable objects of jax that stand for all that are equal to them: what is known of one is then
+//! Immutable objects of jax that stand for all that say the same: what is known of one is then
 //! known by its address.
 
 use std::sync::{Mutex, PoisonError};
 
 use hashlink::LruCache;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
 use super::super::jax::Jax;
+use super::super::params::typed_equal;
 use super::super::shared::Once;
 
 /// Objects by themselves.
 static SHARED: Once<Py<PyDict>> = Once::new();
 const MAX_SHARED: usize = 8192;
 
-/// The object that stands for those that are equal to `object`: a name stack or a sharding.
+/// The object that stands for those that say the same as `object`: a name stack, a sharding, params.
 ///
 /// # Errors
 /// It has no hash.
 pub fn shared<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let known = SHARED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-    if let Some(same) = known.get_item(object)? {
-        return Ok(same);
+    if let Some(equal) = known.get_item(object)? {
+        return Ok(if says_the_same(&equal, object)? { equal } else { object.clone() });
     }
     // What stands for others stays alive: its address is known.
     if known.len() < MAX_SHARED {
         known.set_item(object, object)?;
     }
     Ok(object.clone())
+}
+
+/// Whether two equal objects say the same: a scope is equal to a transformation of its name, and `True` to 1.
+fn says_the_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if a.is(b) {
+        return Ok(true);
+    }
+    if !a.get_type().is(b.get_type()) {
+        return Ok(false);
+    }
+    if a.is_instance_of::<PyTuple>() {
+        return Ok(typed_equal(a, b));
+    }
+    let name = intern!(a.py(), "stack");
+    match (a.getattr_opt(name)?, b.getattr_opt(name)?) {
+        (Some(a), Some(b)) => Ok(typed_equal(&a, &b)),
+        _ => Ok(true),
+    }
 }
 
 /// Tracebacks by their hash, each with the one that stands for it.

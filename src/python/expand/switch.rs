@@ -20,7 +20,7 @@ use super::super::jax::Jax;
 use super::super::native::guarded_by_caller;
 use super::super::shared::{Once, Shared};
 use super::super::warn;
-use super::super::world::was_given_code;
+use super::super::world::{note_caught, was_given_code};
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
 use super::site::{Site, call, call_of_user};
@@ -80,7 +80,7 @@ impl Switched {
             // It has the code already, or one that somebody gave it, which it keeps.
             return Ok(());
         }
-        // Of a function that somebody gave a code nobody knows how many references its codes have.
+        // Who gives a function a code, be it one of these two, takes the reference that its code had.
         if keeps_versions || was_given_code(function as usize) {
             // SAFETY: never freed.
             let code = unsafe { Bound::from_borrowed_ptr(py, code) };
@@ -143,6 +143,7 @@ pub fn catch_function(
         return Err(PyTypeError::new_err(format!("no trampoline fits {}", function.repr()?)));
     }
     register_stable(function);
+    note_caught(function);
     warn::note_trampoline(&trampoline);
     let switched =
         Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());

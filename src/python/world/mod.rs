@@ -19,7 +19,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
 
-pub use watch::{is_noted_code, note_code, poll_soon, was_given_code};
+pub use watch::{is_noted_code, note_caught, note_code, poll_soon, was_given_code};
 
 use super::immortals::Immortals;
 use super::jax::Jax;

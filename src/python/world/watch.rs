@@ -26,10 +26,8 @@ struct Watched {
     changed: FxHashSet<u32>,
     /// The functions of jax, by address, as they were. They are kept alive.
     own: FxHashMap<usize, Function>,
-    /// Those that somebody has given a code.
-    given_code: FxHashSet<usize>,
-    /// Functions that were changed since the last look, as they were.
-    functions: Vec<Function>,
+    /// Functions that were changed since the last look, by address, as they were.
+    functions: FxHashMap<usize, Function>,
 }
 
 #[cfg_attr(Py_3_12, allow(dead_code))]
@@ -142,7 +140,7 @@ pub fn take() -> Option<(Vec<u32>, Vec<Function>)> {
     }
     Some(with(|watched| {
         let dicts = std::mem::take(&mut watched.changed).into_iter().collect();
-        (dicts, std::mem::take(&mut watched.functions))
+        (dicts, std::mem::take(&mut watched.functions).into_values().collect())
     }))
 }
 
@@ -180,6 +178,11 @@ pub unsafe fn note_function(
     changed: Changed,
     new: *mut ffi::PyObject,
 ) {
+    if changed == Changed::Code && CAUGHT.has(function as usize) {
+        // SAFETY: as promised.
+        GIVEN.add(&unsafe { Bound::from_borrowed_ptr(py, function) });
+        CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
+    }
     if is_own_code(new as usize) {
         return;
     }
@@ -192,12 +195,8 @@ pub unsafe fn note_function(
             // jaxide puts back what was there.
             return false;
         }
-        let was = Function(was.each_ref().map(|part| quiet.own(part)));
-        watched.functions.push(was);
-        if changed == Changed::Code {
-            watched.given_code.insert(address);
-            CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
-        }
+        let was = || Function(was.each_ref().map(|part| quiet.own(part)));
+        watched.functions.entry(address).or_insert_with(was);
         true
     });
     if found {
@@ -205,12 +204,20 @@ pub unsafe fn note_function(
     }
 }
 
-/// Some function of jax was given another code.
+/// Functions of jax that are caught.
+static CAUGHT: Immortals = Immortals::new();
+/// Those that were given a code through the interpreter: another one, or one that they have at times.
+static GIVEN: Immortals = Immortals::new();
 static CODE_WAS_GIVEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody has given a function another code, even if he took it back.
+/// Notes a function that is caught.
+pub fn note_caught(function: &Bound<'_, PyAny>) {
+    CAUGHT.add(function);
+}
+
+/// Whether somebody has given a caught function a code, even if he took it back.
 pub fn was_given_code(function: usize) -> bool {
-    CODE_WAS_GIVEN.load(Ordering::Relaxed) && with(|watched| watched.given_code.contains(&function))
+    CODE_WAS_GIVEN.load(Ordering::Relaxed) && GIVEN.has(function)
 }
 
 /// A function and its parts, borrowed.
