@@ -449,9 +449,10 @@ def test_options_that_a_library_adds() -> None:
         make = lambda: jaxide.make_jaxpr(lambda x: jax.numpy.sin(x))(1.0)
         make()
         option = config.bool_state("jax_of_a_library", False, "Of a library.")
+        before = jaxide.cache_info().hits
         for _ in range(4):
             make()
-        assert jaxide.cache_info().hits >= 2, jaxide.cache_info()
+        assert jaxide.cache_info().hits > before
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
