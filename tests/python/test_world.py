@@ -81,6 +81,7 @@ def _tried(item: str) -> list[Kind]:
     return kinds[: -(-len(kinds) // ONE_OF)]
 
 
+@pytest.mark.unaudited
 @pytest.mark.parametrize("item", NEEDED)
 def test_each_item_of_the_key_is_needed(server: client.Server, item: str) -> None:
     """With an item left out of the key, jaxide shows something else than stock jax, unless what the
