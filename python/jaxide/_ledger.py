@@ -141,14 +141,15 @@ class Ledger:
                     site.same,
                     site.shared,
                 )
-                for site in self._sites.values()
+                # A finalizer may run a jit meanwhile.
+                for site in list(self._sites.values())
             ]
         return Retraces(sorted(rows, key=lambda row: -row.seconds))
 
     def explain(self, place: str | None = None) -> Explanation | None:
         """Why the last trace was made, of the function at ``place`` where that is given."""
         with self._lock:
-            for (_, own), site in reversed(self._sites.items()):
+            for (_, own), site in reversed(list(self._sites.items())):
                 if place is None or own == place:
                     return site.explanation
         return None
