@@ -21,7 +21,9 @@ FINISHED = pytest.StashKey[int]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Puts tests of what other tests have written at the end, whatever the order is."""
+    """Puts tests of what other tests have written at the end, whatever the order is; skips those
+    that say nothing where replays are audited.
+    """
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
     skip = pytest.mark.skip(reason="says nothing where replays are audited")
     for item in items if AUDIT else ():

@@ -342,6 +342,14 @@ by_a_text.defvjp(
 )
 
 
+def run_alone(script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script in a process of its own, which has to end well."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    made = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
+    assert made.returncode == 0, made.stderr
+    return made
+
+
 def stacks(make: Callable[..., Any], program: Callable[..., Any]) -> list[str]:
     equations = make(lambda x: program(x))(X).eqns
     return [f"{eqn.primitive} {eqn.source_info.name_stack}" for eqn in equations]
@@ -436,9 +444,7 @@ def test_functions_that_are_given_their_own_codes(program: str) -> None:
         print(make(lambda x: function(x, 0))(x), function(x, 0).shape)
     """
     script = "".join(map(textwrap.dedent, (lines, program, after)))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "broadcast_in_dim" in done.stdout
+    assert "broadcast_in_dim" in run_alone(script).stdout
 
 
 def test_options_that_a_library_adds() -> None:
@@ -454,10 +460,7 @@ def test_options_that_a_library_adds() -> None:
             make()
         assert jaxide.cache_info().hits > before
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run_alone(script)
 
 
 def test_texts_of_scalars_that_a_rule_makes() -> None:
@@ -531,8 +534,5 @@ def assert_same(program):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_in_a_process(name: str) -> None:
-    script = PRELUDE + textwrap.dedent(SCRIPTS[name])
-    command = [sys.executable, "-c", script]
-    made = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
-    assert made.returncode == 0, made.stderr
+    made = run_alone(PRELUDE + textwrap.dedent(SCRIPTS[name]))
     assert "JaxideFallbackWarning" not in made.stderr

@@ -97,6 +97,16 @@ def assign_in_context() -> None:
         check()
 
 
+def check_within(program: Callable[[Any], Any]) -> str:
+    """Traces a program that assigns settings; the text."""
+    texts = []
+    for make_jaxpr in (jax.make_jaxpr, jaxide.make_jaxpr):
+        jax.config.update("jax_default_matmul_precision", None)
+        texts.append(str(make_jaxpr(lambda x: program(x))(X)))
+    assert texts[0] == texts[1]
+    return texts[0]
+
+
 @pytest.mark.parametrize("run", [assign, assign_in_context])
 @pytest.mark.usefixtures("restored")
 def test_other_threads(run: Callable[[], None]) -> None:
@@ -108,12 +118,8 @@ def test_other_threads(run: Callable[[], None]) -> None:
         return jnp.dot(y, x)
 
     for _ in range(3):
-        texts = []
-        for make_jaxpr in (jax.make_jaxpr, jaxide.make_jaxpr):
-            jax.config.update("jax_default_matmul_precision", None)
-            texts.append(str(make_jaxpr(lambda x: twice(x))(X)))
-        assert texts[0] == texts[1]
-        assert ("FLOAT32" in texts[0] or "HIGHEST" in texts[0]) == (run is assign)
+        text = check_within(twice)
+        assert ("FLOAT32" in text or "HIGHEST" in text) == (run is assign)
 
 
 @pytest.mark.usefixtures("restored")
@@ -128,11 +134,7 @@ def test_within_a_trace() -> None:
         return jnp.dot(y, x)
 
     for _ in range(3):
-        texts = []
-        for make_jaxpr in (jax.make_jaxpr, jaxide.make_jaxpr):
-            jax.config.update("jax_default_matmul_precision", None)
-            texts.append(str(make_jaxpr(lambda x: often(x))(X)))
-        assert texts[0] == texts[1]
+        check_within(often)
 
 
 def test_while_nothing_is_traced() -> None:

@@ -96,10 +96,11 @@ fn add_one(count: &AtomicU64) -> u64 {
     more
 }
 
-/// From so many on audits have a budget.
-const BUDGETED: u64 = 100;
 /// How many frames a traceback has at most: the innermost ones.
 const MAX_FRAMES: usize = 512;
+
+/// From so many on audits have a budget.
+const BUDGETED: u64 = 100;
 /// An audit may take a nanosecond for each so many that traces take.
 const SHARE: u128 = 100;
 /// What may be saved up, in nanoseconds.

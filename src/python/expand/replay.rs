@@ -218,25 +218,8 @@ impl<'py> Share<'_, 'py> {
         literals: &mut SmallVec<[Atom; 4]>,
     ) -> PyResult<(Var, SourceId)> {
         let (frame, part, number) = (place.frame, self.part, self.number);
-        let (args, given, retained) = (place.args, place.consts, place.retained);
-        let mut replay = |state: &mut State, rows: usize, source, quiet: Quiet<'_>| {
-            let mut consts: SmallVec<[Atom; 4]> = SmallVec::new();
-            for constant in given {
-                consts.push(constant.atom(state, quiet)?);
-            }
-            let (builder, side, rows) = state.appending(rows)?;
-            rows.source = Some(source);
-            for &literal in &rows.literals {
-                literals.push(Atom::literal(side.copy_literal(builder, literal)?));
-            }
-            let operands = Operands { args, literals, consts: &consts };
-            let first = part.fragment.replay(builder, &rows.equations, operands, &[source]);
-            let first = first.map_err(build_error)?;
-            for &index in retained {
-                builder.retain(out_of(first, index));
-            }
-            Ok::<_, PyErr>((first, source))
-        };
+        let (args, consts, retained) = (place.args, place.consts, place.retained);
+        let appending = Appending { part, own: None, args, consts, held: None, retained };
         // Mostly it is known there, and the source is the one of the last time.
         let key = SourceKey::compared(jax, source);
         let (done, rows) = frame.get().with(frame.py(), |state, quiet| {
@@ -244,7 +227,8 @@ impl<'py> Share<'_, 'py> {
             let (builder, side, known) = state.appending(rows)?;
             match known.source {
                 Some(last) if side.is_source(builder, &key, last, quiet)? => {
-                    Ok((Some(replay(state, rows, last, quiet)?), None))
+                    let first = appending.run(state, rows, &[last], literals, quiet)?;
+                    Ok((Some((first, last)), None))
                 }
                 _ => Ok::<_, PyErr>((None, Some(rows))),
             }
@@ -257,7 +241,11 @@ impl<'py> Share<'_, 'py> {
             None => import(jax, frame, number, part)?,
         };
         let source = Frame::source(frame, jax, source)?;
-        frame.get().with(frame.py(), |state, quiet| replay(state, rows, source, quiet))
+        let first = frame.get().with(frame.py(), |state, quiet| {
+            state.appending(rows)?.2.source = Some(source);
+            appending.run(state, rows, &[source], literals, quiet)
+        })?;
+        Ok((first, source))
     }
 
     /// As `append`, where something is the call's own, or of several sources.
@@ -289,7 +277,7 @@ impl<'py> Share<'_, 'py> {
         }
         let (args, consts, retained) = (place.args, place.consts, place.retained);
         let held = held.as_ref().map(|held| &held.atoms[..]);
-        let appending = Appending { part, own: &own, args, consts, held, retained };
+        let appending = Appending { part, own: Some(&own), args, consts, held, retained };
         let first = frame.get().with(frame.py(), |state, quiet| {
             appending.run(state, rows, &sources, literals, quiet)
         })?;
@@ -418,7 +406,8 @@ impl<'py> Share<'_, 'py> {
 /// All that is appended, as far as only Python can tell.
 struct Appending<'a> {
     part: &'a Part,
-    own: &'a Own,
+    /// None where all of it is the same each time.
+    own: Option<&'a Own>,
     args: &'a [Atom],
     consts: &'a [ReadConst],
     /// The constants, where they are there already.
@@ -431,7 +420,7 @@ impl Appending<'_> {
         &self,
         state: &mut State,
         rows: usize,
-        sources: &SmallVec<[SourceId; 4]>,
+        sources: &[SourceId],
         literals: &mut SmallVec<[Atom; 4]>,
         quiet: Quiet<'_>,
     ) -> PyResult<Var> {
@@ -446,7 +435,7 @@ impl Appending<'_> {
             }
         }
         let (builder, side, rows) = state.appending(rows)?;
-        let mut given = own.literals.iter();
+        let mut given = own.into_iter().flat_map(|own| &own.literals);
         for ((_, index), &recorded) in part.literals.iter().zip(&rows.literals) {
             let literal = match index.and_then(|_| given.next()) {
                 Some((literal, aval, info)) => {
@@ -457,9 +446,8 @@ impl Appending<'_> {
             literals.push(Atom::literal(literal));
         }
         let operands = Operands { args, literals, consts: &consts };
-        let first = if own.params.is_empty() && own.effects.is_empty() {
-            part.fragment.replay(builder, &rows.equations, operands, sources)
-        } else {
+        let changing = own.filter(|own| !own.params.is_empty() || !own.effects.is_empty());
+        let first = if let Some(own) = changing {
             let mut equations = rows.equations.clone();
             for (index, params) in &own.params {
                 let params = side.deferred_params_id(builder, params, quiet);
@@ -470,6 +458,8 @@ impl Appending<'_> {
                 equations[*index] = equations[*index].with_effects(effects);
             }
             part.fragment.replay(builder, &equations, operands, sources)
+        } else {
+            part.fragment.replay(builder, &rows.equations, operands, sources)
         };
         let first = first.map_err(build_error)?;
         for &index in self.retained {
