@@ -21,13 +21,14 @@ import functools
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxide import _audit, _captured, _compat, _core, _warnings
+from jaxide._bounded import touch, trim
 from jaxide._consing import cons
 from jaxide._content import Unsettled, noting_rules
 from jaxide._keys import Call, Key, key_of
@@ -103,33 +104,28 @@ class _Program:
         self.key = key
         # The rules that lower its primitives.
         self.rules = rules
-        self.executables: OrderedDict[Key, weakref.ref[Executable]] = OrderedDict()
+        self.executables: dict[Key, weakref.ref[Executable]] = {}
         # What was captured where an executable was first made, by the key without it.
-        self.first: OrderedDict[Key, tuple[Any, ...]] = OrderedDict()
+        self.first: dict[Key, tuple[Any, ...]] = {}
         # Why it is not executed with constants as arguments, on one device or on several.
-        self.refused: OrderedDict[tuple[Key, bool], str] = OrderedDict()
+        self.refused: dict[tuple[Key, bool], str] = {}
 
     def executable(self, key: Key) -> Executable | None:
         found = self.executables.get(key)
         if found is None:
             return None
-        with contextlib.suppress(KeyError):  # another thread may drop it
-            self.executables.move_to_end(key)
+        touch(self.executables, key)
         return found()
 
     def add(self, executable: Executable) -> None:
         self.executables[executable.key] = weakref.ref(executable)
-        while len(self.executables) > MAX_LOWERINGS:
-            with contextlib.suppress(KeyError):
-                self.executables.popitem(last=False)
+        trim(self.executables, MAX_LOWERINGS)
 
     def first_captured(self, key: Key, captured: tuple[Any, ...]) -> tuple[Any, ...]:
         """What was captured by the first function with this key; now this, where it is the
         first."""
         first = self.first.setdefault(key, captured)
-        while len(self.first) > MAX_LOWERINGS:
-            with contextlib.suppress(KeyError):
-                self.first.popitem(last=False)
+        trim(self.first, MAX_LOWERINGS)
         return first
 
 
@@ -184,13 +180,13 @@ class Executables:
         self._lock = threading.RLock()
         self._left_out = left_out
         self._programs: dict[int, list[_Program]] = {}
-        self._new: OrderedDict[_Program, None] = OrderedDict()
-        self._proven: OrderedDict[_Program, None] = OrderedDict()
+        self._new: dict[_Program, None] = {}
+        self._proven: dict[_Program, None] = {}
         self._plans: dict[int, _Plan] = {}
         # Jaxprs that were lowered before they were executed, and for what.
         self._lowered: dict[int, tuple[weakref.ref[Any], set[Any]]] = {}
         # Those used last, as many as fit.
-        self._kept: OrderedDict[Executable, None] = OrderedDict()
+        self._kept: dict[Executable, None] = {}
         self._num_bytes = 0
         # Programs whose objects somebody may want to be rid of go with the first jaxpr that said
         # this; noted here where a collection finds it while the lock is held.
@@ -325,8 +321,7 @@ class Executables:
             return made.with_arguments(key, one_device)
         except _Unlifted as error:
             refused[key, one_device] = str(error)
-            while len(refused) > MAX_LOWERINGS:
-                refused.popitem(last=False)
+            trim(refused, MAX_LOWERINGS)
             raise
 
     def _run(self, run: _Run, args: Sequence[Any]) -> Any:
@@ -337,7 +332,7 @@ class Executables:
     def _keep(self, executable: Executable) -> None:
         with self._lock:
             if executable in self._kept:
-                self._kept.move_to_end(executable)
+                touch(self._kept, executable)
             elif executable.num_bytes <= MAX_BYTES // 4:
                 self._kept[executable] = None
                 self._num_bytes += executable.num_bytes

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxide import _compat, _core
+from jaxide._bounded import trim
 from jaxide._diff import Diff
 from jaxide._executables import Outcome
 from jaxide._explanation import Change, Explanation, Retrace, Retraces
@@ -63,7 +64,7 @@ class Ledger:
         # The same thread may take it again: a signal handler or a finalizer may run a jit. So
         # what is done with it holds whatever comes in between.
         self._lock = threading.RLock()
-        self._sites: OrderedDict[Any, _Site] = OrderedDict()
+        self._sites: dict[Any, _Site] = {}
         # Traced, but not executed yet, by the address of the jaxpr.
         self._traced: dict[int, tuple[weakref.ref[Any], _Site]] = {}
 
@@ -83,8 +84,7 @@ class Ledger:
             if site is None:
                 site = _Site(where, call.place)
             self._sites[key] = site
-            while len(self._sites) > MAX_SITES:
-                self._sites.popitem(last=False)
+            trim(self._sites, MAX_SITES)
             changes = _changes(site.signature, signature)
             site.count += 1
             site.tracing += seconds
@@ -142,14 +142,14 @@ class Ledger:
                     site.shared,
                 )
                 # A finalizer may run a jit meanwhile.
-                for site in list(self._sites.values())
+                for site in self._sites.copy().values()
             ]
         return Retraces(sorted(rows, key=lambda row: -row.seconds))
 
     def explain(self, place: str | None = None) -> Explanation | None:
         """Why the last trace was made, of the function at ``place`` where that is given."""
         with self._lock:
-            for (_, own), site in reversed(list(self._sites.items())):
+            for (_, own), site in reversed(self._sites.copy().items()):
                 if place is None or own == place:
                     return site.explanation
         return None

@@ -7,35 +7,12 @@ import functools
 import inspect
 import threading
 import types
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
-
-class Bounded:
-    """Values by key, computed when first asked for; those computed first go first.
-
-    Comparing keys is what costs here, so that nothing more is done where a value is known.
-    """
-
-    def __init__(self, size: int):
-        self._size = size
-        self._values: OrderedDict[Any, Any] = OrderedDict()
-
-    def get(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """The value of `key`; computed where it has no hash, as an object in a tree may have."""
-        try:
-            value = self._values[key]
-        except KeyError:
-            value = self._values[key] = compute()
-            if len(self._values) > self._size:
-                self._values.popitem(last=False)
-        except TypeError:
-            value = compute()
-        return value
-
+from jaxide._bounded import Bounded
 
 # From Python 3.14 on: an argument of a `partial` that is still to come.
 _PLACEHOLDER = getattr(functools, "Placeholder", None)

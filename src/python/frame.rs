@@ -21,7 +21,7 @@ use super::graph::{Graph, JaxprFields, new_jaxpr, new_nested_jaxpr};
 use super::hook::Recording;
 use super::jax::{EqnParts, Jax, jax};
 use super::memo::Entry;
-use super::objects::{LiteralCopies, Vars};
+use super::objects::{LiteralCopies, OwnLiteral, Vars};
 use super::shared::{Quiet, Shared};
 use super::side::{PrimitiveWords, ReadEffects, Side, SourceKey, StackPlace, literal_type};
 use super::source::SourceRef;
@@ -172,10 +172,17 @@ struct ReadEqn<'a> {
     context: &'a Object,
 }
 
-/// An equation under construction and its objects, but for those of its operands and results.
+/// An operand of an equation under construction.
+enum RawOperand {
+    Var(Var),
+    Literal(LiteralId, OwnLiteral),
+}
+
+/// An equation under construction and its objects, but for those of its variables. It stays as it
+/// is whatever becomes of the program.
 struct RawEqn {
     data: EqnData,
-    operands: SmallVec<[Atom; 4]>,
+    operands: SmallVec<[RawOperand; 4]>,
     primitive: Option<Object>,
     params: Option<Py<PyDict>>,
     effects: Object,
@@ -374,19 +381,36 @@ impl State {
         Ok(VarHolder::Own(self.side.aval_of(quiet, ty), self.side.vars().clone()))
     }
 
-    fn raw_eqn(&self, jax: &Jax, eqn: Eqn, quiet: Quiet<'_>) -> PyResult<RawEqn> {
-        let Some(builder) = &self.builder else { return Err(finished()) };
+    /// Equations of a program under construction, with their objects.
+    fn raw_eqns(
+        &self,
+        jax: &Jax,
+        eqns: impl IntoIterator<Item = Eqn>,
+        quiet: Quiet<'_>,
+    ) -> Vec<RawEqn> {
+        let Some(builder) = &self.builder else { return Vec::new() };
+        eqns.into_iter().map(|eqn| self.raw_eqn(jax, builder, eqn, quiet)).collect()
+    }
+
+    fn raw_eqn(&self, jax: &Jax, builder: &Builder, eqn: Eqn, quiet: Quiet<'_>) -> RawEqn {
         let data = builder.eqn_data(eqn).clone();
         let source = builder.source_data(data.source);
-        Ok(RawEqn {
-            operands: builder.eqn_invars(eqn).iter().copied().collect(),
+        let operand = |atom: &Atom| match atom.kind() {
+            AtomKind::Var(var) => RawOperand::Var(var),
+            AtomKind::Literal(id) => {
+                let object = builder.literal_data(id).object;
+                RawOperand::Literal(id, self.side.own_literal(quiet, id, object))
+            }
+        };
+        RawEqn {
+            operands: builder.eqn_invars(eqn).iter().map(operand).collect(),
             primitive: self.side.object_of(quiet, builder.primitive_data(data.primitive).object),
             params: self.side.params_of(quiet, data.params),
             effects: self.side.effects_object(quiet, jax, data.effects, data.primitive),
             context: self.side.object_of(quiet, builder.context_object(data.context)),
             source: self.side.leaves().parts(quiet, jax, source),
             data,
-        })
+        }
     }
 }
 
@@ -820,45 +844,55 @@ impl Frame {
         jax: &Jax,
         var: Var,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let eqn = slf.get().peek(|state| match state.builder.as_ref()?.var(var).def {
-            Def::Eqn(eqn) => Some(eqn),
-            _ => None,
+        let raw = slf.get().with(slf.py(), |state, quiet| {
+            let builder = state.builder.as_ref()?;
+            let Def::Eqn(eqn) = builder.var(var).def else { return None };
+            Some(state.raw_eqn(jax, builder, eqn, quiet))
         });
-        eqn.map(|eqn| Self::eqn_objects(slf, jax, &[eqn])?.get_item(0)).transpose()
+        raw.map(|raw| Self::eqn_object(slf, jax, raw)).transpose()
     }
 
     /// Equations under construction as jax's.
     fn eqn_objects<'py>(
         slf: &Bound<'py, Self>,
         jax: &Jax,
-        eqns: &[Eqn],
+        eqns: Vec<RawEqn>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let py = slf.py();
-        let list = PyList::empty(py);
-        let bound = |object: Option<Object>| object.unwrap_or_else(|| py.None()).into_bound(py);
-        for &eqn in eqns {
-            let raw = slf.get().with(py, |state, quiet| state.raw_eqn(jax, eqn, quiet))?;
-            let atom = |atom: Atom| Self::atom_object(slf, jax, atom);
-            let invars: Vec<_> =
-                raw.operands.iter().map(|&operand| atom(operand)).collect::<PyResult<_>>()?;
-            let outvars: Vec<_> =
-                raw.data.outvars().map(|var| atom(Atom::var(var))).collect::<PyResult<_>>()?;
-            let params = match raw.params {
-                Some(params) => params.bind(py).copy()?,
-                None => PyDict::new(py),
-            };
-            let parts = EqnParts {
-                invars: PyList::new(py, invars)?,
-                outvars: PyList::new(py, outvars)?,
-                primitive: bound(raw.primitive),
-                params,
-                effects: raw.effects.into_bound(py),
-                source_info: source_info_of(py, jax, raw.source)?,
-                ctx: bound(raw.context),
-            };
-            list.append(jax.new_eqn(py, parts)?)?;
+        let list = PyList::empty(slf.py());
+        for raw in eqns {
+            list.append(Self::eqn_object(slf, jax, raw)?)?;
         }
         Ok(list)
+    }
+
+    fn eqn_object<'py>(
+        slf: &Bound<'py, Self>,
+        jax: &Jax,
+        raw: RawEqn,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let bound = |object: Option<Object>| object.unwrap_or_else(|| py.None()).into_bound(py);
+        let atom = |operand: RawOperand| match operand {
+            RawOperand::Var(var) => Self::var_object(slf, jax, var),
+            RawOperand::Literal(id, own) => LiteralCopies::make(py, jax, id, own),
+        };
+        let invars: Vec<_> = raw.operands.into_iter().map(atom).collect::<PyResult<_>>()?;
+        let outvar = |var| Self::var_object(slf, jax, var);
+        let outvars: Vec<_> = raw.data.outvars().map(outvar).collect::<PyResult<_>>()?;
+        let params = match raw.params {
+            Some(params) => params.bind(py).copy()?,
+            None => PyDict::new(py),
+        };
+        let parts = EqnParts {
+            invars: PyList::new(py, invars)?,
+            outvars: PyList::new(py, outvars)?,
+            primitive: bound(raw.primitive),
+            params,
+            effects: raw.effects.into_bound(py),
+            source_info: source_info_of(py, jax, raw.source)?,
+            ctx: bound(raw.context),
+        };
+        jax.new_eqn(py, parts)
     }
 
     /// The effects of the whole program, as jax's `make_jaxpr_effects`.
@@ -902,10 +936,11 @@ impl Frame {
         let all: Vec<Eqn> = all.into_iter().map(|(eqn, ..)| eqn).collect();
         let (constvars, invars, outvars) = Self::interface(slf, jax, outs)?;
         let rule = jax.make_jaxpr_effects.bind(py);
-        let eqns = Self::eqn_objects(slf, jax, &effectful)?;
+        let raw = |eqns| slf.get().with(py, |state, quiet| state.raw_eqns(jax, eqns, quiet));
+        let eqns = Self::eqn_objects(slf, jax, raw(effectful))?;
         rule.call1((&constvars, &invars, &outvars, eqns)).or_else(|_| {
             // jax's error shows the whole jaxpr.
-            let eqns = Self::eqn_objects(slf, jax, &all)?;
+            let eqns = Self::eqn_objects(slf, jax, raw(all))?;
             rule.call1((&constvars, &invars, &outvars, eqns))
         })
     }
@@ -1014,11 +1049,11 @@ impl Frame {
     /// The live equations as jax's `JaxprEqn`s.
     fn get_eqns<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
         let jax = jax(slf.py())?;
-        let eqns: Vec<Eqn> = slf.get().peek(|state| match &state.builder {
-            Some(builder) if !state.invalidated => builder.live_eqns().collect(),
+        let raw = slf.get().with(slf.py(), |state, quiet| match &state.builder {
+            Some(builder) if !state.invalidated => state.raw_eqns(jax, builder.live_eqns(), quiet),
             _ => Vec::new(),
         });
-        Self::eqn_objects(slf, jax, &eqns)
+        Self::eqn_objects(slf, jax, raw)
     }
 
     /// As `get_eqns`.
@@ -1138,8 +1173,11 @@ impl Frame {
         let Some(var) = tracer::variable(py, tracer.as_ptr()) else {
             return (&none, &none).into_pyobject(py);
         };
-        let (positions, with_consts) = slf.get().peek(|state| state.progenitors(var));
-        let eqns = Self::eqn_objects(slf, jax, &with_consts)?;
+        let (positions, with_consts) = slf.get().with(py, |state, quiet| {
+            let (positions, with_consts) = state.progenitors(var);
+            (positions, state.raw_eqns(jax, with_consts, quiet))
+        });
+        let eqns = Self::eqn_objects(slf, jax, with_consts)?;
         (positions, eqns).into_pyobject(py)
     }
 

@@ -3,6 +3,20 @@
 use pyo3::prelude::*;
 
 use super::jax::Jax;
+use super::native::NoCollection;
+
+/// The Python stack of this moment as jaxlib's `Traceback`; None where jax takes none.
+///
+/// jaxlib collects the frames in a buffer of the thread and makes objects meanwhile. A finalizer that
+/// takes a traceback then (a collection runs where an object is made, up to Python 3.11) writes to the
+/// same buffer: the code of some frames is counted once too little, and is freed while it is in use.
+///
+/// # Errors
+/// The stack cannot be read.
+pub fn current_traceback<'py>(py: Python<'py>, jax: &Jax) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let _held = NoCollection::start(py);
+    Ok(Some(jax.get_traceback.bind(py).call0()?).filter(|traceback| !traceback.is_none()))
+}
 
 /// Where an operation came from, as jax's `SourceInfo`.
 #[derive(Clone)]
@@ -17,8 +31,7 @@ impl<'py> SourceRef<'py> {
         let context = jax.source_info_context.bind(py).getattr(pyo3::intern!(py, "context"))?;
         let mut source = Self::of(jax, &context)?;
         if source.traceback.is_none() {
-            let traceback = jax.get_traceback.bind(py).call0()?;
-            source.traceback = (!traceback.is_none()).then_some(traceback);
+            source.traceback = current_traceback(py, jax)?;
         }
         Ok(source)
     }

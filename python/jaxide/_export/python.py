@@ -21,6 +21,7 @@ import numpy as np
 from jax import lax
 
 from jaxide import _compat, _core
+from jaxide._bounded import Bounded
 from jaxide._export import python_helpers as helpers
 from jaxide._export.expressions import (
     TAKEN,
@@ -33,7 +34,6 @@ from jaxide._export.expressions import (
     literal,
 )
 from jaxide._export.model import Equation, Params, ProgramModel
-from jaxide._names import Bounded
 
 # Equations that are traced to try calls of programs: so many for each of the program.
 TRIED = 8

@@ -16,7 +16,7 @@ use super::super::memo::Context;
 use super::super::native::attached;
 use super::super::omit::{Item, is_omitted};
 use super::super::settings;
-use super::super::source::SourceRef;
+use super::super::source::{SourceRef, current_traceback};
 use super::super::trace::{frame_of, is_ours};
 use super::super::world::{self, Difference};
 use super::encode::Reason;
@@ -177,7 +177,7 @@ impl<'py> Now<'py> {
         let py = self.trace.py();
         let traceback = match self.given_traceback() {
             Some(traceback) => Some(traceback),
-            None => Some(jax.get_traceback.bind(py).call0()?).filter(|t| !t.is_none()),
+            None => current_traceback(py, jax)?,
         };
         Ok(SourceRef { traceback, name_stack: self.name_stack().clone() })
     }
