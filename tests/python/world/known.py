@@ -18,3 +18,8 @@ KNOWN: dict[tuple[str, str], tuple[str, str]] = {
 }
 if sys.version_info < (3, 12):
     KNOWN["bind_of_sin", "within"] = "direct", _OF_PRIMITIVES
+
+# Pairs of a kind and a program for which stock jax dies, without an exception, at times.
+KILLS_JAX: dict[tuple[str, str], str] = {
+    ("captured_array_is_deleted", "jit_of_gradient"): "jaxlib reads the buffer that was freed",
+}
