@@ -10,10 +10,11 @@
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.
 
 use std::cell::Cell;
+use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -188,12 +189,16 @@ pub fn is_outdated(wanted: u64) -> bool {
 /// change), which may want something else, in this thread or in another. So nobody waits, each step can be
 /// done again, and whoever was interrupted goes on towards what is wanted by then.
 ///
+/// Where somebody has given a function of jax that is to be ours another code, all is left to jax.
+///
 /// # Errors
-/// Something else has changed jax, or `CPython` refuses a change. jax's functions are then its own.
+/// `CPython` refuses a change. jax's functions are then its own.
 fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     loop {
         let wanted = WANTED.load(Ordering::Relaxed);
         let (active, catching) = STATE.peek(|state| (state.active > 0, state.catching));
+        let replaced = if catching { replaced(py)? } else { None };
+        let (active, catching) = (active && replaced.is_none(), catching && replaced.is_none());
         if active {
             catch_traces(jax);
         } else {
@@ -211,7 +216,10 @@ fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             _ if is_outdated(wanted) => {}
             done => {
                 SETTLED.store(wanted, Ordering::Relaxed);
-                return done;
+                return match replaced {
+                    Some(hooked) => done.and(hooked.warn(py)),
+                    None => done,
+                };
             }
         }
     }
@@ -262,6 +270,20 @@ impl Hooked {
     fn is_ours(&self) -> bool {
         self.has(&self.trampoline)
     }
+
+    /// Says that somebody has given the function another code.
+    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        let name: String = self.function.bind(py).getattr("__qualname__")?.extract()?;
+        let text = format!("jaxide: the code of jax's {name} was replaced; tracing is left to jax");
+        let class = py.get_type::<PyRuntimeWarning>();
+        PyErr::warn(py, &class, &CString::new(text)?, 2)
+    }
+}
+
+/// A function of jax to which somebody has given another code.
+fn replaced(py: Python<'_>) -> PyResult<Option<&'static Hooked>> {
+    let other = |hooked: &&Hooked| !hooked.is_stock() && !hooked.is_ours();
+    Ok(hooked(py)?.iter().find(other))
 }
 
 /// Takes the objects of jax and makes the types. Called once, by `jaxide._compat`.
@@ -394,7 +416,7 @@ impl Activation {
     }
 }
 
-fn hooked(py: Python<'_>) -> PyResult<&[Hooked]> {
+fn hooked(py: Python<'_>) -> PyResult<&'static [Hooked]> {
     HOOKED
         .get(py)
         .map(Vec::as_slice)
@@ -430,14 +452,6 @@ fn let_traces(jax: &Jax) {
 
 /// Makes jax's functions ours.
 fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
-    for hooked in hooked(py)? {
-        if !hooked.is_stock() && !hooked.is_ours() {
-            return Err(PyRuntimeError::new_err(format!(
-                "jaxide: something else has replaced the code of jax's {}",
-                hooked.function.bind(py).getattr("__qualname__")?
-            )));
-        }
-    }
     for hooked in hooked(py)? {
         if is_outdated(wanted) {
             return Ok(());

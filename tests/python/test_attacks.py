@@ -499,6 +499,34 @@ SCRIPTS = {
         warm(program)
         assert_same(program)
     """,
+    "other code of a function that jaxide steps into": """
+        import inspect, textwrap, warnings
+        import jaxide
+        from jax._src import core
+        NOTED = core.NOTED = []
+        head, rest = textwrap.dedent(inspect.getsource(core.Primitive.bind)).split(":\\n", 1)
+        space = {}
+        exec(f"{head}:\\n  NOTED.append(self.name)\\n{rest}", vars(core), space)
+        program = lambda x: jax.jit(jnp.sin)(x) + jax.grad(lambda y: jnp.tanh(y).sum())(x)
+        warm(program)
+        stock, core.Primitive.bind.__code__ = core.Primitive.bind.__code__, space["bind"].__code__
+        for make in (jax.make_jaxpr, jaxide.make_jaxpr, jaxide.trace):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                NOTED.append(make)
+                text(make, program)
+            says = [str(one.message) for one in said]
+            assert make is jax.make_jaxpr or "Primitive.bind was replaced" in says[0], says
+        seen = [NOTED[NOTED.index(make) + 1:][:5] for make in NOTED if callable(make)]
+        assert seen[0] == seen[1] == seen[2] and len(seen[0]) == 5, seen
+        with jaxide.accelerated():
+            assert_same(program)
+        core.Primitive.bind.__code__ = stock
+        assert_same(program)
+        del NOTED[:]
+        text(jaxide.make_jaxpr, program)
+        assert not NOTED
+    """,
     "leaves that become trees": """
         import jaxide
         window = (slice(1, 2), 3.0)
