@@ -60,9 +60,11 @@ pub fn replay<'py>(
     let stack = now.stack();
     let whole = stack.is_some_and(Stack::linearizes);
     let share = Share { number: recorded.number, part, call, base: &base, whole, making };
-    let consts = share.captured(jax)?;
-    let place = Place { frame: now.frame(), args: &call.args, consts: &consts, retained: &[] };
-    let outputs = share.append(jax, &place, &mut literals)?;
+    let mut append = |consts: &[ReadConst]| {
+        let place = Place { frame: now.frame(), args: &call.args, consts, retained: &[] };
+        share.append(jax, &place, &mut literals)
+    };
+    let outputs = if part.consts.is_empty() { append(&[]) } else { append(&share.captured(jax)?) }?;
     let tracer = |index: usize| {
         let (var, source) = outputs.get(index)?;
         let aval = part.out_type(index).bind(py).clone();
@@ -416,6 +418,9 @@ struct Appending<'a> {
 }
 
 impl Appending<'_> {
+    // Within `append_again` nothing is the call's own: most of it goes.
+    #[allow(clippy::inline_always)] // as said
+    #[inline(always)]
     fn run(
         &self,
         state: &mut State,

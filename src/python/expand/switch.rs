@@ -103,12 +103,12 @@ fn keeps_versions(py: Python<'_>) -> bool {
 }
 
 /// The functions that are caught. Each lives as long as the process.
-static FUNCTIONS: Shared<Vec<Switched>> = Shared::new(Vec::new());
+static FUNCTIONS: Shared<Option<Arc<Vec<Switched>>>> = Shared::new(None);
 /// They have the code of their trampolines, or are about to.
 static ARE_ON: AtomicBool = AtomicBool::new(false);
 
-fn functions() -> Vec<Switched> {
-    FUNCTIONS.peek(|functions| functions.clone())
+fn functions() -> Arc<Vec<Switched>> {
+    FUNCTIONS.peek(|functions| functions.clone()).unwrap_or_default()
 }
 
 /// Makes a stand-in for a function of jax. `copy` is the function with the code it has now;
@@ -147,7 +147,7 @@ pub fn catch_function(
     warn::note_trampoline(&trampoline);
     let switched =
         Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());
-    FUNCTIONS.peek(|functions| functions.push(switched));
+    FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(switched));
     while ARE_ON.load(Ordering::Relaxed) {
         switched.put(py, Code::Trampoline, keeps_versions(py))?;
         if ARE_ON.load(Ordering::Relaxed) {
@@ -339,7 +339,7 @@ pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult
     ARE_ON.store(on, Ordering::Relaxed);
     let keeps_versions = keeps_versions(py);
     let code = if on { Code::Trampoline } else { Code::Stock };
-    for function in functions() {
+    for function in functions().iter() {
         // To change a function may run Python code, which may want something else.
         if is_outdated() {
             return Ok(());
