@@ -29,6 +29,8 @@ const MAX_DEPTH: u32 = 32;
 pub struct Known {
     pub enum_meta: Py<PyType>,
     pub dtype: Py<PyType>,
+    /// The class of dtypes with fields, whose names may be changed.
+    pub void_dtype: Py<PyType>,
     pub numpy_scalar: Py<PyType>,
     pub numpy_array: Py<PyType>,
 }
@@ -47,6 +49,7 @@ pub fn known(py: Python<'_>) -> PyResult<&Known> {
         Ok(Known {
             enum_meta: class("enum", "EnumMeta")?,
             dtype: class("numpy", "dtype")?,
+            void_dtype: class("numpy.dtypes", "VoidDType")?,
             numpy_scalar: class("numpy", "generic")?,
             numpy_array: class("numpy", "ndarray")?,
         })
@@ -80,6 +83,8 @@ fn kind(known: &Known, value: *mut ffi::PyObject) -> Kind {
             Kind::Tuple
         } else if class == &raw mut ffi::PyFloat_Type {
             Kind::Float
+        } else if class == known.void_dtype.as_ptr().cast() {
+            Kind::Unknown
         } else if ffi::PyType_Check(value) != 0
             || ffi::PyType_IsSubtype(class, known.dtype.as_ptr().cast()) != 0
             || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), known.enum_meta.as_ptr().cast())

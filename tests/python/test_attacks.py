@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import opt_einsum
@@ -564,3 +565,106 @@ def assert_same(program):
 def test_in_a_process(name: str) -> None:
     made = run_alone(PRELUDE + textwrap.dedent(SCRIPTS[name]))
     assert "JaxideFallbackWarning" not in made.stderr
+
+
+# ---- what numpy's objects say -------------------------------------------------------------------
+
+TIME: Any = None
+RECORD: Any = None
+FIELDS: Any = None
+STRUCT: Any = None
+OBJECTS: Any = None
+
+
+@ruled
+def reading_a_time(x: Any) -> Any:
+    return x * float(TIME / np.timedelta64(1, "s"))
+
+
+@ruled
+def reading_a_record(x: Any) -> Any:
+    return x * int(RECORD["a"])
+
+
+@ruled
+def writing_to_a_record(x: Any) -> Any:
+    RECORD["a"] = RECORD["a"] + 1
+    return x * 2
+
+
+@ruled
+def reading_fields(x: Any) -> Any:
+    return x * FIELDS["a"].itemsize
+
+
+@ruled
+def reading_a_struct(x: Any) -> Any:
+    return x * STRUCT.dtype.num * (2 if isinstance(STRUCT.shape[0], bool) else 7)
+
+
+@ruled
+def reading_objects(x: Any) -> Any:
+    return x * OBJECTS[0][0]
+
+
+def record(*names: str) -> Any:
+    return np.array([(1, 2)], [(name, "i4") for name in names])[0]
+
+
+def test_times_have_a_unit() -> None:
+    global TIME
+    for unit in "ssssmh":
+        TIME = np.timedelta64(5, unit)
+        assert_same(lambda x: reading_a_time(x))
+
+
+@pytest.mark.parametrize("kind", ["timedelta64", "datetime64"])
+def test_static_times_have_a_unit(kind: str) -> None:
+    scaled = jax.jit(lambda x, t: x * t.astype(kind + "[s]").astype(int), static_argnums=1)
+    for make in (jax.jit, jaxide.jit):
+        times = [getattr(np, kind)(5, unit) for unit in ("s", "s", "s", "s", "m", "h")]
+        made = [float(make(lambda x, t=t: scaled(x, t))(1.0)) for t in times]
+        assert made == [5.0, 5.0, 5.0, 5.0, 300.0, 18000.0]
+
+
+def test_records_have_names() -> None:
+    global RECORD
+    for names in ("ab", "ab", "ab", "ab", "ba"):
+        RECORD = record(*names)
+        assert_same(lambda x: reading_a_record(x))
+
+
+def test_records_may_be_written_to() -> None:
+    global RECORD
+    RECORD = record("a", "b")
+    for _ in range(6):
+        text(jaxide.make_jaxpr, lambda x: writing_to_a_record(x))
+    assert int(RECORD["a"]) == 7
+
+
+def test_fields_may_get_other_names() -> None:
+    global FIELDS
+    FIELDS = np.dtype([("a", "i4"), ("b", "i8")])
+    named = jax.extend.core.Primitive("named")
+    named.def_abstract_eval(lambda x, *, t: jax.core.ShapedArray((len(t.names[0]),), x.dtype))
+    for names in ("ab", "ab", "ab", "ab", "ba"):
+        FIELDS.names = tuple(names)
+        assert_same(lambda x: reading_fields(x))
+    for name in ("a", "a", "a", "a", "abc"):
+        FIELDS.names = (name, "b" + name)
+        assert_same(lambda x: named.bind(x, t=FIELDS) + 1)
+
+
+def test_equal_structs_may_differ() -> None:
+    global STRUCT
+    for shape, dtype in [((1,), "int64")] * 4 + [((1,), "longlong"), ((True,), "int64")]:
+        STRUCT = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+        assert_same(lambda x: reading_a_struct(x))
+
+
+def test_objects_in_arrays_may_change() -> None:
+    global OBJECTS
+    OBJECTS = np.array([[1], None], dtype=object)
+    for number in (1, 1, 1, 1, 2):
+        OBJECTS[0][0] = number
+        assert_same(lambda x: reading_objects(x))

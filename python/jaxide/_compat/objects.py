@@ -33,7 +33,10 @@ def immutable_types() -> set[type]:
 
 
 def fixed_types() -> set[type]:
-    """Classes of Python and numpy that nobody can change, and that do nothing but make a value."""
+    """Classes of Python and numpy that nobody can change, and that do nothing but make a value.
+
+    A record of numpy's may change, and times have a unit beside what they are: these are none.
+    """
     plain = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, range, slice)
     makers = (zip, enumerate, map, filter, reversed, type(None))
     pending: list[Any] = [np.generic]
@@ -43,6 +46,8 @@ def fixed_types() -> set[type]:
         pending += type.__subclasses__(cls)
         if cls.__module__.partition(".")[0] in ("numpy", "ml_dtypes", "jax"):
             scalars.add(cls)
+    for other in (np.void, np.datetime64, np.timedelta64, np.object_):
+        scalars -= {cls for cls in scalars if issubclass(cls, other)}
     errors = (value for value in vars(builtins).values() if isinstance(value, type))
     errors = (cls for cls in errors if issubclass(cls, BaseException))
     return {*plain, *makers, *scalars, *errors}

@@ -1058,6 +1058,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Ok(());
         }
         if subtype(class, &known.dtype) {
+            if class == known.void_dtype.as_ptr().cast() {
+                return Err(UNKNOWN_OBJECT);
+            }
             self.identity(value);
             return Ok(());
         }
@@ -1242,9 +1245,13 @@ impl<'a, 'py> Encoder<'a, 'py> {
             }
             let dims = usize::try_from(view.ndim).unwrap_or(0);
             let len = view.len.unsigned_abs();
-            let fits = dims > 0 && len <= MAX_ARRAY && !view.format.is_null();
+            let format = match view.format.is_null() {
+                true => c"O",
+                false => std::ffi::CStr::from_ptr(view.format),
+            };
+            // Objects may change, wherever they are.
+            let fits = dims > 0 && len <= MAX_ARRAY && !format.to_bytes().contains(&b'O');
             if fits {
-                let format = std::ffi::CStr::from_ptr(view.format);
                 self.call.signature.tag(Tag::Array, dims);
                 for &dim in std::slice::from_raw_parts(view.shape, dims) {
                     self.call.signature.word(dim.cast_unsigned() as u64);

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
 use super::super::jax::Jax;
-use super::super::params::typed_equal;
+use super::super::params::{known, typed_equal};
 use super::super::shared::Once;
 
 /// Objects by themselves.
@@ -45,11 +45,32 @@ fn says_the_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     if a.is_instance_of::<PyTuple>() {
         return Ok(typed_equal(a, b));
     }
-    let name = intern!(a.py(), "stack");
-    match (a.getattr_opt(name)?, b.getattr_opt(name)?) {
-        (Some(a), Some(b)) => Ok(typed_equal(&a, &b)),
-        _ => Ok(true),
+    let py = a.py();
+    let both = |name| Ok::<_, PyErr>(a.getattr_opt(name)?.zip(b.getattr_opt(name)?));
+    if let Some((a, b)) = both(intern!(py, "stack"))? {
+        return Ok(typed_equal(&a, &b));
     }
+    if let Some((a, b)) = both(intern!(py, "dtype"))? {
+        // numpy's are equal where they have other numbers or metadata.
+        let is_numpys = a.is_instance(known(py)?.dtype.bind(py))?;
+        if !a.is(&b) && (is_numpys || !a.get_type().is(b.get_type())) {
+            return Ok(false);
+        }
+    }
+    match both(intern!(py, "shape"))? {
+        Some((a, b)) => have_same_types(&a, &b),
+        None => Ok(true),
+    }
+}
+
+/// Whether the items of equal shapes are of the same classes.
+fn have_same_types(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
+    for (a, b) in a.try_iter()?.zip(b.try_iter()?) {
+        if !a?.get_type().is(b?.get_type()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Tracebacks by their hash, each with the one that stands for it.
