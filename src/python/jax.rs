@@ -115,6 +115,10 @@ jax_objects! {
     copy_code: PyAny,
     /// All settings by name: what has the value of each.
     all_settings: PyDict,
+    /// The context variable of numpy's error state, or `None`, and what says what that is: `None`
+    /// where numpy tells somebody of errors.
+    numpy_errors: PyAny,
+    numpy_error_state: PyAny,
     /// The class of settings whose assignment is noticed.
     setting_type: PyType,
     check_tracer_leaks: PyAny,

@@ -55,6 +55,7 @@ mod jax;
 mod leaves;
 mod memo;
 mod native;
+mod numpy_errors;
 mod objects;
 mod omit;
 mod params;

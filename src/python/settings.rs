@@ -108,6 +108,18 @@ pub fn number(py: Python<'_>, jax: &Jax) -> PyResult<u32> {
     Ok(number)
 }
 
+/// A number for all settings and something else that has a number, which is mostly 0.
+///
+/// # Errors
+/// A setting cannot be read.
+pub fn number_beside(py: Python<'_>, jax: &Jax, other: u32) -> PyResult<u32> {
+    let settings = number(py, jax)?;
+    if other == 0 {
+        return Ok(settings);
+    }
+    number_of_key(py, &(settings, other).into_pyobject(py)?.into_any())
+}
+
 impl Read {
     fn all(py: Python<'_>, jax: &Jax, changes: u64, outermost: u64) -> PyResult<Self> {
         let settings = jax.all_settings.bind(py);
@@ -183,13 +195,17 @@ fn number_of(settings: &Bound<'_, PyDict>, values: &[Py<PyAny>]) -> PyResult<u32
         named.push(value.bind(py).clone());
     }
     let values = PyTuple::new(py, named)?;
-    let known = NUMBERS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     // An option of a library may have a value without a hash: then its text stands for it.
     let key = if values.hash().is_ok() { values.into_any() } else { values.repr()?.into_any() };
-    if let Some(number) = known.get_item(&key)? {
+    number_of_key(py, &key)
+}
+
+fn number_of_key(py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let known = NUMBERS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(number) = known.get_item(key)? {
         return number.extract();
     }
     let number = u32::try_from(known.len())?;
-    known.set_item(&key, number)?;
+    known.set_item(key, number)?;
     Ok(number)
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest import mock
@@ -668,3 +669,51 @@ def test_objects_in_arrays_may_change() -> None:
     for number in (1, 1, 1, 1, 2):
         OBJECTS[0][0] = number
         assert_same(lambda x: reading_objects(x))
+
+
+# ---- what numpy does about errors ---------------------------------------------------------------
+
+MODES = ["ignore"] * 5 + ["raise"] * 2 + ["ignore"] + ["warn"] * 2 + ["call", "raise", "ignore"]
+
+
+def test_the_error_state_of_numpy() -> None:
+    def scaled(x: Any) -> Any:
+        try:
+            return x * jnp.asarray(np.float64(1e300), jnp.float32)
+        except FloatingPointError:
+            return x * jnp.finfo(jnp.float32).max
+
+    def program(mode: str) -> Callable[[Any], Any]:
+        def made(x: Any) -> Any:
+            with np.errstate(over=mode):  # type: ignore[call-overload]
+                return scaled(x)
+
+        return made
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for mode in filter("call".__ne__, MODES):
+            assert_same(program(mode))
+            stock, made = (jit(program(mode))(np.float32(1)) for jit in (jax.jit, jaxide.jit))
+            assert stock == made
+
+
+def test_errors_of_numpy_are_said_again() -> None:
+    def seen(make: Callable[..., Any]) -> list[Any]:
+        found: list[Any] = []
+        for mode in MODES:
+            called: list[Any] = []
+            with (
+                np.errstate(invalid=mode, call=lambda *args: called.append(args)),  # type: ignore[call-overload]
+                warnings.catch_warnings(record=True) as said,
+            ):
+                warnings.simplefilter("always")
+                try:
+                    text(make, lambda x: x + jnp.asarray(np.float32("nan"), jnp.int32))
+                    raised = ""
+                except FloatingPointError as error:
+                    raised = str(error)
+            found.append((mode, raised, len(said), len(called)))
+        return found
+
+    assert seen(jaxide.make_jaxpr) == seen(jax.make_jaxpr)

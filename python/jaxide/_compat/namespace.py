@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
+from numpy._core import umath
 
 from jaxide import _core, _sites
 from jaxide._compat.derivative_rules import rule_reader
@@ -233,6 +235,8 @@ def load_namespace() -> types.SimpleNamespace:
         copy_code=_sites.copy_function,
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
         all_settings=jax.config._value_holders,
+        numpy_errors=getattr(umath, "_extobj_contextvar", None),
+        numpy_error_state=_numpy_error_state,
         setting_type=symbol("config:State"),
         check_tracer_leaks=symbol("config:check_tracer_leaks"),
         no_tracing=symbol("config:no_tracing"),
@@ -394,6 +398,14 @@ def _interned_aval() -> type:
     if one is not other:
         raise Mismatch("jax._src.core.ShapedArray is not interned")
     return cls
+
+
+def _numpy_error_state() -> tuple[Any, ...] | None:
+    """What numpy does about errors in numbers; None where it tells somebody else of them."""
+    modes = np.geterr()
+    if not {"ignore", "warn", "raise"}.issuperset(modes.values()):
+        return None
+    return tuple(sorted(modes.items()))
 
 
 def _binding_trace() -> Any:

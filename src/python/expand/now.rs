@@ -14,6 +14,7 @@ use super::super::frame::Frame;
 use super::super::jax::Jax;
 use super::super::memo::Context;
 use super::super::native::attached;
+use super::super::numpy_errors;
 use super::super::omit::{Item, is_omitted};
 use super::super::settings;
 use super::super::source::{SourceRef, current_traceback};
@@ -26,6 +27,7 @@ pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
 pub const FOLDS_EAGERLY: Reason = "eager constant folding";
 pub const LEAK_CHECK: Reason = "leak checking";
 pub const CHANGED_JAX: Reason = "jax was changed in a way that may affect any call";
+pub const NUMPY_TELLS: Reason = "numpy tells somebody of errors in numbers";
 pub const NO_TRACING: Reason = "tracing is forbidden";
 
 /// What a configuration means to the cache.
@@ -97,6 +99,7 @@ impl<'py> Now<'py> {
     #[inline]
     pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
         world::poll_soon();
+        numpy_errors::poll(py, jax)?;
         let epoch = Epoch::now();
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
@@ -238,6 +241,7 @@ impl Moment {
 /// # Errors
 /// jax's state cannot be read.
 pub fn configuration_now(py: Python<'_>, jax: &Jax) -> PyResult<Result<Configuration, Reason>> {
+    numpy_errors::poll(py, jax)?;
     configuration(py, jax, Epoch::now())
 }
 
@@ -268,7 +272,8 @@ fn configuration(
         if context.eager_folding {
             Err(FOLDS_EAGERLY)
         } else {
-            let settings = settings::number(py, jax)?;
+            let Some(errors) = numpy_errors::number() else { return Ok(Err(NUMPY_TELLS)) };
+            let settings = settings::number_beside(py, jax, errors)?;
             let difference = world::difference(py)?;
             let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
             match (difference, numbers) {

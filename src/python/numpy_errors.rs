@@ -1,0 +1,77 @@
+//! What numpy does where a number overflows or is divided by zero (`numpy.errstate`).
+//!
+//! Functions of jax compute with numpy, so what they come to depends on it. It is in a context variable:
+//! of a change nobody is told, so each thread compares what is there with what it was.
+
+use std::cell::RefCell;
+use std::ptr::null_mut;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::epoch;
+use super::jax::Jax;
+use super::native::attached;
+use super::shared::Once;
+
+/// What a thread has found.
+struct Found {
+    /// It stays alive, so that its address is of one state.
+    value: Py<PyAny>,
+    number: Option<u32>,
+}
+
+thread_local! {
+    static FOUND: RefCell<Option<Found>> = const { RefCell::new(None) };
+}
+
+/// States that were seen, each with its number.
+static NUMBERS: Once<Py<PyDict>> = Once::new();
+
+/// Looks whether numpy's error state is another than this thread has found last.
+///
+/// # Errors
+/// It cannot be read.
+#[inline]
+pub fn poll(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    if jax.numpy_errors.is_none(py) {
+        return Ok(());
+    }
+    let mut value = null_mut();
+    // SAFETY: a context variable; it gives a new reference, or none where it has no value.
+    let value = unsafe {
+        if ffi::PyContextVar_Get(jax.numpy_errors.as_ptr(), null_mut(), &raw mut value) != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Bound::from_owned_ptr_or_opt(py, value)
+    };
+    let Some(value) = value else { return Ok(()) };
+    let is_known = FOUND.with_borrow(|found| found.as_ref().is_some_and(|f| f.value.is(&value)));
+    if is_known { Ok(()) } else { attached(|| look(jax, &value)) }
+}
+
+#[cold]
+fn look(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = value.py();
+    let state = jax.numpy_error_state.bind(py).call0()?;
+    let numbers = NUMBERS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    let number = if state.is_none() {
+        None
+    } else if let Some(known) = numbers.get_item(&state)? {
+        Some(known.extract()?)
+    } else {
+        let next = u32::try_from(numbers.len())?;
+        numbers.set_item(&state, next)?;
+        Some(next)
+    };
+    let old = FOUND.replace(Some(Found { value: value.clone().unbind(), number }));
+    drop(old);
+    epoch::note_change();
+    Ok(())
+}
+
+/// The number of the state that was found last: none where numpy tells somebody of errors.
+pub fn number() -> Option<u32> {
+    FOUND.with_borrow(|found| found.as_ref().map_or(Some(0), |found| found.number))
+}
