@@ -17,7 +17,7 @@ use super::super::immortals::Immortals;
 use super::super::jax::Jax;
 use super::super::native::{Slot, with_bytes};
 use super::super::omit::{Item, is_omitted};
-use super::super::params::known;
+use super::super::params::{Known, known};
 use super::super::side::is_exactly;
 use super::super::tracer::{Traced as Tracer, constant_of, traced};
 use super::super::world::owns_primitive;
@@ -1058,11 +1058,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             return Ok(());
         }
         if subtype(class, &known.dtype) {
-            if class == known.void_dtype.as_ptr().cast() {
-                return Err(UNKNOWN_OBJECT);
-            }
-            self.identity(value);
-            return Ok(());
+            return self.dtype(value, class, known);
         }
         // SAFETY: the type of a type.
         if subtype(unsafe { ffi::Py_TYPE(class.cast()) }, &known.enum_meta) {
@@ -1219,6 +1215,20 @@ impl<'a, 'py> Encoder<'a, 'py> {
         Ok(())
     }
 
+    /// A dtype: itself. The names of its fields may change.
+    fn dtype(
+        &mut self,
+        value: *mut ffi::PyObject,
+        class: *mut ffi::PyTypeObject,
+        known: &Known,
+    ) -> Result<(), Reason> {
+        if class == known.void_dtype.as_ptr().cast() {
+            return Err(UNKNOWN_OBJECT);
+        }
+        self.identity(value);
+        Ok(())
+    }
+
     fn numpy_scalar(
         &mut self,
         value: *mut ffi::PyObject,
@@ -1245,10 +1255,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
             }
             let dims = usize::try_from(view.ndim).unwrap_or(0);
             let len = view.len.unsigned_abs();
-            let format = match view.format.is_null() {
-                true => c"O",
-                false => std::ffi::CStr::from_ptr(view.format),
-            };
+            let format =
+                if view.format.is_null() { c"O" } else { std::ffi::CStr::from_ptr(view.format) };
             // Objects may change, wherever they are.
             let fits = dims > 0 && len <= MAX_ARRAY && !format.to_bytes().contains(&b'O');
             if fits {
