@@ -529,6 +529,26 @@ SCRIPTS = {
         text(jaxide.make_jaxpr, program)
         assert not NOTED
     """,
+    "axes that are not reduced yet": """
+        import os, tempfile
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+        import jaxide
+        from jax.sharding import AxisType, PartitionSpec as P
+        mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+        spec = P("x", None, unreduced={"y"})
+        with jax.sharding.set_mesh(mesh):
+            a = jax.device_put(jnp.ones((4, 8)), P("x", "y"))
+            b = jax.device_put(jnp.ones((8, 4)), P("y", None))
+            product = lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=spec)
+            for make in (jax.jit, jaxide.jit, jaxide.jit):
+                assert make(lambda a, b: product(a, b))(a, b).sharding.spec == spec
+            program = jaxide.trace(product)(a, b)
+            from jaxide._export.expressions import expression
+            assert eval(expression(spec)) == spec
+            with tempfile.TemporaryDirectory() as folder:
+                program.save(f"{folder}/program")
+                assert jaxide.load(f"{folder}/program") == program
+    """,
     "leaves that become trees": """
         import jaxide
         window = (slice(1, 2), 3.0)

@@ -572,7 +572,7 @@ def _keys(parts: Any) -> Any:
 
 
 def _spec_parts(spec: Any) -> tuple[Any, ...]:
-    return tuple(spec), spec.unreduced, spec.reduced
+    return spec.partitions, spec.unreduced, spec.reduced
 
 
 def _spec(parts: Any) -> Any:

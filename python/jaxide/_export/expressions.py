@@ -114,7 +114,11 @@ def expression(value: Any, depth: int = 0, *, is_public: bool = False) -> str:
     if isinstance(value, np.ndarray):
         return array(value)
     if isinstance(value, jax.sharding.PartitionSpec):
-        return f"jax.sharding.PartitionSpec({', '.join(map(within, value))})"
+        parts = [within(part) for part in value.partitions]
+        for name in ("unreduced", "reduced"):
+            if axes := getattr(value, name):
+                parts.append(f"{name}={{{', '.join(map(within, sorted(axes)))}}}")
+        return f"jax.sharding.PartitionSpec({', '.join(parts)})"
     if isinstance(value, jax.sharding.NamedSharding):
         return f"jax.sharding.NamedSharding({within(value.mesh)}, {within(value.spec)})"
     if isinstance(value, jax.sharding.AbstractMesh):
