@@ -201,8 +201,7 @@ class _Writer:
         if isinstance(value, jax.sharding.SingleDeviceSharding):
             return own, parts((*value.device_set, value.memory_kind))
         if class_ is known.partition_spec:
-            names = ("partitions", "unreduced", "reduced")
-            return own, parts([getattr(value, name) for name in names])
+            return own, parts((value.partitions, value.unreduced, value.reduced))
         if isinstance(value, jax.sharding.Sharding):
             return own, text_of(value), parts(getattr(value, "_device_assignment", ()))
         if class_ in known.immutable or isinstance(value, known.effect):

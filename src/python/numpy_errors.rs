@@ -8,12 +8,11 @@ use std::ptr::null_mut;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use super::epoch;
 use super::jax::Jax;
 use super::native::attached;
-use super::shared::Once;
+use super::shared::Numbers;
 
 /// What a thread has found.
 struct Found {
@@ -27,7 +26,7 @@ thread_local! {
 }
 
 /// States that were seen, each with its number.
-static NUMBERS: Once<Py<PyDict>> = Once::new();
+static NUMBERS: Numbers = Numbers::new();
 
 /// Looks whether numpy's error state is another than this thread has found last.
 ///
@@ -55,16 +54,7 @@ pub fn poll(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 fn look(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = value.py();
     let state = jax.numpy_error_state.bind(py).call0()?;
-    let numbers = NUMBERS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-    let number = if state.is_none() {
-        None
-    } else if let Some(known) = numbers.get_item(&state)? {
-        Some(known.extract()?)
-    } else {
-        let next = u32::try_from(numbers.len())?;
-        numbers.set_item(&state, next)?;
-        Some(next)
-    };
+    let number = if state.is_none() { None } else { Some(NUMBERS.of(&state)?) };
     let old = FOUND.replace(Some(Found { value: value.clone().unbind(), number }));
     drop(old);
     epoch::note_change();

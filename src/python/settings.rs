@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::epoch;
 use super::hook;
 use super::jax::Jax;
-use super::shared::{Once, Shared};
+use super::shared::{Numbers, Shared};
 
 /// The settings that there are.
 #[derive(Default)]
@@ -51,7 +51,7 @@ thread_local! {
 }
 
 /// Values of all settings that were seen, with a number for each combination.
-static NUMBERS: Once<Py<PyDict>> = Once::new();
+static NUMBERS: Numbers = Numbers::new();
 
 /// An assignment: the number of all settings before it, the place, and the address of the value.
 type Assigned = (u32, u32, usize);
@@ -117,7 +117,7 @@ pub fn number_beside(py: Python<'_>, jax: &Jax, other: u32) -> PyResult<u32> {
     if other == 0 {
         return Ok(settings);
     }
-    number_of_key(py, &(settings, other).into_pyobject(py)?.into_any())
+    NUMBERS.of(&(settings, other).into_pyobject(py)?.into_any())
 }
 
 impl Read {
@@ -197,15 +197,5 @@ fn number_of(settings: &Bound<'_, PyDict>, values: &[Py<PyAny>]) -> PyResult<u32
     let values = PyTuple::new(py, named)?;
     // An option of a library may have a value without a hash: then its text stands for it.
     let key = if values.hash().is_ok() { values.into_any() } else { values.repr()?.into_any() };
-    number_of_key(py, &key)
-}
-
-fn number_of_key(py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let known = NUMBERS.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-    if let Some(number) = known.get_item(key)? {
-        return number.extract();
-    }
-    let number = u32::try_from(known.len())?;
-    known.set_item(key, number)?;
-    Ok(number)
+    NUMBERS.of(&key)
 }

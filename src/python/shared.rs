@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// Shows that this thread is attached, and lets references be counted up: no Python code runs by that.
 #[derive(Clone, Copy)]
@@ -187,5 +188,29 @@ impl<T> Once<T> {
     fn put(&self, _py: Python<'_>, value: T) -> &T {
         // The closure only moves the value, and a late one dies outside of the lock.
         self.0.get_or_init(|| value)
+    }
+}
+
+/// Numbers for what has a hash, from 0 on; it stays alive.
+pub struct Numbers(Once<Py<PyDict>>);
+
+impl Numbers {
+    pub const fn new() -> Self {
+        Self(Once::new())
+    }
+
+    /// The number of `key`, the next one where it is new.
+    ///
+    /// # Errors
+    /// It has no hash, or cannot be compared.
+    pub fn of(&self, key: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let py = key.py();
+        let known = self.0.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        if let Some(number) = known.get_item(key)? {
+            return number.extract();
+        }
+        let number = u32::try_from(known.len())?;
+        known.set_item(key, number)?;
+        Ok(number)
     }
 }

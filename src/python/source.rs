@@ -3,7 +3,6 @@
 use pyo3::prelude::*;
 
 use super::jax::Jax;
-use super::native::NoCollection;
 
 /// The Python stack of this moment as jaxlib's `Traceback`; None where jax takes none.
 ///
@@ -14,7 +13,8 @@ use super::native::NoCollection;
 /// # Errors
 /// The stack cannot be read.
 pub fn current_traceback<'py>(py: Python<'py>, jax: &Jax) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let _held = NoCollection::start(py);
+    #[cfg(not(Py_3_12))]
+    let _held = super::native::NoCollection::start(py);
     Ok(Some(jax.get_traceback.bind(py).call0()?).filter(|traceback| !traceback.is_none()))
 }
 

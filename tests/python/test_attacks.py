@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 import types
@@ -23,6 +21,7 @@ from jax._src import dtypes
 from jax._src.lax import lax as lax_internal
 
 import jaxide
+from alone import run_alone
 
 X = np.ones(3, np.float32)
 
@@ -342,14 +341,6 @@ by_a_text.defvjp(
     lambda x: (x * 2, None),
     lambda _, cotangent: (cotangent * len(f"{(np.float32(1.23456789),)}"),),
 )
-
-
-def run_alone(script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script in a process of its own, which has to end well."""
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    made = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=300)
-    assert made.returncode == 0, made.stderr
-    return made
 
 
 def stacks(make: Callable[..., Any], program: Callable[..., Any]) -> list[str]:

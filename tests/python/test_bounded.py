@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+from alone import run_alone
 from jaxide._bounded import Bounded, touch, trim
 
 THREADS = """
@@ -45,8 +43,7 @@ assert not wrong and len(values) == 8, (wrong, values)
 
 def test_threads_that_compare_keys_in_python() -> None:
     """With an ``OrderedDict`` the process died of a segmentation fault."""
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_alone(THREADS)
 
 
 def test_the_first_goes_first() -> None:

@@ -4,13 +4,9 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest import mock
@@ -29,6 +25,7 @@ from jax.sharding import PartitionSpec
 import jaxide
 import jaxide.brainstate
 import oracle
+from alone import run_alone
 from jaxide import _compat
 from test_errors import outcome, surroundings
 
@@ -1913,31 +1910,17 @@ def test_as_a_decorator() -> None:
     assert str(jaxpr) == str(STOCK(f.__wrapped__)(VECTOR)[0])
 
 
-def run_python(script: str) -> str:
-    """Runs a script in a fresh interpreter and returns what it printed."""
-    finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=Path(__file__).parent,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
-
-
 def test_brainstate_is_imported_only_when_asked_for() -> None:
-    assert run_python("""
+    assert run_alone("""
         import sys, jaxide
         print("brainstate" in sys.modules)
         import jaxide.brainstate
         print("brainstate" in sys.modules)
-    """).split() == ["False", "True"]
+    """).stdout.split() == ["False", "True"]
 
 
 def test_missing_brainstate() -> None:
-    assert run_python("""
+    assert run_alone("""
         import sys
         sys.modules["brainstate"] = None  # no such module
         import jaxide
@@ -1946,7 +1929,7 @@ def test_missing_brainstate() -> None:
         except ImportError as error:
             print(error)
             print(error.name)
-    """).splitlines() == [
+    """).stdout.splitlines() == [
         "jaxide.brainstate needs brainstate: pip install jaxide[brainstate]",
         "brainstate",
     ]
@@ -1954,11 +1937,11 @@ def test_missing_brainstate() -> None:
 
 def test_broken_brainstate() -> None:
     """What brainstate itself misses is not called a missing brainstate."""
-    assert run_python("""
+    assert run_alone("""
         import sys
         sys.modules["saiunit"] = None
         try:
             import jaxide.brainstate
         except ModuleNotFoundError as error:
             print(error.name)
-    """).split() == ["saiunit"]
+    """).stdout.split() == ["saiunit"]

@@ -1,10 +1,10 @@
 """What happens on a jax whose private parts are not what the trace was written against."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from alone import run_alone
 
 # Changes to jax that its own success path does not notice, and what the warning has to name.
 SABOTAGE = {
@@ -58,7 +58,6 @@ print(ours[0].message)
 def test_unknown_jax_falls_back_with_one_warning(case: str) -> None:
     sabotage, mention = SABOTAGE[case]
     script = textwrap.dedent(PROGRAM).replace("{sabotage}", sabotage)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run_alone(script)
     assert mention in done.stdout
     assert "Supported: jax 0.10.2 to 0.12" in done.stdout

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from alone import run_alone
+
 SCRIPT = Path(__file__).with_name("reentrance.py")
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 SECONDS = 600.0 if IS_LONG else 8.0
@@ -66,5 +68,4 @@ assert counts() == before, (counts(), before)
 def test_finalizers_that_trace_while_the_stack_is_read() -> None:
     """A finalizer runs where an object is made, so also while jaxlib collects the frames of a
     traceback: the code of a user's function was freed while it was in use."""
-    done = subprocess.run([sys.executable, "-c", FINALIZERS], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_alone(FINALIZERS)

@@ -2,8 +2,6 @@
 
 import contextlib
 import gc
-import os
-import subprocess
 import sys
 import textwrap
 import weakref
@@ -19,22 +17,14 @@ from jax import lax
 from jax._src import config, core, source_info_util
 
 import jaxide
+from alone import run_alone
 
 HERE = Path(__file__).parent
 
 
 def run_python(script: str, **environment: str) -> str:
     """Runs a script in a fresh interpreter and returns what it printed."""
-    finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=HERE,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    finished = run_alone(script, **environment)
     assert finished.stderr == ""
     return finished.stdout
 

@@ -8,8 +8,6 @@ import enum
 import functools
 import itertools
 import os
-import subprocess
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +22,7 @@ from jax._src.debugging import debug_effect
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxide
+from alone import run_alone
 from corpus import CASES
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
@@ -388,9 +387,7 @@ def test_processes() -> None:
 
     def hashes(seed: str, before: str) -> str:
         code = before + HASHES.format(folder=os.path.dirname(__file__))
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        command = [sys.executable, "-c", code]
-        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+        return run_alone(code, PYTHONHASHSEED=seed).stdout
 
     first = hashes("1", "")
     assert first == hashes("2", "import jaxide\nkept = [object() for _ in range(1000)]\n")

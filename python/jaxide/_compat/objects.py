@@ -39,15 +39,15 @@ def fixed_types() -> set[type]:
     """
     plain = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, range, slice)
     makers = (zip, enumerate, map, filter, reversed, type(None))
+    others = (np.void, np.datetime64, np.timedelta64, np.object_)
     pending: list[Any] = [np.generic]
     scalars: set[type] = set()
     while pending:
         cls = pending.pop()
         pending += type.__subclasses__(cls)
-        if cls.__module__.partition(".")[0] in ("numpy", "ml_dtypes", "jax"):
+        known = cls.__module__.partition(".")[0] in ("numpy", "ml_dtypes", "jax")
+        if known and not issubclass(cls, others):
             scalars.add(cls)
-    for other in (np.void, np.datetime64, np.timedelta64, np.object_):
-        scalars -= {cls for cls in scalars if issubclass(cls, other)}
     errors = (value for value in vars(builtins).values() if isinstance(value, type))
     errors = (cls for cls in errors if issubclass(cls, BaseException))
     return {*plain, *makers, *scalars, *errors}

@@ -1255,16 +1255,20 @@ impl<'a, 'py> Encoder<'a, 'py> {
             }
             let dims = usize::try_from(view.ndim).unwrap_or(0);
             let len = view.len.unsigned_abs();
-            let format =
-                if view.format.is_null() { c"O" } else { std::ffi::CStr::from_ptr(view.format) };
+            let format: &[u8] = if view.format.is_null() {
+                &[]
+            } else {
+                std::ffi::CStr::from_ptr(view.format).to_bytes()
+            };
             // Objects may change, wherever they are.
-            let fits = dims > 0 && len <= MAX_ARRAY && !format.to_bytes().contains(&b'O');
+            let is_plain = !format.is_empty() && !format.contains(&b'O');
+            let fits = dims > 0 && len <= MAX_ARRAY && is_plain;
             if fits {
                 self.call.signature.tag(Tag::Array, dims);
                 for &dim in std::slice::from_raw_parts(view.shape, dims) {
                     self.call.signature.word(dim.cast_unsigned() as u64);
                 }
-                self.call.signature.bytes(Tag::Text, format.to_bytes());
+                self.call.signature.bytes(Tag::Text, format);
                 let bytes: &[u8] = match len {
                     _ if is_omitted(Item::Mutable) => &[],
                     0 => &[],

@@ -267,12 +267,11 @@ fn configuration(
         Err(LEAK_CHECK)
     } else if is_on(&jax.no_tracing)? {
         Err(NO_TRACING)
-    } else {
+    } else if let Some(errors) = numpy_errors::number() {
         let context = Context::current(py, jax)?;
         if context.eager_folding {
             Err(FOLDS_EAGERLY)
         } else {
-            let Some(errors) = numpy_errors::number() else { return Ok(Err(NUMPY_TELLS)) };
             let settings = settings::number_beside(py, jax, errors)?;
             let difference = world::difference(py)?;
             let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
@@ -288,6 +287,8 @@ fn configuration(
                 _ => Err(CHANGED_JAX),
             }
         }
+    } else {
+        Err(NUMPY_TELLS)
     };
     if let Some(epoch) = epoch {
         CONFIGURATION.set(Some(LastConfiguration { epoch, configuration }));
