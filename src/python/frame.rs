@@ -1375,8 +1375,29 @@ impl<'a> ReadPrimitive<'a> {
     /// An attribute cannot be read.
     pub fn of(frame: &Bound<'_, Frame>, primitive: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         let address = primitive.as_ptr() as usize;
-        let known = frame.get().peek(|state| state.side.known_primitive(address).is_some());
-        let said = if known { None } else { Some(PrimitiveWords::of(primitive)?) };
+        let is_known = frame.get().peek(|state| state.side.known_primitive(address).is_some());
+        Self::read(primitive, is_known)
+    }
+
+    /// As `of`, of several.
+    ///
+    /// # Errors
+    /// An attribute cannot be read.
+    pub fn each<'py: 'a>(
+        frame: &Bound<'py, Frame>,
+        primitives: impl Iterator<Item = &'a Bound<'py, PyAny>> + Clone,
+    ) -> PyResult<SmallVec<[Self; 4]>> {
+        let addresses: SmallVec<[usize; 4]> =
+            primitives.clone().map(|primitive| primitive.as_ptr() as usize).collect();
+        let is_known = frame.get().peek(|state| {
+            let is_known = |&address| state.side.known_primitive(address).is_some();
+            addresses.iter().map(is_known).collect::<SmallVec<[bool; 8]>>()
+        });
+        primitives.zip(is_known).map(|(primitive, known)| Self::read(primitive, known)).collect()
+    }
+
+    fn read(primitive: &'a Bound<'_, PyAny>, is_known: bool) -> PyResult<Self> {
+        let said = if is_known { None } else { Some(PrimitiveWords::of(primitive)?) };
         Ok(Self { object: primitive.as_unbound(), said })
     }
 

@@ -3,7 +3,7 @@
 //! Functions of jax compute with numpy, so what they come to depends on it. It is in a context variable:
 //! of a change nobody is told, so each thread compares what is there with what it was.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::null_mut;
 
 use pyo3::ffi;
@@ -17,11 +17,14 @@ use super::shared::Numbers;
 /// What a thread has found.
 struct Found {
     /// It stays alive, so that its address is of one state.
+    #[allow(dead_code)] // as said
     value: Py<PyAny>,
     number: Option<u32>,
 }
 
 thread_local! {
+    /// The address of the value that was found last, which `FOUND` has.
+    static LAST: Cell<usize> = const { Cell::new(0) };
     static FOUND: RefCell<Option<Found>> = const { RefCell::new(None) };
 }
 
@@ -39,15 +42,21 @@ pub fn poll(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     }
     let mut value = null_mut();
     // SAFETY: a context variable; it gives a new reference, or none where it has no value.
-    let value = unsafe {
+    unsafe {
         if ffi::PyContextVar_Get(jax.numpy_errors.as_ptr(), null_mut(), &raw mut value) != 0 {
             return Err(PyErr::fetch(py));
         }
-        Bound::from_owned_ptr_or_opt(py, value)
-    };
-    let Some(value) = value else { return Ok(()) };
-    let is_known = FOUND.with_borrow(|found| found.as_ref().is_some_and(|f| f.value.is(&value)));
-    if is_known { Ok(()) } else { attached(|| look(jax, &value)) }
+    }
+    if value as usize == LAST.get() {
+        // SAFETY: the reference that was given; `FOUND` has another one.
+        unsafe { ffi::Py_XDECREF(value) };
+        return Ok(());
+    }
+    // SAFETY: the reference that was given, if any.
+    match unsafe { Bound::from_owned_ptr_or_opt(py, value) } {
+        Some(value) => attached(|| look(jax, &value)),
+        None => Ok(()),
+    }
 }
 
 #[cold]
@@ -56,6 +65,7 @@ fn look(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let state = jax.numpy_error_state.bind(py).call0()?;
     let number = if state.is_none() { None } else { Some(NUMBERS.of(&state)?) };
     let old = FOUND.replace(Some(Found { value: value.clone().unbind(), number }));
+    LAST.set(value.as_ptr() as usize);
     drop(old);
     epoch::note_change();
     Ok(())

@@ -11,10 +11,11 @@ use smallvec::SmallVec;
 use crate::expand::{Fragment, Operand, Template};
 use crate::ir::{Atom, AtomKind, Def, Eqn, LiteralId, Var};
 
+use super::super::convert::{AvalInfo, aval_info};
 use super::super::frame::{Frame, Mark, State};
 use super::super::jax::Jax;
 use super::super::params::{known, typed_equal, typed_hash};
-use super::super::side::address;
+use super::super::side::{address, literal_type};
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced, variable};
 use super::appended::{Equation, Operand as Appended, appended_since};
@@ -110,8 +111,12 @@ pub struct Part {
     pub fragment: Fragment,
     pub equations: Vec<EquationObjects>,
     pub types: Vec<Py<PyAny>>,
+    /// What was read of each of the types.
+    pub type_infos: Vec<Arc<AvalInfo>>,
     /// Literals, each with the position of the argument that is a tracer of it.
     pub literals: Vec<(Py<PyAny>, Option<usize>)>,
+    /// The type of each of the literals, and what was read of it.
+    pub literal_types: Vec<(Py<PyAny>, Arc<AvalInfo>)>,
     /// Captured values, with their avals, in the order of their first use.
     pub consts: Vec<(Captured, Py<PyAny>)>,
     pub scopes: Vec<Scope>,
@@ -687,12 +692,19 @@ impl<'py> Reading<'_, 'py> {
                 .map_err(|_| OUTER_VALUE)?;
         let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
         let is_on_operands = equations.iter().any(EquationObjects::is_on_operands);
+        let info = |aval: &Py<PyAny>| aval_info(jax, aval.bind(py)).map_err(|_| HIGH_TYPE);
+        let literal_type = |(literal, _): &(Py<PyAny>, _)| {
+            let (aval, info) = literal_type(jax, literal.bind(py)).map_err(|_| HIGH_TYPE)?;
+            Ok((aval.unbind(), info))
+        };
         Ok(Part {
             is_on_operands,
             is_of_call: is_on_operands || literals.iter().any(|(_, given)| given.is_some()),
             fragment,
             equations,
+            type_infos: types.iter().map(info).collect::<Result<_, Reason>>()?,
             types,
+            literal_types: literals.iter().map(literal_type).collect::<Result<_, Reason>>()?,
             literals,
             consts,
             scopes,
@@ -838,7 +850,9 @@ impl Recorded {
             fragment: Fragment::new(Vec::new(), 0, 0, 0).map_err(|_| OUTER_VALUE)?,
             equations: vec![equation],
             types: Vec::new(),
+            type_infos: Vec::new(),
             literals: Vec::new(),
+            literal_types: Vec::new(),
             consts: Vec::new(),
             scopes: Vec::new(),
             renewed: Vec::new(),
@@ -1028,7 +1042,8 @@ impl Part {
     fn memory_bytes(&self) -> usize {
         self.fragment.memory_bytes()
             + self.equations.len() * size_of::<EquationObjects>()
-            + (self.types.len() + self.literals.len() + 2 * self.consts.len()) * size_of::<usize>()
+            + 2 * (self.types.len() + self.consts.len()) * size_of::<usize>()
+            + 3 * self.literals.len() * size_of::<usize>()
     }
 }
 

@@ -557,11 +557,10 @@ fn append_tangents<'py>(
 /// Makes the rows of a part in a frame, at its first use there; where they are.
 fn import(jax: &Jax, frame: &Bound<'_, Frame>, number: u64, part: &Part) -> PyResult<usize> {
     let py = frame.py();
-    let read_type = |aval: &Py<PyAny>| aval_info(jax, aval.bind(py));
-    let types: Vec<_> = part.types.iter().map(read_type).collect::<PyResult<_>>()?;
-    let mut equations = Vec::with_capacity(part.equations.len());
-    for equation in &part.equations {
-        let primitive = ReadPrimitive::of(frame, equation.primitive.bind(py))?;
+    let primitives = part.equations.iter().map(|equation| equation.primitive.bind(py));
+    let primitives = ReadPrimitive::each(frame, primitives)?;
+    let mut equations: SmallVec<[_; 4]> = SmallVec::with_capacity(part.equations.len());
+    for (equation, primitive) in part.equations.iter().zip(primitives) {
         let effects = match &equation.effects {
             // Each replay has its own.
             Some(effects) if !equation.is_on_operands() => {
@@ -571,18 +570,12 @@ fn import(jax: &Jax, frame: &Bound<'_, Frame>, number: u64, part: &Part) -> PyRe
         };
         equations.push((primitive, effects));
     }
-    let mut literals = Vec::with_capacity(part.literals.len());
-    for (literal, _) in &part.literals {
-        let (aval, info) = literal_type(jax, literal.bind(py))?;
-        literals.push((literal, aval.unbind(), info));
-    }
     frame.get().with(py, |state, quiet| {
         let mut rows = Rows::default();
         let (builder, side) = state.recording()?;
-        let mut type_rows = Vec::with_capacity(types.len());
-        for (aval, info) in part.types.iter().zip(&types) {
-            type_rows.push(side.type_of(builder, aval, info, quiet));
-        }
+        let types = part.types.iter().zip(&part.type_infos);
+        let type_rows: SmallVec<[TypeId; 8]> =
+            types.map(|(aval, info)| side.type_of(builder, aval, info, quiet)).collect();
         let templates = part.fragment.templates();
         for ((equation, read), template) in part.equations.iter().zip(&equations).zip(templates) {
             let (primitive, effects) = read;
@@ -602,7 +595,7 @@ fn import(jax: &Jax, frame: &Bound<'_, Frame>, number: u64, part: &Part) -> PyRe
             let shape = builder.shape(primitive, params, &out_types, effects, context);
             rows.equations.push(shape.map_err(build_error)?);
         }
-        for (literal, aval, info) in &literals {
+        for ((literal, _), (aval, info)) in part.literals.iter().zip(&part.literal_types) {
             rows.literals.push(side.literal_of(builder, literal, (aval, info), quiet)?);
         }
         Ok(state.add_rows(number, rows))

@@ -21,6 +21,8 @@ use super::super::warn::is_trampoline;
 struct Watched {
     /// By kind. Never freed: their addresses are known.
     dicts: [Vec<Dict>; 3],
+    /// The addresses of those that are often looked at.
+    frequent: Vec<usize>,
     by_address: FxHashMap<usize, u32>,
     /// Numbers of dicts that may have changed since the last look.
     changed: FxHashSet<u32>,
@@ -122,6 +124,9 @@ pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
         with(|watched| {
             let number = u32::try_from(watched.by_address.len()).unwrap_or(u32::MAX);
             watched.by_address.insert(address, number);
+            if kind == Kind::Frequent {
+                watched.frequent.push(address);
+            }
             watched.dicts[kind as usize].push(Dict { number, object, version });
         });
     }
@@ -331,8 +336,9 @@ mod noticing {
     /// The version that a new dict had when dicts were last compared.
     static LAST: AtomicU64 = AtomicU64::new(0);
 
-    /// Compares the versions of the dicts of modules and registries, if any dict of the process has
-    /// changed since the last time: each change, and each new dict, takes the next number.
+    /// Looks for changes in the dicts of modules and registries, if any dict of the process has
+    /// changed since the last time: each change, and each new dict, takes the next number. So who has
+    /// changed since has a greater number than the new dict had then.
     #[inline]
     pub fn poll_soon() {
         // SAFETY: with the interpreter attached; the dict is ours, and is gone at once.
@@ -346,9 +352,23 @@ mod noticing {
             ffi::Py_DECREF(probe);
             next
         };
-        if LAST.swap(next, Ordering::Relaxed) + 1 != next {
+        // Attached, so nobody is in between; to swap is slower.
+        let last = LAST.load(Ordering::Relaxed);
+        LAST.store(next, Ordering::Relaxed);
+        if last + 1 != next && some_changed_since(last) {
             poll(Some(Kind::Frequent));
         }
+    }
+
+    /// Whether one of the dicts that are often looked at has changed since a version was given.
+    fn some_changed_since(last: u64) -> bool {
+        let is_new = |dict: usize| version(dict as *mut ffi::PyObject) > last;
+        with(|watched| {
+            // Several in one step, which is faster.
+            let (steps, rest) = watched.frequent.as_chunks::<8>();
+            steps.iter().any(|step| step.iter().any(|&dict| is_new(dict)))
+                || rest.iter().any(|&dict| is_new(dict))
+        })
     }
 
     #[allow(clippy::unnecessary_wraps)] // as where CPython is told
