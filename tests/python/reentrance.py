@@ -236,8 +236,8 @@ def come_in_between(probability: float) -> None:
 
 
 def is_making_a_jit() -> bool:
-    """Whether jaxlib makes a jit: it holds a lock while it calls ``__hash__`` of the jit's settings,
-    so that who makes a jit there waits for ever (stock jax 0.10.2 and 0.12.0 alone)."""
+    """Whether jaxlib makes a jit: it holds a lock while it calls ``__hash__`` of the settings, so
+    that who makes a jit there waits for ever (stock jax 0.10.2 and 0.12.0 alone)."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
