@@ -406,12 +406,20 @@ def _codes_of(module: str) -> Iterator[types.CodeType]:
 
 
 def _has(code: types.CodeType, operations: set[int]) -> bool:
-    return any(operation in operations for operation in code.co_code[::2])
+    return not operations.isdisjoint(code.co_code[::2])
 
 
 def _named_by(code: types.CodeType, *operations: str) -> set[str]:
-    """The variables that instructions of a code name."""
-    return {i.argval for i in dis.get_instructions(code) if i.opname in operations}
+    """The global variables that instructions of a code name (``dis`` takes ten times as long)."""
+    wanted = {dis.opmap[operation] for operation in operations}
+    found, above = set(), 0
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        index = above << 8 | low
+        above = index if operation == dis.EXTENDED_ARG else 0
+        if operation in wanted:
+            # The last bit of `LOAD_GLOBAL` says whether a call follows.
+            found.add(code.co_names[index >> (operation == dis.opmap["LOAD_GLOBAL"])])
+    return found
 
 
 @functools.cache
