@@ -6,14 +6,13 @@ of the module that jax has imported from that file.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -35,6 +34,10 @@ _FOUNDATION: tuple[str, ...] = (
     "jaxide",
 )
 _FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker", "zstandard")
+# Classes whose instances have no functions in them and are nobody's.
+PLAIN = frozenset((str, bytes, int, float, complex, bool, type(None), list, dict, set, frozenset))
+PLAIN |= {types.ModuleType, types.BuiltinFunctionType, types.WrapperDescriptorType}
+PLAIN |= {types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType}
 # Modules of the standard library whose objects stand in for others.
 _STAND_INS = ("unittest", "doctest", "pdb", "code")
 
@@ -67,6 +70,10 @@ def is_own_callable(value: Any) -> bool:
 def functions_of(value: Any) -> Iterator[types.FunctionType]:
     """The Python functions that a callable is made of: through partial applications, methods, jits
     and functions with derivative rules."""
+    if type(value) in PLAIN:
+        return iter(())
+    if type(value) is types.FunctionType and not hasattr(value, "__wrapped__"):
+        return iter((value,))
     return (part for part in _parts_of(value) if isinstance(part, types.FunctionType))
 
 
@@ -81,7 +88,7 @@ def _parts_of(value: Any) -> Iterator[Any]:
         if isinstance(item, types.FunctionType):
             yield item
             # What filters tracebacks has a file of jax's, whatever it calls.
-            pending.append(vars(item).get("__wrapped__"))
+            pending.append(getattr(item, "__wrapped__", None))
         elif isinstance(item, PARTIAL):
             pending += [item.func, *item.args, *item.keywords.values()]
         elif isinstance(item, (types.MethodType, staticmethod, classmethod)):
@@ -126,6 +133,11 @@ def _is_of_library(function: types.FunctionType) -> bool:
         name = str(function.__globals__.get("__name__", ""))
         frozen = file.startswith(("<frozen ", "<__array_function__"))
         return frozen or is_jax_module(name) or name.startswith("namedtuple_")
+    return _is_file_of_library(file)
+
+
+@cache
+def _is_file_of_library(file: str) -> bool:
     own = next((folder for folder in _library_folders() if file.startswith(folder)), None)
     if own is None:
         return False
@@ -138,8 +150,10 @@ def _is_of_library(function: types.FunctionType) -> bool:
 def is_foreign(value: Any) -> bool:
     """Whether somebody else has put a value in a module, class or registry of jax: code, or an
     instance of a class, that is neither of jax nor of what jax is built on."""
-    if isinstance(value, types.ModuleType):
+    if type(value) in PLAIN or isinstance(value, types.ModuleType):
         return False
+    if type(value) is types.FunctionType and not hasattr(value, "__wrapped__"):
+        return not all(map(_is_of_library, _with_captured(value)))
     for part in _parts_of(value):
         if isinstance(part, types.FunctionType):
             if not all(map(_is_of_library, _with_captured(part))):
@@ -149,8 +163,14 @@ def is_foreign(value: Any) -> bool:
     return _is_of_foreign_class(value)
 
 
-def _with_captured(function: types.FunctionType) -> Iterator[types.FunctionType]:
+def _with_captured(function: types.FunctionType) -> Iterable[types.FunctionType]:
     """A function and those in its closure: jax wraps rules that somebody registers."""
+    if not function.__closure__:
+        return (function,)
+    return _captured(function)
+
+
+def _captured(function: types.FunctionType) -> Iterator[types.FunctionType]:
     pending, seen = [function], set()
     while pending:
         item = pending.pop()
@@ -159,9 +179,12 @@ def _with_captured(function: types.FunctionType) -> Iterator[types.FunctionType]
         seen.add(id(item))
         yield item
         for cell in item.__closure__ or ():
-            with contextlib.suppress(ValueError):  # it is empty
-                if isinstance(cell.cell_contents, types.FunctionType):
-                    pending.append(cell.cell_contents)
+            try:
+                content = cell.cell_contents
+            except ValueError:  # it is empty
+                continue
+            if isinstance(content, types.FunctionType):
+                pending.append(content)
 
 
 def _is_of_foreign_class(value: Any) -> bool:

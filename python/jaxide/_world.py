@@ -41,6 +41,14 @@ _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractme
 _SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
 # What modules of jax assign in others: state, no definitions.
 _STATE = {("jax._src.util", "test_event_listener")}
+# What the start of a backend assigns, before any trace: found without reading code.
+STARTED = {
+    *(("jax._src.compilation_cache", name) for name in ("_cache_checked", "_cache_used")),
+    *(
+        ("jax._src.xla_bridge", name)
+        for name in ("_at_fork_handler_installed", "_default_backend", "_plugins_registered")
+    ),
+}
 # The class that has a property for each option.
 _OPTIONS = "jax._src.config.Config"
 # Modules of which the core does some of the work natively.
@@ -60,8 +68,12 @@ _SILENT_MODULES = (
 _PRINTING = "jax._src.core.pp_"
 # Modules whose registries say how programs are lowered, which no trace asks.
 _LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
+# What the names of all these modules begin with, and those that begin with nothing of these.
+_BEGINNINGS = tuple(f"{package}." for package in ("jax", *_PACKAGES_BESIDE))
+_SINGLE = {"jax", *_PACKAGES_BESIDE, *_BESIDE, _WARNING[0]}
 # In every module, and none of its definitions.
 _OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
+_OF_MODULES |= {"__spec__", "__loader__"}
 
 
 class Place(NamedTuple):
@@ -137,6 +149,13 @@ class World:
         self._instance_types = instance_types
         self._places: list[Place] = []
         self._known: set[int] = set()
+        # Values that places had (which keeps them alive) whose functions are noted, and those of
+        # them that are not foreign.
+        self._noted: set[int] = set()
+        self._own: set[int] = set()
+        self._modules: dict[int, types.ModuleType] = {}
+        # Names of modules that functions of jax do not look into.
+        self._others: set[str] = set()
         self._modules_seen = 0
         self._primitives: set[int] = set()
         self._foreign: dict[int, frozenset[Any]] = {}
@@ -178,30 +197,38 @@ class World:
     # ---- what there is ----
 
     def _new_modules(self) -> Iterator[types.ModuleType]:
-        for name, module in list(sys.modules.items()):
-            if (
-                (_has_tables(name) or name in _BESIDE or name == _WARNING[0])
-                and isinstance(module, types.ModuleType)
-                and id(vars(module)) not in self._known
-            ):
+        # No pair is made of each: so many would have Python collect garbage.
+        for name in list(sys.modules):
+            if name in self._others:
+                continue
+            if name not in _SINGLE and not name.startswith(_BEGINNINGS):
+                self._others.add(name)
+                continue
+            module = sys.modules.get(name)
+            if id(module) not in self._modules and isinstance(module, types.ModuleType):
+                self._modules[id(module)] = module
                 yield module
 
     def _take_in(self, module: types.ModuleType) -> Iterator[Any]:
         """Notes a module with its classes, registries and instances; yields what to watch."""
         name = module.__name__
-        yield self._note(Place("module", name, vars(module), dict(vars(module))), module)
+        was = dict(vars(module))
+        yield self._note(Place("module", name, vars(module), was), module)
         if not _has_tables(name):
             return
-        entries = list(vars(module).items())
         if _trust.is_jax_module(name):
             self._note_modules([module])
-        functions = [found for _, value in entries for found in _functions_within(value)]
-        self._note_functions(functions)
-        own = [value for _, value in entries if self._is_own_primitive(value)]
+        entries = [item for item in was.items() if item[0] not in _OF_MODULES]
+        new = {id(value): value for _, value in entries if id(value) not in self._noted}
+        self._noted.update(new)
+        self._note_functions(
+            [found for value in new.values() for found in _functions_within(value)]
+        )
+        own = [value for value in new.values() if self._is_own_primitive(value)]
         self._primitives.update(map(id, own))
         self._note_primitives(own)
         for key, value in entries:
-            if key in _OF_MODULES or id(value) in self._known:
+            if id(value) in self._known:
                 continue
             path = f"{name}.{key}"
             if isinstance(value, type):
@@ -220,7 +247,7 @@ class World:
         return not _trust.is_foreign(type(value))
 
     def _note(self, place: Place, owner: Any) -> Any:
-        self._known.add(id(place.entries) if place.kind == "module" else id(owner))
+        self._known.add(id(owner))
         self._places.append(place)
         return owner
 
@@ -228,14 +255,24 @@ class World:
 
     def _foreign_in(self, place: Place) -> frozenset[Any]:
         """The entries of a new place that were not made by jax."""
-        keys: Iterator[Any]
-        if place.kind == "registry":
-            keys = (key for key in place.was if self._is_of_jax(key))
-        elif place.name == _WARNING[0]:
-            keys = iter(())
-        else:
-            keys = (key for key in place.was if key not in _OF_MODULES)
-        return frozenset(_Key(key) for key in keys if _trust.is_foreign(place.was[key]))
+        if place.name == _WARNING[0]:
+            return frozenset()
+        own, foreign = self._own, []
+        for key, value in place.was.items():
+            if id(value) in own or type(value) in _trust.PLAIN:
+                continue
+            is_table = place.kind == "registry"
+            counts = self._is_of_jax(key) if is_table else key not in _OF_MODULES
+            if counts and self._is_foreign(value):
+                foreign.append(_Key(key))
+        return frozenset(foreign)
+
+    def _is_foreign(self, had: Any) -> bool:
+        """Whether a value that a place had was not made by jax."""
+        foreign = _trust.is_foreign(had)
+        if not foreign:
+            self._own.add(id(had))
+        return foreign
 
     def _differences(self, number: int) -> frozenset[Any]:
         place = self._places[number]
@@ -252,15 +289,16 @@ class World:
         if place.name == _WARNING[0]:
             return key == _WARNING[1]
         if place.kind == "module":
-            if key in _OF_MODULES or (place.name, key) in _STATE or self._is_state(place, key):
+            if key in _OF_MODULES or (place.name, key) in _STATE:
                 return False
             if old is _MISSING:
                 # A submodule, or a name that nobody could look up before.
                 module = sys.modules.get(place.name)
-                return not isinstance(new, types.ModuleType) and (
+                if isinstance(new, types.ModuleType) or not (
                     hasattr(builtins, key) or hasattr(module, "__getattr__")
-                )
-            return True
+                ):
+                    return False
+            return not self._is_state(place, key)
         if place.kind == "class":
             # A library has added an option, which nobody could look up before.
             is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
@@ -268,11 +306,12 @@ class World:
         if place.kind == "registry":
             if not self._is_of_jax(key):
                 return False
-            # Modules of jax that are imported later add rules to registries.
-            is_state = not self._is_dispatched(key) and _is_filled(place.name)
+            if old is _MISSING:
+                # Modules of jax that are imported later add rules to registries.
+                return _trust.is_foreign(new)
             # A function that stands in for another one is no state.
-            is_state &= not (_is_code(old) or _is_code(new))
-            return (old is not _MISSING and not is_state) or _trust.is_foreign(new)
+            is_state = not (self._is_dispatched(key) or _is_code(old) or _is_code(new))
+            return not (is_state and _is_filled(place.name)) or _trust.is_foreign(new)
         return True
 
     def _is_of_jax(self, key: Any) -> bool:
@@ -289,7 +328,7 @@ class World:
 
     def _is_state(self, place: Place, name: str) -> bool:
         """Whether functions of a module assign one of its global variables: state of jax's."""
-        return name in _assigned(place.name)
+        return (place.name, name) in STARTED or name in assigned(place.name)
 
     def _is_altered(self, was: Changed) -> bool:
         function: Any = was.function
@@ -396,6 +435,7 @@ def _codes_of(module: str) -> Iterator[types.CodeType]:
     pending = [
         function.__code__
         for value in list(vars(sys.modules[module]).values())
+        if type(value) not in _trust.PLAIN and not _is_from_elsewhere(value, module)
         for function in _functions_within(value)
         if function.__module__ == module
     ]
@@ -405,25 +445,37 @@ def _codes_of(module: str) -> Iterator[types.CodeType]:
         yield code
 
 
+def _is_from_elsewhere(value: Any, module: str) -> bool:
+    if isinstance(value, (type, types.FunctionType)):
+        # What stands in for classes of jaxlib has their module, and methods of jax.
+        return value.__module__ != module and _trust.is_jax_module(str(value.__module__))
+    return isinstance(value, types.ModuleType)
+
+
 def _has(code: types.CodeType, operations: set[int]) -> bool:
     return not operations.isdisjoint(code.co_code[::2])
 
 
 def _named_by(code: types.CodeType, *operations: str) -> set[str]:
     """The global variables that instructions of a code name (``dis`` takes ten times as long)."""
-    wanted = {dis.opmap[operation] for operation in operations}
-    found, above = set(), 0
-    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        index = above << 8 | low
-        above = index if operation == dis.EXTENDED_ARG else 0
-        if operation in wanted:
+    operations_of, values = code.co_code[::2], code.co_code[1::2]
+    found = set()
+    for operation in operations:
+        wanted = dis.opmap[operation]
+        at = operations_of.find(wanted)
+        while at >= 0:
+            index, before, shift = values[at], at - 1, 8
+            while before >= 0 and operations_of[before] == dis.EXTENDED_ARG:
+                index |= values[before] << shift
+                before, shift = before - 1, shift + 8
             # The last bit of `LOAD_GLOBAL` says whether a call follows.
-            found.add(code.co_names[index >> (operation == dis.opmap["LOAD_GLOBAL"])])
+            found.add(code.co_names[index >> (operation == "LOAD_GLOBAL")])
+            at = operations_of.find(wanted, at + 1)
     return found
 
 
 @functools.cache
-def _assigned(module: str) -> frozenset[str]:
+def assigned(module: str) -> frozenset[str]:
     """The global variables that functions of a module assign."""
     found: set[str] = set()
     for code in _codes_of(module):
@@ -447,9 +499,10 @@ _ITEMS = {dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]}
 _STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 
-def _functions_within(value: Any) -> Iterator[types.FunctionType]:
-    if isinstance(value, type):
-        for member in list(vars(value).values()):
-            yield from _trust.functions_of(member)
-    else:
-        yield from _trust.functions_of(value)
+def _functions_within(value: Any) -> list[types.FunctionType]:
+    if type(value) in _trust.PLAIN:
+        return []
+    if not isinstance(value, type):
+        return list(_trust.functions_of(value))
+    members = [member for member in list(vars(value).values()) if type(member) not in _trust.PLAIN]
+    return [function for member in members for function in _trust.functions_of(member)]

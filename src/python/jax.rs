@@ -269,8 +269,7 @@ jax_objects! {
     stock_check_returned_types: PyAny,
     stock_check_returned_refs: PyAny,
     partial_type: PyType,
-    /// `ad.backward_pass3`, one step of it, and the context of its loop.
-    stock_backward_pass: PyAny,
+    /// One step of `ad.backward_pass3`, and the context of its loop.
     transposition_step: PyAny,
     transposition_loop: PyAny,
     /// What the cotangents of an equation's result are added to that makes a Ref; None where they are

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 import jaxide
@@ -48,3 +49,16 @@ def test_depths_are_stocks() -> None:
     with jaxide.accelerated():
         assert depths() == stock
     assert depths() == stock
+
+
+def test_depths_while_a_trace_is_held() -> None:
+    def fails(x: Any) -> Any:
+        raise ValueError
+
+    stock = depths()
+    with jaxide.accelerated():
+        with pytest.raises(ValueError) as raised:
+            jax.make_jaxpr(fails)(1.0)
+        # Its traceback holds the trace, so that functions of jax stay caught.
+        assert depths() == stock
+        del raised

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import gc
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
@@ -25,7 +26,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 import jaxide
-from jaxide import _core
+from jaxide import _core, _world
 
 X = np.ones(3, np.float32)
 GAIN = 2.0
@@ -109,6 +110,15 @@ def test_changes_of_jax_are_noticed(name: str) -> None:
     before = _core.world_number()
     assert_noticed(program, change, is_seen=name not in UNSEEN)
     assert _core.world_number() == before
+
+
+def test_what_the_start_of_a_backend_assigns_is_state() -> None:
+    found = {
+        (module, name) for module, name in _world.STARTED if hasattr(sys.modules[module], name)
+    }
+    assert found
+    for module, name in found:
+        assert name in _world.assigned(module)
 
 
 def test_the_code_of_a_function_of_jax_is_looked_at() -> None:

@@ -59,6 +59,14 @@ def _bind_or_stock(hook: Callable[..., Any], stock: Callable[..., Any]) -> Calla
     return bind
 
 
+def _pass_or_stock(hook: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+    def backward_pass(*args: Any) -> Any:
+        result = hook(*args)
+        return stock(*args) if result is NotImplemented else result
+
+    return backward_pass
+
+
 def _inline_template(trace: Any, src: Any, jaxpr: Any, consts: Any, *arg_tracers: Any) -> Any:
     hook: Any = "jaxide: the hook goes here"
     return hook(trace, src, jaxpr, consts, arg_tracers)
@@ -276,12 +284,13 @@ def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType
     if not _trust.is_own_function(function):
         # Somebody has replaced it before jaxide was imported.
         raise Mismatch(f"{function.__qualname__} is not jax's own")
-    if template is _bind_template:
-        # Most binds that are not ours go on to jax's own code: in the same frame, if need be.
+    or_stock = {_bind_template: _bind_or_stock, _backward_template: _pass_or_stock}.get(template)
+    if or_stock is not None:
+        # What is not ours goes on to jax's own code: in the same frame, if need be.
         code = answered_first(function, hook)
         if code is not None:
             return function, code
-        hook = _bind_or_stock(hook, copy_function(function))
+        hook = or_stock(hook, copy_function(function))
     if template is _make_jaxpr_template:
         return function, _returning(function.__code__, template.__code__, hook)
     return function, _calling(function.__code__, template.__code__, hook)

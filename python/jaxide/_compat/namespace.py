@@ -17,8 +17,6 @@ from numpy._core import umath
 from jaxide import _core, _sites
 from jaxide._compat.derivative_rules import rule_reader
 from jaxide._compat.hooks import (
-    BACKWARD,
-    BACKWARD_PARAMETERS,
     CHECK_INPUT,
     CHECK_INPUT_NAMES,
     CHECK_REFS,
@@ -358,7 +356,6 @@ def load_namespace() -> types.SimpleNamespace:
             checked_function(CHECK_REFS, "dbg out_tracers")
         ),
         partial_type=functools.partial,
-        stock_backward_pass=_sites.copy_function(checked_function(BACKWARD, BACKWARD_PARAMETERS)),
         transposition_step=transposition_step,
         transposition_loop=transposition_loop,
         ref_accumulator=ref_accumulator,

@@ -11,7 +11,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyTuple};
+use pyo3::types::{PyCFunction, PyDict, PyList, PyNotImplemented, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -32,7 +32,8 @@ use super::site::{put_in_words, replay_or_learn};
 use super::store;
 use super::twins::{is_running, run_rule};
 
-/// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`.
+/// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
+/// `NotImplemented` where jax is to do it.
 #[pyfunction]
 pub fn backward_pass<'py>(
     jaxpr: &Bound<'py, PyAny>,
@@ -49,8 +50,7 @@ pub fn backward_pass<'py>(
         None
     };
     let Some(mut pass) = pass else {
-        let args = (jaxpr, transform_stack, consts, primals_in, cotangents_in);
-        return jax.stock_backward_pass.bind(py).call1(args);
+        return Ok(PyNotImplemented::get(py).to_owned().into_any());
     };
     pass.accumulate_outputs(jax, cotangents_in)?;
     let body = Mutex::new(Some(pass));
