@@ -31,7 +31,8 @@ _BESIDE = (
     "numpy",
     "operator",
 )
-_PACKAGES_BESIDE = ("opt_einsum",)
+_PACKAGES = ("jax", "opt_einsum")
+_WITHIN_PACKAGES = tuple(f"{package}." for package in _PACKAGES)
 # Whoever is asked to warn; the other names of the module are its state.
 _WARNING = ("warnings", "warn")
 # Names that say nothing about what a class does.
@@ -68,9 +69,6 @@ _SILENT_MODULES = (
 _PRINTING = "jax._src.core.pp_"
 # Modules whose registries say how programs are lowered, which no trace asks.
 _LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
-# What the names of all these modules begin with, and those that begin with nothing of these.
-_BEGINNINGS = tuple(f"{package}." for package in ("jax", *_PACKAGES_BESIDE))
-_SINGLE = {"jax", *_PACKAGES_BESIDE, *_BESIDE, _WARNING[0]}
 # In every module, and none of its definitions.
 _OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
 _OF_MODULES |= {"__spec__", "__loader__"}
@@ -154,8 +152,6 @@ class World:
         self._noted: set[int] = set()
         self._own: set[int] = set()
         self._modules: dict[int, types.ModuleType] = {}
-        # Names of modules that functions of jax do not look into.
-        self._others: set[str] = set()
         self._modules_seen = 0
         self._primitives: set[int] = set()
         self._foreign: dict[int, frozenset[Any]] = {}
@@ -199,15 +195,11 @@ class World:
     def _new_modules(self) -> Iterator[types.ModuleType]:
         # No pair is made of each: so many would have Python collect garbage.
         for name in list(sys.modules):
-            if name in self._others:
-                continue
-            if name not in _SINGLE and not name.startswith(_BEGINNINGS):
-                self._others.add(name)
-                continue
-            module = sys.modules.get(name)
-            if id(module) not in self._modules and isinstance(module, types.ModuleType):
-                self._modules[id(module)] = module
-                yield module
+            if _has_tables(name) or name in _BESIDE or name == _WARNING[0]:
+                module = sys.modules.get(name)
+                if id(module) not in self._modules and isinstance(module, types.ModuleType):
+                    self._modules[id(module)] = module
+                    yield module
 
     def _take_in(self, module: types.ModuleType) -> Iterator[Any]:
         """Notes a module with its classes, registries and instances; yields what to watch."""
@@ -263,16 +255,13 @@ class World:
                 continue
             is_table = place.kind == "registry"
             counts = self._is_of_jax(key) if is_table else key not in _OF_MODULES
-            if counts and self._is_foreign(value):
+            if not counts:
+                continue
+            if _trust.is_foreign(value):
                 foreign.append(_Key(key))
+            else:
+                own.add(id(value))
         return frozenset(foreign)
-
-    def _is_foreign(self, had: Any) -> bool:
-        """Whether a value that a place had was not made by jax."""
-        foreign = _trust.is_foreign(had)
-        if not foreign:
-            self._own.add(id(had))
-        return foreign
 
     def _differences(self, number: int) -> frozenset[Any]:
         place = self._places[number]
@@ -289,7 +278,7 @@ class World:
         if place.name == _WARNING[0]:
             return key == _WARNING[1]
         if place.kind == "module":
-            if key in _OF_MODULES or (place.name, key) in _STATE:
+            if key in _OF_MODULES:
                 return False
             if old is _MISSING:
                 # A submodule, or a name that nobody could look up before.
@@ -327,8 +316,9 @@ class World:
         return isinstance(key, (type, self._primitive_type))
 
     def _is_state(self, place: Place, name: str) -> bool:
-        """Whether functions of a module assign one of its global variables: state of jax's."""
-        return (place.name, name) in STARTED or name in assigned(place.name)
+        """Whether jax assigns a global variable of a module: state of jax's."""
+        known = (place.name, name)
+        return known in _STATE or known in STARTED or name in assigned(place.name)
 
     def _is_altered(self, was: Changed) -> bool:
         function: Any = was.function
@@ -421,7 +411,7 @@ def _is_code(value: Any) -> bool:
 
 def _has_tables(module: str) -> bool:
     """Whether what jax looks into includes the dicts of a module."""
-    return _trust.is_jax_module(module) or _is_within(module, _PACKAGES_BESIDE)
+    return module in _PACKAGES or module.startswith(_WITHIN_PACKAGES)
 
 
 def _is_filled(table: str) -> bool:
@@ -446,10 +436,10 @@ def _codes_of(module: str) -> Iterator[types.CodeType]:
 
 
 def _is_from_elsewhere(value: Any, module: str) -> bool:
-    if isinstance(value, (type, types.FunctionType)):
-        # What stands in for classes of jaxlib has their module, and methods of jax.
-        return value.__module__ != module and _trust.is_jax_module(str(value.__module__))
-    return isinstance(value, types.ModuleType)
+    if not isinstance(value, (type, types.FunctionType)):
+        return False
+    # What stands in for classes of jaxlib has their module, and methods of jax.
+    return value.__module__ != module and _trust.is_jax_module(str(value.__module__))
 
 
 def _has(code: types.CodeType, operations: set[int]) -> bool:
