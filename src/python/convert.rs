@@ -1,6 +1,6 @@
 //! Avals, effects and debug info of jax, read into the IR.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyAssertionError, PyOverflowError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::ir::{ArrayType, BuildError, DType, DebugInfo, Dim, Type};
 
 use super::jax::Jax;
+use super::shared::Shared;
 
 /// What the trace reads off an aval, once.
 pub struct AvalInfo {
@@ -27,7 +28,7 @@ pub struct AvalInfo {
 const MAX_AVALS: usize = 1 << 16;
 
 type AvalCache = FxHashMap<usize, (Py<PyAny>, Arc<AvalInfo>)>;
-static AVALS: Mutex<Option<AvalCache>> = Mutex::new(None);
+static AVALS: Shared<Option<AvalCache>> = Shared::new(None);
 
 /// The description of `aval`.
 ///
@@ -38,30 +39,27 @@ pub fn aval_info(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Arc<AvalInfo>> 
         return read_aval(jax, aval).map(Arc::new);
     }
     let address = aval.as_ptr() as usize;
-    let known = AVALS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get_or_insert_default()
-        .get(&address)
-        .map(|(_, info)| info.clone());
+    let known = AVALS.peek(|avals| {
+        let (_, info) = avals.as_ref()?.get(&address)?;
+        Some(info.clone())
+    });
     if let Some(info) = known {
         return Ok(info);
     }
     let info = Arc::new(read_aval(jax, aval)?);
-    let old = {
-        let mut avals = AVALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let entry = (aval.clone().unbind(), info.clone());
+    let old = AVALS.peek(move |avals| {
         let avals = avals.get_or_insert_default();
-        let old = (avals.len() >= MAX_AVALS).then(|| std::mem::take(avals));
-        avals.insert(address, (aval.clone().unbind(), info.clone()));
-        old
-    };
+        let full = (avals.len() >= MAX_AVALS).then(|| std::mem::take(avals));
+        (avals.insert(address, entry), full)
+    });
     drop(old);
     Ok(info)
 }
 
 /// Forgets the descriptions of avals.
 pub fn forget_avals() {
-    let old = AVALS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let old = AVALS.peek(Option::take);
     drop(old);
 }
 

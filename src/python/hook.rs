@@ -460,6 +460,7 @@ fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
             hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.trampoline)?;
         }
     }
+    super::chunks::keep(py);
     super::warn::on(py)?;
     super::epoch::on(py, jax);
     super::world::poll();

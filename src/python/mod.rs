@@ -20,6 +20,7 @@
 //! leaves.rs    arguments, results and accumulators, all at once
 //! dce.rs       dead-code removal of a linear program in which nothing is dead
 //! inline.rs    inlining a jaxpr, which is what most of jax.numpy does
+//! chunks.rs    chunks of the interpreter's stack, kept for the next call
 //! epoch.rs     noticing that jax's state may have changed
 //! omit.rs      leaving an item out of keys, for tests
 //! reads.rs     noticing that somebody reads the elements of a concrete array
@@ -40,6 +41,7 @@
 mod abridge;
 mod analysis;
 mod bind;
+mod chunks;
 mod convert;
 mod dce;
 mod diff;

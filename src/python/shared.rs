@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -39,8 +40,7 @@ impl<'py> Quiet<'py> {
     /// It is alive.
     pub unsafe fn own_at(self, address: usize) -> Py<PyAny> {
         // SAFETY: as promised, and as in `own`.
-        unsafe { Bound::from_borrowed_ptr(self.token(), address as *mut pyo3::ffi::PyObject) }
-            .unbind()
+        unsafe { Bound::from_borrowed_ptr(self.token(), address as *mut ffi::PyObject) }.unbind()
     }
 
     /// The token that this was made from.
@@ -56,7 +56,10 @@ impl<'py> Quiet<'py> {
     /// # Errors
     /// Out of memory.
     pub fn same_traceback(self, one: &Py<PyAny>, other: &Py<PyAny>) -> PyResult<bool> {
-        one.bind(self.token()).eq(other.bind(self.token()))
+        // SAFETY: two live objects, and this thread is attached.
+        let same =
+            unsafe { ffi::PyObject_RichCompareBool(one.as_ptr(), other.as_ptr(), ffi::Py_EQ) };
+        if same < 0 { Err(PyErr::fetch(self.token())) } else { Ok(same == 1) }
     }
 }
 
@@ -115,7 +118,7 @@ impl<T> Shared<T> {
     #[inline]
     fn open<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: asks only.
-        debug_assert!(unsafe { pyo3::ffi::PyGILState_Check() } != 0, "not attached");
+        debug_assert!(unsafe { ffi::PyGILState_Check() } != 0, "not attached");
         #[cfg(Py_GIL_DISABLED)]
         let _lock = self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if self.is_open.load(Ordering::Relaxed) {

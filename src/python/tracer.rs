@@ -5,7 +5,6 @@
 //! name, since jax's error messages spell it.
 
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyAttributeError;
@@ -20,7 +19,7 @@ use super::expand::{operators, switch::catch_method};
 use super::frame::Frame;
 use super::jax::{Jax, jax};
 use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots};
-use super::shared::Once;
+use super::shared::{Once, Shared};
 use super::side::is_exactly;
 
 /// What a tracer has beyond jax's slots. Zeroed by the allocator: not one of ours.
@@ -47,7 +46,7 @@ static FIELDS_AT: AtomicUsize = AtomicUsize::new(0);
 static OWNED: Once<Vec<Slot>> = Once::new();
 
 /// Memory of tracers that died, for those to come: most die young, and many are made.
-static SPARE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static SPARE: Shared<Vec<usize>> = Shared::new(Vec::new());
 const MAX_SPARE: usize = 256;
 
 /// The tracer type.
@@ -165,7 +164,7 @@ pub fn new_tracer<'py>(
 /// A fresh tracer in the memory of a dead one. `CPython` has noted that the memory was finalized,
 /// so it is not for tracers that are counted.
 fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
-    let raw = SPARE.try_lock().ok()?.pop()? as *mut ffi::PyObject;
+    let raw = SPARE.peek(Vec::pop)? as *mut ffi::PyObject;
     // SAFETY: `dealloc` left the memory of an instance of exactly this class, its slots empty. It
     // becomes an object again as `tp_alloc` makes one.
     unsafe {
@@ -173,6 +172,17 @@ fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
         ffi::PyObject_GC_Track(raw.cast());
         Bound::from_owned_ptr_or_opt(class.py(), raw)
     }
+}
+
+/// Keeps the memory of a dead tracer, if there is room.
+fn is_kept(tracer: usize) -> bool {
+    SPARE.peek(|spare| {
+        let room = spare.len() < MAX_SPARE;
+        if room {
+            spare.push(tracer);
+        }
+        room
+    })
 }
 
 /// `tp_dealloc`: what `CPython` does for a class with `__slots__` and no dict, without looking for
@@ -198,12 +208,8 @@ unsafe extern "C" fn dealloc(tracer: *mut ffi::PyObject) {
         for slot in OWNED.get(py).map_or(&[][..], |slots| slots) {
             slot.empty(tracer);
         }
-        if state == VARIABLE
-            && class == class_pointer(py)
-            && let Ok(mut spare) = SPARE.try_lock()
-            && spare.len() < MAX_SPARE
-        {
-            spare.push(tracer as usize);
+        if state == VARIABLE && class == class_pointer(py) && is_kept(tracer as usize) {
+            // For the next one.
         } else if let Some(free) = (*class).tp_free {
             free(tracer.cast());
         }

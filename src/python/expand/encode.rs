@@ -76,12 +76,8 @@ pub struct Call {
     /// Objects whose identity is part of the signature: an entry under it must keep them alive. None
     /// until they are asked for, which few calls are.
     pub pins: Option<Vec<*mut ffi::PyObject>>,
-    /// Objects that words name though no argument holds them.
-    pub kept: Vec<Py<PyAny>>,
-    /// Objects that are alive for as long as the call is being described.
-    pub held: Vec<Py<PyAny>>,
-    /// As `kept`, the tracebacks of a program's equations.
-    pub tracebacks: Vec<Py<PyAny>>,
+    /// What it keeps alive, which is nothing for most.
+    pub owned: Option<Box<Owned>>,
     /// There are concrete arrays, by their types.
     pub has_arrays: bool,
     /// There are arrays of numpy's, by what is in them.
@@ -92,6 +88,17 @@ pub struct Call {
     pub located: bool,
     /// Code that has to be looked through first.
     pub unread_code: Option<*mut ffi::PyObject>,
+}
+
+/// What a call keeps alive itself.
+#[derive(Default)]
+pub struct Owned {
+    /// Objects that words name though no argument holds them.
+    pub kept: Vec<Py<PyAny>>,
+    /// Objects that are alive for as long as the call is being described.
+    pub held: Vec<Py<PyAny>>,
+    /// As `kept`, the tracebacks of a program's equations.
+    pub tracebacks: Vec<Py<PyAny>>,
 }
 
 /// Functions of jax that live as long as the process.
@@ -154,15 +161,18 @@ impl Call {
             programs: SmallVec::new(),
             of_jits: SmallVec::new(),
             pins: None,
-            kept: Vec::new(),
-            held: Vec::new(),
-            tracebacks: Vec::new(),
+            owned: None,
             located: false,
             has_arrays: false,
             has_mutable_arrays: false,
             finite_float: false,
             unread_code: None,
         }
+    }
+
+    /// What it keeps alive, to be added to.
+    pub fn own(&mut self) -> &mut Owned {
+        self.owned.get_or_insert_default()
     }
 
     /// The tangents of the differentiation of a level.
@@ -434,9 +444,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let shared = shared_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
         self.call.signature.pair(Tag::Identity, 1, shared.as_ptr() as u64);
         if self.in_program {
-            self.call.tracebacks.push(shared.unbind());
+            self.call.own().tracebacks.push(shared.unbind());
         } else {
-            self.call.kept.push(shared.unbind());
+            self.call.own().kept.push(shared.unbind());
         }
         Ok(())
     }
@@ -606,14 +616,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
         } else {
             return Ok(false);
         }
-        self.call.kept.push(aval.unbind());
+        self.call.own().kept.push(aval.unbind());
         self.call.has_arrays = true;
         let bound = of_jax && field(intern!(py, "_committed"))?.is_truthy().unwrap_or(true);
         self.call.signature.tag(Tag::Concrete, usize::from(bound));
         if bound {
             let devices = shared(&field(intern!(py, "sharding"))?).map_err(|_| UNKNOWN_OBJECT)?;
             self.identity(devices.as_ptr());
-            self.call.kept.push(devices.unbind());
+            self.call.own().kept.push(devices.unbind());
         }
         Ok(true)
     }
@@ -633,7 +643,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let aval = self.array_type(tracer)?;
         self.passed(value.as_ptr(), aval);
         self.call.signature.tag(Tag::Concrete, 2);
-        self.call.kept.push(value.unbind());
+        self.call.own().kept.push(value.unbind());
         self.call.has_arrays = true;
         self.call.traced.push(tracer);
         Ok(())
@@ -1029,7 +1039,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             let object = unsafe { Bound::from_borrowed_ptr(self.py, value) };
             let shared = shared(&object).map_err(|_| UNKNOWN_OBJECT)?;
             self.identity(shared.as_ptr());
-            self.call.kept.push(shared.unbind());
+            self.call.own().kept.push(shared.unbind());
             return Ok(());
         }
         if self.programs && is_exactly(value, self.jax.ref_type.as_ptr().cast()) {

@@ -220,9 +220,9 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
     // SAFETY: alive, as parts of the program.
     let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
     let mut pins = Pins::new(call.pins.take().into_iter().flatten().map(pin));
-    pins.keep(std::mem::take(&mut call.kept));
-    let (number, old) =
-        number_of_words(py, call.signature.words().into(), pins, &mut call.tracebacks);
+    pins.keep(std::mem::take(&mut call.own().kept));
+    let tracebacks = std::mem::take(&mut call.own().tracebacks);
+    let (number, old) = number_of_words(py, call.signature.words().into(), pins, tracebacks);
     drop(old);
     note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
     with(program, |known| known.of_jits = of_jits);
@@ -234,9 +234,8 @@ fn number_of_words(
     py: Python<'_>,
     words: Box<[u64]>,
     pins: Pins,
-    tracebacks: &mut Vec<Py<PyAny>>,
+    tracebacks: Vec<Py<PyAny>>,
 ) -> (Number, impl Sized + use<>) {
-    let tracebacks = std::mem::take(tracebacks);
     let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     let numbers = numbers.get_or_insert_with(|| Numbers {
         by_words: LruCache::new(usize::MAX),
@@ -613,7 +612,7 @@ impl<'py> Encoder<'_, 'py> {
                 self.identity(object.as_ptr());
             }
         }
-        self.call.held.push(words.unbind());
+        self.call.own().held.push(words.unbind());
         let programs = self.call.programs.len();
         self.item(Item::DerivativeRules, values.as_ptr(), depth + 1)?;
         // Last, since it takes longest.
@@ -847,7 +846,7 @@ impl<'py> Encoder<'_, 'py> {
         }
         let stack = shared(&source.name_stack).map_err(|_| UNKNOWN_OBJECT)?;
         self.call.signature.pair(Tag::Identity, 2, stack.as_ptr() as u64);
-        self.call.kept.push(stack.unbind());
+        self.call.own().kept.push(stack.unbind());
         Ok(())
     }
 

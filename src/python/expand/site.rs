@@ -451,8 +451,8 @@ fn pins(
     let same = again.signature.words() == call.signature.words();
     // SAFETY: alive, as parts of the arguments.
     let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
-    let mut pins = Pins::new(again.pins.filter(|_| same)?.into_iter().map(pin));
-    pins.keep(again.kept);
+    let mut pins = Pins::new(again.pins.take().filter(|_| same)?.into_iter().map(pin));
+    pins.keep(std::mem::take(&mut again.own().kept));
     Some(pins)
 }
 

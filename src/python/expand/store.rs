@@ -1,7 +1,7 @@
 //! The cache of the process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
+use super::super::shared::Shared;
 use super::encode::Reason;
 use super::pins::Pins;
 use super::record::Recorded;
@@ -80,23 +81,24 @@ impl Hits {
     }
 }
 
-static STORE: Mutex<Option<Store>> = Mutex::new(None);
+static STORE: Shared<Option<Store>> = Shared::new(None);
 
-/// Python code never runs while this is held.
-fn store() -> MutexGuard<'static, Option<Store>> {
-    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+impl Store {
+    fn new() -> Self {
+        Self {
+            cache: Cache::new(BOUNDS),
+            callables: FxHashMap::default(),
+            gone: Counts::default(),
+            barred: FxHashSet::default(),
+            next_callable: 0,
+            next_fragment: 0,
+            evictions: 0,
+        }
+    }
 }
 
-fn with<R>(body: impl FnOnce(&mut Store) -> R) -> R {
-    body(store().get_or_insert_with(|| Store {
-        cache: Cache::new(BOUNDS),
-        callables: FxHashMap::default(),
-        gone: Counts::default(),
-        barred: FxHashSet::default(),
-        next_callable: 0,
-        next_fragment: 0,
-        evictions: 0,
-    }))
+fn with<R: Send>(body: impl FnOnce(&mut Store) -> R + Send) -> R {
+    STORE.peek(|store| body(store.get_or_insert_with(Store::new)))
 }
 
 /// A number for a callable, and where its hits are counted.
@@ -174,7 +176,11 @@ pub fn find<'py>(
     id: CallableId,
     signature: &Signature,
 ) -> Option<Bound<'py, Entry>> {
-    let found = with(|store| Some(store.cache.get(id, signature)?.bind(py).clone()))?;
+    let found = STORE.with(py, |store, quiet| {
+        let entry = store.as_mut()?.cache.get(id, signature)?;
+        Some(quiet.own(entry))
+    })?;
+    let found = found.into_bound(py);
     found.get().pins.are_alive(py).then_some(found)
 }
 
