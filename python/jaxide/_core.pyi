@@ -1,11 +1,12 @@
 """The native core of jaxide. Private: use the ``jaxide`` package."""
 
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, final
 
 __all__ = [
     "Activation",
+    "Census",
     "DerivationCache",
     "Found",
     "Graph",
@@ -58,6 +59,7 @@ __all__ = [
     "set_known_classes",
     "set_warning_hook",
     "set_world",
+    "sort_entries",
     "tables",
     "trust_callable",
     "unused_inputs",
@@ -343,8 +345,46 @@ def set_world(world: Any) -> None:
 def extend_world() -> None:
     """Looks at modules that were imported since the last time."""
 
-def watch_dicts(owners: Sequence[Any]) -> None:
-    """Watches the dicts of modules, classes and registries, numbered in this order.
+@final
+class Census:
+    """Which objects a dict has had under names."""
+
+    def __new__(cls) -> Census: ...
+    def __len__(self) -> int:
+        """How many names there were."""
+
+    def unseen(self, entries: dict[str, Any]) -> list[str]:
+        """The names under which ``entries`` has other objects than were noted."""
+
+    def note(self, entries: dict[str, Any]) -> None:
+        """Notes what ``entries`` has, in place of what was noted before."""
+
+def sort_entries(
+    entries: dict[Any, Any],
+    skipped: frozenset[str],
+    plain: frozenset[type],
+    files: dict[str, bool],
+    known: set[int],
+) -> tuple[list[FunctionType], list[tuple[Any, Any]]]:
+    """Sorts the entries of a dict that nobody else changes.
+
+    Args:
+      entries: the dict.
+      skipped: keys that do not count.
+      plain: classes whose instances say nothing; of these, only dicts are in the rest.
+      files: files, with whether their code is of jax or of what jax is built on.
+      known: addresses of values that are known; of these, only dicts are in the rest.
+
+    Returns:
+      The functions that are not known, stand for no others, and have code from such files, as those
+      in their closures have; and the rest, as pairs of keys and values.
+    """
+
+def watch_dicts(owners: Sequence[Any]) -> list[int]:
+    """Watches the dicts of modules, classes and registries.
+
+    Returns:
+      The number of each. What is watched already keeps its own.
 
     Raises:
       TypeError: one has no dict.

@@ -51,14 +51,17 @@ _names_seen: dict[str, int] = {}
 _types: tuple[type, tuple[type, ...]] | None = None
 _filter_code: types.CodeType | None = None
 _modules_seen = 0
+# Annotations by address, with whether they are of functions.
+_annotations: dict[int, tuple[Any, bool]] = {}
 
 
 def _loaded() -> Iterator[types.ModuleType]:
     """The modules of `MODULES` that were imported, `jax.scipy` with what is below it."""
-    below_scipy = [name for name in sys.modules if name.startswith("jax.scipy.")]
+    below_scipy = [name for name in list(sys.modules) if name.startswith("jax.scipy.")]
     for name in sorted({*MODULES, *below_scipy}):
-        if name in sys.modules and "._" not in name:
-            yield sys.modules[name]
+        module = sys.modules.get(name)
+        if isinstance(module, types.ModuleType) and "._" not in name:
+            yield module
 
 
 def catch_loaded(
@@ -120,7 +123,15 @@ def _takes_functions(function: types.FunctionType) -> bool:
         *rest[:stars],
     )
     annotations = function.__annotations__
-    return any("Callable" in str(annotations[name]) for name in required if name in annotations)
+    return any(_is_of_functions(annotations[name]) for name in required if name in annotations)
+
+
+def _is_of_functions(annotation: Any) -> bool:
+    """Whether an annotation has functions in it. Few annotations serve all functions of jax."""
+    known = _annotations.get(id(annotation))
+    if known is None or known[0] is not annotation:
+        known = _annotations[id(annotation)] = annotation, "Callable" in str(annotation)
+    return known[1]
 
 
 def catch(

@@ -34,10 +34,15 @@ _FOUNDATION: tuple[str, ...] = (
     "jaxide",
 )
 _FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker", "zstandard")
+_OWN_PACKAGES = frozenset(("jax", *_FOUNDATION))
 # Classes whose instances have no functions in them and are nobody's.
-PLAIN = frozenset((str, bytes, int, float, complex, bool, type(None), list, dict, set, frozenset))
+PLAIN: frozenset[type] = frozenset(
+    (str, bytes, int, float, complex, bool, type(None), list, dict, set, frozenset)
+)
 PLAIN |= {types.ModuleType, types.BuiltinFunctionType, types.WrapperDescriptorType}
 PLAIN |= {types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType}
+# Files that were asked about, with whether their code belongs to a library.
+FILES: dict[str, bool] = {}
 # Modules of the standard library whose objects stand in for others.
 _STAND_INS = ("unittest", "doctest", "pdb", "code")
 
@@ -70,7 +75,7 @@ def is_own_callable(value: Any) -> bool:
 def functions_of(value: Any) -> Iterator[types.FunctionType]:
     """The Python functions that a callable is made of: through partial applications, methods, jits
     and functions with derivative rules."""
-    if type(value) in PLAIN:
+    if type(value) in PLAIN or isinstance(value, type):
         return iter(())
     if type(value) is types.FunctionType and not hasattr(value, "__wrapped__"):
         return iter((value,))
@@ -133,11 +138,17 @@ def _is_of_library(function: types.FunctionType) -> bool:
         name = str(function.__globals__.get("__name__", ""))
         frozen = file.startswith(("<frozen ", "<__array_function__"))
         return frozen or is_jax_module(name) or name.startswith("namedtuple_")
-    return _is_file_of_library(file)
+    return is_file_of_library(file)
 
 
-@cache
-def _is_file_of_library(file: str) -> bool:
+def is_file_of_library(file: str) -> bool:
+    known = FILES.get(file)
+    if known is None:
+        known = FILES[file] = _is_in_folder_of_library(file)
+    return known
+
+
+def _is_in_folder_of_library(file: str) -> bool:
     own = next((folder for folder in _library_folders() if file.startswith(folder)), None)
     if own is None:
         return False
@@ -154,6 +165,8 @@ def is_foreign(value: Any) -> bool:
         return False
     if type(value) is types.FunctionType and not hasattr(value, "__wrapped__"):
         return not all(map(_is_of_library, _with_captured(value)))
+    if isinstance(value, type):
+        return _is_of_foreign_class(value)
     for part in _parts_of(value):
         if isinstance(part, types.FunctionType):
             if not all(map(_is_of_library, _with_captured(part))):
@@ -191,6 +204,6 @@ def _is_of_foreign_class(value: Any) -> bool:
     """Whether a class, or the class of a value, is somebody else's."""
     module = (value if isinstance(value, type) else type(value)).__module__
     package = module.partition(".")[0] if isinstance(module, str) else ""
-    if package in ("jax", *_FOUNDATION):
+    if package in _OWN_PACKAGES:
         return False
     return package not in sys.stdlib_module_names or package in _STAND_INS

@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxide import _trust
+from jaxide import _core, _trust
 
 _MISSING: Any = object()
 # Modules that functions of jax look into, besides its own; of a package those within as well.
@@ -70,7 +70,9 @@ _PRINTING = "jax._src.core.pp_"
 # Modules whose registries say how programs are lowered, which no trace asks.
 _LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
 # In every module, and none of its definitions.
-_OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_"}
+_OF_MODULES = frozenset(
+    ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
+)
 _OF_MODULES |= {"__spec__", "__loader__"}
 
 
@@ -78,7 +80,7 @@ class Place(NamedTuple):
     """A dict that functions of jax look into."""
 
     kind: str
-    """``module``, ``class``, ``registry`` or ``instance``."""
+    """``modules``, ``module``, ``class``, ``registry`` or ``instance``."""
     name: str
     entries: Any
     """The dict, or of a class its attributes."""
@@ -118,8 +120,8 @@ class World:
     """The modules, classes, registries and functions of jax as they were.
 
     Args:
-      watch: is given the dicts, classes and modules that are to be watched, in the order of their
-        numbers.
+      watch: is given the dicts, classes and modules that are to be watched, and returns the number
+        of each; what is watched already keeps its own.
       note_functions: is given functions of jax.
       note_modules: is given modules of jax.
       note_primitives: is given primitives that are jax's own.
@@ -130,7 +132,7 @@ class World:
 
     def __init__(
         self,
-        watch: Callable[[list[Any]], None],
+        watch: Callable[[list[Any]], list[int]],
         note_functions: Callable[[list[Any]], None],
         note_modules: Callable[[list[Any]], None],
         note_primitives: Callable[[list[Any]], None],
@@ -145,14 +147,19 @@ class World:
         self._is_noted_code = is_noted_code
         self._primitive_type = primitive_type
         self._instance_types = instance_types
-        self._places: list[Place] = []
+        self._places: dict[int, Place] = {}
+        # All that were taken in, also where an interrupt came before they had a number: what they
+        # had stays alive, so that addresses stand for it.
+        self._taken: list[Place] = []
         self._known: set[int] = set()
         # Values that places had (which keeps them alive) whose functions are noted, and those of
         # them that are not foreign.
         self._noted: set[int] = set()
         self._own: set[int] = set()
         self._modules: dict[int, types.ModuleType] = {}
-        self._modules_seen = 0
+        self._census = _core.Census()
+        # What functions import when they are called.
+        self._imported = Place("modules", "sys.modules", sys.modules, {})
         self._primitives: set[int] = set()
         self._foreign: dict[int, frozenset[Any]] = {}
         self._differing: dict[int, frozenset[Any]] = {}
@@ -161,18 +168,32 @@ class World:
 
     def extend(self) -> list[int]:
         """Takes in what was imported since the last time; the numbers of new places that somebody
-        has changed already."""
-        if len(sys.modules) == self._modules_seen:
+        has changed already.
+
+        Whoever is interrupted leaves it to the next one. What several threads take in is one.
+        """
+        if len(sys.modules) == len(self._census):
             return []
-        self._modules_seen = len(sys.modules)
-        first = len(self._places)
-        watched = [owner for module in self._new_modules() for owner in self._take_in(module)]
-        if watched:
-            self._watch(watched)
-        for number, place in enumerate(self._places[first:], first):
-            if foreign := self._foreign_in(place):
+        imported = dict(sys.modules)
+        new = self._new_modules(imported)
+        modules = {id(module): module for module in new.values() if id(module) not in self._modules}
+        taken: dict[int, tuple[Place, Any]] = {id(sys.modules): (self._imported, sys.modules)}
+        for module in modules.values():
+            self._take_in(module, taken)
+        numbers = self._watch([owner for _, owner in taken.values()])
+        changed = []
+        for number, (place, _) in zip(numbers, taken.values(), strict=True):
+            if self._places.setdefault(number, place) is place and (
+                foreign := self._foreign_in(place)
+            ):
                 self._foreign[number] = self._differing[number] = foreign
-        return [number for number in self._foreign if number >= first]
+                changed.append(number)
+        self._known.update(taken)
+        self._modules.update(modules)
+        for name, module in new.items():
+            self._imported.was.setdefault(name, module)
+        self._census.note(imported)
+        return changed
 
     def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
         """What differs, once some places may have changed, and functions: each as it was, with its
@@ -192,56 +213,56 @@ class World:
 
     # ---- what there is ----
 
-    def _new_modules(self) -> Iterator[types.ModuleType]:
-        # No pair is made of each: so many would have Python collect garbage.
-        for name in list(sys.modules):
-            if _has_tables(name) or name in _BESIDE or name == _WARNING[0]:
-                module = sys.modules.get(name)
-                if id(module) not in self._modules and isinstance(module, types.ModuleType):
-                    self._modules[id(module)] = module
-                    yield module
+    def _new_modules(self, imported: dict[str, Any]) -> dict[str, types.ModuleType]:
+        return {
+            name: imported[name]
+            for name in self._census.unseen(imported)
+            if _is_looked_into(name) and isinstance(imported[name], types.ModuleType)
+        }
 
-    def _take_in(self, module: types.ModuleType) -> Iterator[Any]:
-        """Notes a module with its classes, registries and instances; yields what to watch."""
+    def _take_in(self, module: types.ModuleType, taken: dict[int, tuple[Place, Any]]) -> None:
+        """Notes a module with its classes, registries and instances; adds what to watch, by the
+        address of the owner."""
+
+        def take(kind: str, path: str, entries: Any, owner: Any) -> dict[Any, Any]:
+            place = Place(kind, path, entries, dict(entries))
+            self._taken.append(place)
+            taken[id(owner)] = place, owner
+            return place.was
+
         name = module.__name__
-        was = dict(vars(module))
-        yield self._note(Place("module", name, vars(module), was), module)
+        was = take("module", name, vars(module), module)
         if not _has_tables(name):
             return
         if _trust.is_jax_module(name):
             self._note_modules([module])
-        entries = [item for item in was.items() if item[0] not in _OF_MODULES]
+        if type(file := was.get("__file__")) is str:
+            _trust.is_file_of_library(file)  # so that its functions are sorted out
+        functions, entries = _sorted(was, _OF_MODULES, self._noted)
         new = {id(value): value for _, value in entries if id(value) not in self._noted}
-        self._noted.update(new)
-        self._note_functions(
-            [found for value in new.values() for found in _functions_within(value)]
-        )
         own = [value for value in new.values() if self._is_own_primitive(value)]
-        self._primitives.update(map(id, own))
+        within = [found for value in new.values() for found in _functions_within(value)]
+        self._note_functions(functions + within)
         self._note_primitives(own)
+        self._primitives.update(map(id, own))
+        self._noted.update(map(id, functions), new)
         for key, value in entries:
-            if id(value) in self._known:
+            if id(value) in self._known or id(value) in taken:
                 continue
             path = f"{name}.{key}"
             if isinstance(value, type):
                 if _has_tables(str(value.__module__)) and _is_made_in_python(value):
-                    yield self._note(Place("class", path, vars(value), dict(vars(value))), value)
+                    take("class", path, vars(value), value)
             elif isinstance(value, dict) and not name.startswith(_LOWERING):
-                yield self._note(Place("registry", path, value, dict(value)), value)
+                take("registry", path, value, value)
             elif type(value) in self._instance_types or id(value) in self._primitives:
-                yield self._note(Place("instance", path, vars(value), dict(vars(value))), value)
-                self._known.add(id(value))
+                take("instance", path, vars(value), value)
 
     def _is_own_primitive(self, value: Any) -> bool:
         if not isinstance(value, self._primitive_type):
             return False
         # Attributes that somebody has given it are what it differs in.
         return not _trust.is_foreign(type(value))
-
-    def _note(self, place: Place, owner: Any) -> Any:
-        self._known.add(id(owner))
-        self._places.append(place)
-        return owner
 
     # ---- what differs ----
 
@@ -250,12 +271,10 @@ class World:
         if place.name == _WARNING[0]:
             return frozenset()
         own, foreign = self._own, []
-        for key, value in place.was.items():
-            if id(value) in own or type(value) in _trust.PLAIN:
-                continue
-            is_table = place.kind == "registry"
-            counts = self._is_of_jax(key) if is_table else key not in _OF_MODULES
-            if not counts:
+        is_table = place.kind == "registry"
+        _, entries = _sorted(place.was, frozenset() if is_table else _OF_MODULES, own)
+        for key, value in entries:
+            if id(value) in own or (is_table and not self._is_of_jax(key)):
                 continue
             if _trust.is_foreign(value):
                 foreign.append(_Key(key))
@@ -264,17 +283,25 @@ class World:
         return frozenset(foreign)
 
     def _differences(self, number: int) -> frozenset[Any]:
-        place = self._places[number]
+        place = self._places.get(number)
+        if place is None:
+            # Whoever takes it in was interrupted; what it has is what it had.
+            return frozenset()
         now, was = dict(place.entries), place.was
-        found = set()
-        for key in now.keys() | was.keys():
-            new, old = now.get(key, _MISSING), was.get(key, _MISSING)
-            if new is not old and self._counts(place, key, new, old):
-                found.add(_Key(key))
+        new = [(key, value) for key, value in now.items() if was.get(key, _MISSING) is not value]
+        new += [(key, _MISSING) for key in was if key not in now]
+        found = {
+            _Key(key)
+            for key, value in new
+            if self._counts(place, key, value, was.get(key, _MISSING))
+        }
         return self._foreign.get(number, frozenset()) | found
 
     def _counts(self, place: Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
+        if place.kind == "modules":
+            # Taken in: by the census, as those are that were not there.
+            return old is not _MISSING
         if place.name == _WARNING[0]:
             return key == _WARNING[1]
         if place.kind == "module":
@@ -300,7 +327,7 @@ class World:
                 return _trust.is_foreign(new)
             # A function that stands in for another one is no state.
             is_state = not (self._is_dispatched(key) or _is_code(old) or _is_code(new))
-            return not (is_state and _is_filled(place.name)) or _trust.is_foreign(new)
+            return not (is_state and self._is_filled(place.name)) or _trust.is_foreign(new)
         return True
 
     def _is_of_jax(self, key: Any) -> bool:
@@ -318,7 +345,14 @@ class World:
     def _is_state(self, place: Place, name: str) -> bool:
         """Whether jax assigns a global variable of a module: state of jax's."""
         known = (place.name, name)
-        return known in _STATE or known in STARTED or name in assigned(place.name)
+        return known in _STATE or known in STARTED or name in assigned(place.name, place.entries)
+
+    def _is_filled(self, table: str) -> bool:
+        """Whether functions of its module change a dict: state of jax's."""
+        module, _, name = table.rpartition(".")
+        places = list(self._places.values())
+        entries = (p.entries for p in places if p.kind == "module" and p.name == module)
+        return name in _filled_in(module, next(entries, {}))
 
     def _is_altered(self, was: Changed) -> bool:
         function: Any = was.function
@@ -369,7 +403,9 @@ class World:
         """Whether no text of a program depends on the functions of a module."""
         if not _is_within(module, _SILENT_MODULES):
             return False
-        rules = (p.entries for p in self._places if p.kind == "registry" and _is_for_printing(p))
+        rules = (
+            p.entries for p in self._places.values() if p.kind == "registry" and _is_for_printing(p)
+        )
         return not any(
             function.__module__ == module
             for registry in rules
@@ -414,17 +450,16 @@ def _has_tables(module: str) -> bool:
     return module in _PACKAGES or module.startswith(_WITHIN_PACKAGES)
 
 
-def _is_filled(table: str) -> bool:
-    """Whether functions of its module change a dict: state of jax's."""
-    module, _, name = table.rpartition(".")
-    return name in _filled_in(module)
+def _is_looked_into(module: str) -> bool:
+    return _has_tables(module) or module in _BESIDE or module == _WARNING[0]
 
 
-def _codes_of(module: str) -> Iterator[types.CodeType]:
-    """The code of the functions that a module defines, and of those within them."""
+def _codes_of(module: str, entries: dict[str, Any]) -> Iterator[types.CodeType]:
+    """The code of the functions that a module with these entries defines, and of those within
+    them."""
     pending = [
         function.__code__
-        for value in list(vars(sys.modules[module]).values())
+        for value in list(entries.values())
         if type(value) not in _trust.PLAIN and not _is_from_elsewhere(value, module)
         for function in _functions_within(value)
         if function.__module__ == module
@@ -464,21 +499,35 @@ def _named_by(code: types.CodeType, *operations: str) -> set[str]:
     return found
 
 
-@functools.cache
-def assigned(module: str) -> frozenset[str]:
-    """The global variables that functions of a module assign."""
+def _once_for_each_module(
+    find: Callable[[str, dict[str, Any]], frozenset[str]],
+) -> Callable[[str, dict[str, Any]], frozenset[str]]:
+    known: dict[str, frozenset[str]] = {}
+
+    @functools.wraps(find)
+    def found(module: str, entries: dict[str, Any]) -> frozenset[str]:
+        if module not in known:
+            known[module] = find(module, entries)
+        return known[module]
+
+    return found
+
+
+@_once_for_each_module
+def assigned(module: str, entries: dict[str, Any]) -> frozenset[str]:
+    """The global variables that functions of a module with these entries assign."""
     found: set[str] = set()
-    for code in _codes_of(module):
+    for code in _codes_of(module, entries):
         if _has(code, _STORES):
             found |= _named_by(code, "STORE_GLOBAL", "DELETE_GLOBAL")
     return frozenset(found)
 
 
-@functools.cache
-def _filled_in(module: str) -> frozenset[str]:
+@_once_for_each_module
+def _filled_in(module: str, entries: dict[str, Any]) -> frozenset[str]:
     """The global dicts that functions of a module change, as far as their code shows."""
     found: set[str] = set()
-    for code in _codes_of(module):
+    for code in _codes_of(module, entries):
         if _CHANGING & set(code.co_names) or _has(code, _ITEMS):
             found |= _named_by(code, "LOAD_GLOBAL")
     return frozenset(found)
@@ -494,5 +543,12 @@ def _functions_within(value: Any) -> list[types.FunctionType]:
         return []
     if not isinstance(value, type):
         return list(_trust.functions_of(value))
-    members = [member for member in list(vars(value).values()) if type(member) not in _trust.PLAIN]
-    return [function for member in members for function in _trust.functions_of(member)]
+    functions, members = _sorted(dict(vars(value)), frozenset(), set())
+    return functions + [found for _, member in members for found in _trust.functions_of(member)]
+
+
+def _sorted(
+    entries: dict[Any, Any], skipped: frozenset[str], known: set[int]
+) -> tuple[list[types.FunctionType], list[tuple[Any, Any]]]:
+    """Functions that a library has defined, and the rest of which something has to be asked."""
+    return _core.sort_entries(entries, skipped, _trust.PLAIN, _trust.FILES, known)

@@ -14,7 +14,7 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyRuntimeWarning, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -494,15 +494,14 @@ unsafe extern "C" fn new_trace(
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let ours = if is_active() {
-        Python::attach(|py| {
-            // SAFETY: CPython passes a tuple and a dict or null.
-            let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
-            let jax = jax(py).ok()?;
-            // Where anything of jax may have been changed, all is left to it.
-            let total = super::world::difference(py).is_ok_and(|difference| difference.is_total());
-            let plain = class == jax.trace_type.as_ptr().cast() && !lowering && !total;
-            plain.then(|| trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)).flatten()
-        })
+        // SAFETY: CPython passes a tuple and a dict or null.
+        match Python::attach(|py| unsafe { own_class(py, class, args, kwargs) }) {
+            Ok(ours) => ours,
+            Err(error) => {
+                Python::attach(|py| error.restore(py));
+                return std::ptr::null_mut();
+            }
+        }
     } else {
         None
     };
@@ -523,6 +522,35 @@ unsafe extern "C" fn new_trace(
         let made = stock(class, nothing, std::ptr::null_mut());
         ffi::Py_DECREF(nothing);
         made
+    }
+}
+
+/// The class of a trace that is ours; None where it is left to jax.
+///
+/// # Errors
+/// Whoever comes in while jax is looked at raises: a signal handler, a profiler.
+///
+/// # Safety
+/// `args` is a tuple, `kwargs` a dict or null.
+unsafe fn own_class(
+    py: Python<'_>,
+    class: *mut ffi::PyTypeObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> PyResult<Option<*mut ffi::PyTypeObject>> {
+    let Ok(jax) = jax(py) else { return Ok(None) };
+    // SAFETY: as promised.
+    let lowering = unsafe { asks_for_lowering(py, args, kwargs) };
+    if lowering || class != jax.trace_type.as_ptr().cast() {
+        return Ok(None);
+    }
+    match super::world::difference(py) {
+        // Where anything of jax may have been changed, all is left to it.
+        Ok(difference) if difference.is_total() => Ok(None),
+        Ok(_) => Ok(trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)),
+        // There may be room for jax's own trace.
+        Err(error) if error.is_instance_of::<PyRecursionError>(py) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

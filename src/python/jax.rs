@@ -146,6 +146,8 @@ jax_objects! {
     jit_node: PyAny,
     /// Primitives of jax's with programs among their params, whose rules look into no array.
     control_primitives: PySet,
+    /// Those whose linearization makes equations in their programs, at the line of the call.
+    located_primitives: PySet,
     /// Classes that are called for what they are: numbers, texts and containers of Python's, scalars of
     /// numpy's.
     fixed_types: PySet,

@@ -131,10 +131,10 @@ mod _core {
     #[pymodule_export]
     use super::warn::{HeardWarnings, set_warning_hook};
     #[pymodule_export]
+    use super::world::{Census, is_noted_code, note_code, sort_entries};
+    #[pymodule_export]
     use super::world::{
         extend_world, note_functions, note_modules, note_primitives, prints_as_ever, set_world,
         watch_dicts, world_number,
     };
-    #[pymodule_export]
-    use super::world::{is_noted_code, note_code};
 }

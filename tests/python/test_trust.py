@@ -118,7 +118,7 @@ def test_what_the_start_of_a_backend_assigns_is_state() -> None:
     }
     assert found
     for module, name in found:
-        assert name in _world.assigned(module)
+        assert name in _world.assigned(module, vars(sys.modules[module]))
 
 
 def test_the_code_of_a_function_of_jax_is_looked_at() -> None:

@@ -79,6 +79,12 @@ def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
     return user_frames
 
 
+def _located_primitives() -> set[Any]:
+    """Primitives whose linearization makes equations within their programs, at the line of the call:
+    zeros for what only other branches have."""
+    return {symbol("lax.control_flow.conditionals:cond_p")}
+
+
 def _control_primitives() -> set[Any]:
     """Primitives with programs among their params, whose rules look at no value of an operand."""
     paths = """
@@ -261,6 +267,7 @@ def load_namespace() -> types.SimpleNamespace:
         jit_primitive=symbol("pjit:jit_p"),
         jit_node=_pullback_node(symbol("pjit:jit_p")),
         control_primitives=_control_primitives(),
+        located_primitives=_located_primitives(),
         cur_qdd=optional_symbol(f"{core}:cur_qdd"),
         full_lower=checked_function(f"{core}:full_lower", "val"),
         get_referent=checked_function(f"{core}:get_referent", "x"),

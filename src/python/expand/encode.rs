@@ -242,6 +242,11 @@ pub fn encode_rule<'py>(
     }
     encoder.passes_arrays = false;
     encoder.value(params, 0)?;
+    if encoder.stack.is_some_and(Stack::differentiates)
+        && jax.located_primitives.bind(py).contains(primitive).unwrap_or(false)
+    {
+        encoder.locate()?;
+    }
     encoder.finish()
 }
 

@@ -41,6 +41,8 @@ pub struct Given {
     open: Vec<Py<PyAny>>,
     /// Those within them.
     nested: Vec<Py<PyAny>>,
+    /// Where the call happens is part of it.
+    located: bool,
 }
 
 /// Where a program is known that was made of others.
@@ -159,7 +161,7 @@ impl Given {
         if call.programs.is_empty() {
             return None;
         }
-        let mut given = Self::default();
+        let mut given = Self { located: call.located, ..Self::default() };
         for &program in &call.programs {
             // SAFETY: an argument of the call.
             let program = unsafe { Bound::from_borrowed_ptr(py, program) };
@@ -614,6 +616,9 @@ impl Comparison<'_> {
         {
             return None;
         }
+        if !self.now.located && !self.has_given_lines(now.py(), number)? {
+            return None;
+        }
         let graph = graph_of(jax, now).ok()?;
         let of_before = graph_of(jax, before).ok()?;
         let params = self.params_within(&graph, &of_before)?;
@@ -636,6 +641,14 @@ impl Comparison<'_> {
         self.is_given(own) || within.any(|(_, inner)| is_given(&inner))
     }
 
+    /// Whether the equations of programs that say what a number stands for have lines of the programs
+    /// given, and none of the call; None where the lines are forgotten.
+    fn has_given_lines(&self, py: Python<'_>, number: Number) -> Option<bool> {
+        let given = self.now.tracebacks(py, self.jax)?;
+        let is_given = |line: &Py<PyAny>| given.contains(&(line.as_ptr() as usize));
+        Some(tracebacks_of(number)?.iter().all(is_given))
+    }
+
     /// A program that jax makes anew at each call.
     fn anew(
         &self,
@@ -647,10 +660,7 @@ impl Comparison<'_> {
         if self.keeps_given(&own, other) {
             return None;
         }
-        // It has no lines of the call.
-        let sources = self.now.tracebacks(py, jax)?;
-        let tracebacks = tracebacks_of(number)?;
-        if !tracebacks.iter().all(|traceback| sources.contains(&(traceback.as_ptr() as usize))) {
+        if !self.has_given_lines(py, number)? {
             return None;
         }
         let (graph, before) = (graph_of(jax, &own).ok()?, graph_of(jax, other).ok()?);

@@ -4,6 +4,7 @@
 //! watch.rs     noticing that something may have changed
 //! assigned.rs  the functions by which names and attributes of classes are assigned
 //! reach.rs     whether a call reaches what has changed
+//! sift.rs      the entries of a dict of which something has to be asked
 //! ```
 //!
 //! What is remembered of jax's functions rests on what they do. Where somebody changes what they look
@@ -12,13 +13,16 @@
 
 mod assigned;
 mod reach;
+mod sift;
 mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyModule};
+use pyo3::types::PyModule;
 
+pub use sift::{Census, sort_entries};
 pub use watch::{is_noted_code, note_caught, note_code, poll_soon, was_given_code};
 
 use super::immortals::Immortals;
@@ -58,15 +62,12 @@ static WORLD: Once<Py<PyAny>> = Once::new();
 
 /// What was found last.
 struct Found {
-    /// What had been noticed by then.
-    noticed: u64,
     difference: Difference,
     /// Texts of programs may be affected.
     is_printed: bool,
 }
 
-static LAST: Shared<Found> =
-    Shared::new(Found { noticed: 0, difference: Difference::None, is_printed: false });
+static LAST: Shared<Found> = Shared::new(Found { difference: Difference::None, is_printed: false });
 
 /// Takes what says how jax differs: an object with the methods `look` and `extend`.
 #[pyfunction]
@@ -104,13 +105,16 @@ pub fn note_functions(functions: Vec<Bound<'_, PyAny>>) {
     watch::note_functions(&functions);
 }
 
-/// Watches the dicts of modules, classes and registries, numbered in this order.
+/// Watches the dicts of modules, classes and registries.
+///
+/// Returns:
+///     The number of each. What is watched already keeps its own.
 ///
 /// Raises:
 ///     `TypeError`: one has no dict.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // of Python
-pub fn watch_dicts(owners: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+pub fn watch_dicts(owners: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<u32>> {
     watch::watch(&owners)
 }
 
@@ -119,7 +123,11 @@ pub fn watch_dicts(owners: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
 pub fn extend_world(py: Python<'_>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
     let changed = world.bind(py).call_method0(pyo3::intern!(py, "extend"))?;
-    if changed.is_truthy()? { look(py, &changed, Vec::new()) } else { Ok(()) }
+    if changed.is_truthy()? {
+        watch::note_changed(changed.extract()?);
+        difference(py)?;
+    }
+    Ok(())
 }
 
 /// Names how jax differs from what it was: 0 where it does not.
@@ -133,20 +141,40 @@ pub fn world_number(py: Python<'_>) -> PyResult<u32> {
 #[pyfunction]
 pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
     watch::poll(None);
-    difference(py)?;
-    Ok(LAST.peek(|last| !last.is_printed))
+    let total = difference(py)?.is_total();
+    Ok(!total && LAST.peek(|last| !last.is_printed))
 }
 
-/// How jax differs now.
+/// Somebody is looking at what has changed.
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// Nobody is looking any more.
+struct Looked;
+
+impl Drop for Looked {
+    fn drop(&mut self) {
+        LOOKING.store(false, Ordering::Relaxed);
+    }
+}
+
+/// How jax differs now. Whoever comes in between, while another one looks at what has changed, does not
+/// wait: to him anything may be affected.
 ///
 /// # Errors
-/// What jax has cannot be compared.
+/// What jax has cannot be compared. It is looked at again by the next one who asks.
 pub fn difference(py: Python<'_>) -> PyResult<Difference> {
     if is_omitted(Item::World) {
         return Ok(Difference::None);
     }
-    while let Some((dicts, functions)) = watch::take() {
-        look(py, PyList::new(py, dicts)?.as_any(), functions)?;
+    if LOOKING.load(Ordering::Relaxed) {
+        return Ok(Difference::Total);
+    }
+    if watch::has_changed() {
+        LOOKING.store(true, Ordering::Relaxed);
+        let _looked = Looked;
+        while let Some((dicts, functions)) = watch::take() {
+            look(py, dicts, functions)?;
+        }
     }
     Ok(LAST.peek(|last| last.difference.clone()))
 }
@@ -196,26 +224,34 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
         && primitive.getattr(pyo3::intern!(primitive.py(), "prim")).is_ok_and(|of| is_known(&of))
 }
 
-fn look(py: Python<'_>, dicts: &Bound<'_, PyAny>, functions: Vec<watch::Function>) -> PyResult<()> {
+/// Looks at dicts, and at functions as they were. Where that cannot be done, they are still to be looked
+/// at.
+fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
-    let before = watch::count();
-    let functions: Vec<_> = functions.into_iter().map(|watch::Function(parts)| parts).collect();
-    let found = world.bind(py).call_method1(pyo3::intern!(py, "look"), (dicts, functions))?;
-    let number: u32 = found.getattr(pyo3::intern!(py, "number"))?.extract()?;
-    let difference = if number == 0 {
-        Difference::None
-    } else if found.getattr(pyo3::intern!(py, "is_total"))?.is_truthy()? {
-        Difference::Total
-    } else {
-        Difference::Some(number, Arc::new(Differing::read(&found)?))
+    let parts: Vec<_> = functions.iter().map(|function| function.parts(py)).collect();
+    let look = || -> PyResult<_> {
+        let found = world.bind(py).call_method1(pyo3::intern!(py, "look"), (&dicts, parts))?;
+        let number: u32 = found.getattr(pyo3::intern!(py, "number"))?.extract()?;
+        let difference = if number == 0 {
+            Difference::None
+        } else if found.getattr(pyo3::intern!(py, "is_total"))?.is_truthy()? {
+            Difference::Total
+        } else {
+            Difference::Some(number, Arc::new(Differing::read(&found)?))
+        };
+        let is_printed = found.getattr(pyo3::intern!(py, "is_printed"))?.is_truthy()?;
+        Ok(Found { difference, is_printed })
     };
-    let is_printed = found.getattr(pyo3::intern!(py, "is_printed"))?.is_truthy()?;
-    let found = Found { noticed: before, difference, is_printed };
-    let old = LAST.peek(|last| {
-        // Somebody who came in between may have looked later.
-        if last.noticed <= before { std::mem::replace(last, found) } else { found }
-    });
-    drop(old);
-    super::epoch::note_change();
-    Ok(())
+    match look() {
+        Ok(found) => {
+            let old = LAST.peek(|last| std::mem::replace(last, found));
+            drop(old);
+            super::epoch::note_change();
+            Ok(())
+        }
+        Err(error) => {
+            watch::put_back(dicts, functions);
+            Err(error)
+        }
+    }
 }

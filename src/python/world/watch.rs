@@ -5,7 +5,7 @@
 //! instances whenever a trace begins or its surroundings change. Attributes of classes and of functions
 //! are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions those of names.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -67,13 +67,22 @@ impl Kind {
 }
 
 /// A function before it was changed: itself, its code, its defaults, its names.
-pub struct Function(pub [Py<PyAny>; 6]);
+pub struct Function([Py<PyAny>; 6]);
+
+impl Function {
+    /// The function, and what it had.
+    pub fn parts(&self, py: Python<'_>) -> [Py<PyAny>; 6] {
+        self.0.each_ref().map(|part| part.clone_ref(py))
+    }
+
+    fn address(&self) -> usize {
+        self.0[0].as_ptr() as usize
+    }
+}
 
 static WATCHED: Shared<Option<Watched>> = Shared::new(None);
 /// There is something to look at.
 static CHANGED: AtomicBool = AtomicBool::new(false);
-/// Grows when something was noticed.
-static NOTICED: AtomicU64 = AtomicU64::new(0);
 
 fn with<R: Send>(body: impl FnOnce(&mut Watched) -> R + Send) -> R {
     WATCHED.peek(|watched| body(watched.get_or_insert_default()))
@@ -81,7 +90,6 @@ fn with<R: Send>(body: impl FnOnce(&mut Watched) -> R + Send) -> R {
 
 fn noticed() {
     CHANGED.store(true, Ordering::Relaxed);
-    NOTICED.fetch_add(1, Ordering::Relaxed);
     super::super::epoch::note_change();
 }
 
@@ -106,36 +114,45 @@ fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Watches the dicts of modules, classes and registries from now on. They are numbered in order.
+/// Watches the dicts of modules, classes and registries from now on. The number of each; what is watched
+/// already keeps its own.
 ///
 /// # Errors
 /// One has no dict, or `CPython` cannot watch it.
-pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<()> {
-    let Some(first) = owners.first() else { return Ok(()) };
+pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<Vec<u32>> {
+    let Some(first) = owners.first() else { return Ok(Vec::new()) };
     start(first.py())?;
     super::assigned::start(first.py())?;
-    for owner in owners {
-        let dict = dict_of(owner)?;
-        notify(&dict)?;
-        let kind = Kind::of(owner);
-        let version = version(dict.as_ptr());
-        let address = dict.as_ptr() as usize;
-        let object = dict.unbind();
-        with(|watched| {
-            let number = u32::try_from(watched.by_address.len()).unwrap_or(u32::MAX);
-            watched.by_address.insert(address, number);
-            if kind == Kind::Frequent {
-                watched.frequent.push(address);
-            }
-            watched.dicts[kind as usize].push(Dict { number, object, version });
-        });
-    }
-    Ok(())
+    owners.iter().map(watch_one).collect()
 }
 
-/// Grows whenever something was noticed.
-pub fn count() -> u64 {
-    NOTICED.load(Ordering::Relaxed)
+fn watch_one(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let dict = dict_of(owner)?;
+    notify(&dict)?;
+    let kind = Kind::of(owner);
+    let version = version(dict.as_ptr());
+    let address = dict.as_ptr() as usize;
+    let object = dict.unbind();
+    let (number, late) = with(move |watched| {
+        let next = u32::try_from(watched.by_address.len()).unwrap_or(u32::MAX);
+        let Entry::Vacant(unknown) = watched.by_address.entry(address) else {
+            return (watched.by_address[&address], Some(object));
+        };
+        unknown.insert(next);
+        if kind == Kind::Frequent {
+            watched.frequent.push(address);
+        }
+        watched.dicts[kind as usize].push(Dict { number: next, object, version });
+        (next, None)
+    });
+    drop(late);
+    Ok(number)
+}
+
+/// Whether something may have changed since the last time.
+#[inline]
+pub fn has_changed() -> bool {
+    CHANGED.load(Ordering::Relaxed)
 }
 
 /// What may have changed since the last time: numbers of dicts, and functions.
@@ -147,6 +164,23 @@ pub fn take() -> Option<(Vec<u32>, Vec<Function>)> {
         let dicts = std::mem::take(&mut watched.changed).into_iter().collect();
         (dicts, std::mem::take(&mut watched.functions).into_values().collect())
     }))
+}
+
+/// Dicts that may have changed, by their numbers.
+pub fn note_changed(dicts: Vec<u32>) {
+    with(move |watched| watched.changed.extend(dicts));
+    noticed();
+}
+
+/// Gives back what was taken. A function that has changed once more is as it was first.
+pub fn put_back(dicts: Vec<u32>, functions: Vec<Function>) {
+    let late: Vec<_> = with(move |watched| {
+        watched.changed.extend(dicts);
+        let back = functions.into_iter().map(|function| (function.address(), function));
+        back.filter_map(|(address, function)| watched.functions.insert(address, function)).collect()
+    });
+    drop(late);
+    noticed();
 }
 
 fn note_dict(watched: &mut Watched, dict: usize) -> bool {
