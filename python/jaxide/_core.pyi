@@ -342,8 +342,8 @@ def set_world(world: Any) -> None:
     """Takes what says how jax differs from what it was: an object with the methods ``look`` and
     ``extend``."""
 
-def extend_world() -> None:
-    """Looks at modules that were imported since the last time."""
+def extend_world() -> bool:
+    """Looks at modules that were imported since the last time; false where somebody else does."""
 
 @final
 class Census:

@@ -57,10 +57,11 @@ _annotations: dict[int, tuple[Any, bool]] = {}
 
 def _loaded() -> Iterator[types.ModuleType]:
     """The modules of `MODULES` that were imported, `jax.scipy` with what is below it."""
-    below_scipy = [name for name in list(sys.modules) if name.startswith("jax.scipy.")]
+    names = [name for name in list(sys.modules) if type(name) is str]
+    below_scipy = [name for name in names if name.startswith("jax.scipy.")]
     for name in sorted({*MODULES, *below_scipy}):
         module = sys.modules.get(name)
-        if isinstance(module, types.ModuleType) and "._" not in name:
+        if type(module) is types.ModuleType and "._" not in name:
             yield module
 
 
@@ -86,7 +87,8 @@ def catch_new() -> None:
     if _types is None or len(sys.modules) == _modules_seen:
         return
     modules_seen = len(sys.modules)
-    _core.extend_world()
+    if not _core.extend_world():
+        return  # the next one will
     jit_type, callable_types = _types
     for module in _loaded():
         if _names_seen.get(module.__name__) == len(vars(module)):

@@ -170,7 +170,7 @@ class World:
         """Takes in what was imported since the last time; the numbers of new places that somebody
         has changed already.
 
-        Whoever is interrupted leaves it to the next one. What several threads take in is one.
+        Whoever is interrupted leaves it to the next one.
         """
         if len(sys.modules) == len(self._census):
             return []
@@ -200,6 +200,8 @@ class World:
         code and its defaults."""
         for was in (Changed(*parts) for parts in functions):
             self._functions.setdefault(id(was.function), was)
+        if any(self._places.get(number) is self._imported for number in changed):
+            self.extend()
         for number in changed:
             self._differing.pop(number, None)
             if differing := self._differences(number):
@@ -214,11 +216,20 @@ class World:
     # ---- what there is ----
 
     def _new_modules(self, imported: dict[str, Any]) -> dict[str, types.ModuleType]:
-        return {
-            name: imported[name]
-            for name in self._census.unseen(imported)
-            if _is_looked_into(name) and isinstance(imported[name], types.ModuleType)
-        }
+        """By name, modules that were not there. Those that are still being imported are left to the
+        next time, and taken out of ``imported``."""
+        new = {}
+        for name in self._census.unseen(imported):
+            if type(name) is not str or not _is_looked_into(name):
+                continue
+            module = imported[name]
+            if not isinstance(module, types.ModuleType):
+                continue
+            if _is_being_imported(module):
+                del imported[name]
+            else:
+                new[name] = module
+        return new
 
     def _take_in(self, module: types.ModuleType, taken: dict[int, tuple[Place, Any]]) -> None:
         """Notes a module with its classes, registries and instances; adds what to watch, by the
@@ -230,8 +241,9 @@ class World:
             taken[id(owner)] = place, owner
             return place.was
 
-        name = module.__name__
-        was = take("module", name, vars(module), module)
+        entries_of_module = _entries_of(module)
+        name = str(entries_of_module.get("__name__"))
+        was = take("module", name, entries_of_module, module)
         if not _has_tables(name):
             return
         if _trust.is_jax_module(name):
@@ -448,6 +460,19 @@ def _is_code(value: Any) -> bool:
 def _has_tables(module: str) -> bool:
     """Whether what jax looks into includes the dicts of a module."""
     return module in _PACKAGES or module.startswith(_WITHIN_PACKAGES)
+
+
+def _entries_of(module: types.ModuleType) -> dict[str, Any]:
+    """The dict of a module. To ask a lazy one for an attribute would import it."""
+    entries: dict[str, Any] = types.ModuleType.__getattribute__(module, "__dict__")
+    return entries
+
+
+def _is_being_imported(module: types.ModuleType) -> bool:
+    """Whether a module does not have yet what it defines: another thread imports it, or nobody has
+    asked for it (``importlib.util.LazyLoader``)."""
+    spec = _entries_of(module).get("__spec__")
+    return type(module).__name__ == "_LazyModule" or getattr(spec, "_initializing", False)
 
 
 def _is_looked_into(module: str) -> bool:

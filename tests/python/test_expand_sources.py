@@ -15,6 +15,7 @@ from jax import lax
 from jax._src import source_info_util
 
 import expansion
+import jaxide
 import oracle
 from expansion import ROUNDS, assert_history, assert_same_when_warm, observe
 
@@ -249,3 +250,57 @@ def test_comparison_sees_lines_and_scopes() -> None:
     assert shown(scoped) != shown(other)
     assert shown(lambda x: jnp.sin(x)) != shown(lambda x: jnp.sin(x))
     assert list(oracle.differences(shown(scoped), shown(scoped))) == []
+
+
+def branches(x: Any, y: Any) -> tuple[Any, Any]:
+    """Branches of which one has a tangent of zeros, and residuals that only the other has."""
+    return lambda z: z * x, lambda z: y * 2.0
+
+
+def one_conditional(x: Any, y: Any) -> Any:
+    return lax.cond(x[0] > 0, *branches(x, y), x)
+
+
+def another_conditional(x: Any, y: Any) -> Any:
+    return lax.cond(x[0] > 0, *branches(x, y), x)
+
+
+def one_switch(x: Any, y: Any) -> Any:
+    return lax.switch(jnp.int32(y[0]), branches(x, y), x)
+
+
+def another_switch(x: Any, y: Any) -> Any:
+    return lax.switch(jnp.int32(y[0]), branches(x, y), x)
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        (one_conditional, another_conditional),
+        (one_switch, another_switch),
+    ],
+    ids=["cond", "switch"],
+)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        jax.grad,
+        jax.value_and_grad,
+        jax.hessian,
+        lambda f: jax.jit(jax.grad(f)),
+        lambda f: jax.grad(jax.checkpoint(f)),
+        lambda f: lambda x: jax.vmap(jax.grad(f))(x[None]),
+        lambda f: lambda x: jax.jvp(f, (x,), (x,)),
+        lambda f: lambda x: jax.linearize(f, x)[0],
+    ],
+    ids=["grad", "value_and_grad", "hessian", "jit", "checkpoint", "vmap", "jvp", "linearize"],
+)
+def test_what_a_branch_is_filled_up_with(programs: Any, transform: Any) -> None:
+    def traced(make: Any, program: Any) -> str:
+        jaxpr = make(lambda x, y: transform(lambda x: program(x, y).sum())(x))(X, X)
+        text: str = jaxpr.pretty_print(source_info=True, name_stack=True)
+        return text
+
+    one, another = programs
+    for program in (one, one, one, another, another, another, one):
+        assert traced(jaxide.make_jaxpr, program) == traced(jax.make_jaxpr, program)

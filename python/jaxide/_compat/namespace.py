@@ -80,7 +80,7 @@ def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _located_primitives() -> set[Any]:
-    """Primitives whose linearization makes equations within their programs, at the line of the call:
+    """Primitives whose linearization makes equations at the line of the call within their programs:
     zeros for what only other branches have."""
     return {symbol("lax.control_flow.conditionals:cond_p")}
 

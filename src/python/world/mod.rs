@@ -73,7 +73,7 @@ static LAST: Shared<Found> = Shared::new(Found { difference: Difference::None, i
 #[pyfunction]
 pub fn set_world(py: Python<'_>, world: Py<PyAny>) -> PyResult<()> {
     let _ = WORLD.set(py, world);
-    extend_world(py)
+    extend_world(py).map(|_| ())
 }
 
 /// The dicts of jax's modules.
@@ -118,16 +118,18 @@ pub fn watch_dicts(owners: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<u32>> {
     watch::watch(&owners)
 }
 
-/// Looks at modules that were imported since the last time.
+/// Looks at modules that were imported since the last time; false where somebody else is looking.
 #[pyfunction]
-pub fn extend_world(py: Python<'_>) -> PyResult<()> {
-    let Some(world) = WORLD.get(py) else { return Ok(()) };
+pub fn extend_world(py: Python<'_>) -> PyResult<bool> {
+    let Some(world) = WORLD.get(py) else { return Ok(false) };
+    let Some(looking) = Looking::start() else { return Ok(false) };
     let changed = world.bind(py).call_method0(pyo3::intern!(py, "extend"))?;
+    drop(looking);
     if changed.is_truthy()? {
         watch::note_changed(changed.extract()?);
         difference(py)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Names how jax differs from what it was: 0 where it does not.
@@ -148,10 +150,16 @@ pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
 /// Somebody is looking at what has changed.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// Nobody is looking any more.
-struct Looked;
+/// While it lives, nobody else looks.
+struct Looking;
 
-impl Drop for Looked {
+impl Looking {
+    fn start() -> Option<Self> {
+        (!LOOKING.swap(true, Ordering::Relaxed)).then_some(Self)
+    }
+}
+
+impl Drop for Looking {
     fn drop(&mut self) {
         LOOKING.store(false, Ordering::Relaxed);
     }
@@ -170,8 +178,7 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
         return Ok(Difference::Total);
     }
     if watch::has_changed() {
-        LOOKING.store(true, Ordering::Relaxed);
-        let _looked = Looked;
+        let Some(_looking) = Looking::start() else { return Ok(Difference::Total) };
         while let Some((dicts, functions)) = watch::take() {
             look(py, dicts, functions)?;
         }
