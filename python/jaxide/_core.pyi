@@ -347,17 +347,17 @@ def extend_world() -> bool:
 
 @final
 class Census:
-    """Which objects a dict has had under names."""
+    """Which objects a dict has had under names. Used by one at a time."""
 
     def __new__(cls) -> Census: ...
     def __len__(self) -> int:
-        """How many names there were."""
+        """How many names were noted."""
 
     def unseen(self, entries: dict[str, Any]) -> list[str]:
         """The names under which ``entries`` has other objects than were noted."""
 
-    def note(self, entries: dict[str, Any]) -> None:
-        """Notes what ``entries`` has, in place of what was noted before."""
+    def note(self, omitted: list[str]) -> None:
+        """Notes what there was, but for some names."""
 
 def sort_entries(
     entries: dict[Any, Any],

@@ -174,8 +174,7 @@ class World:
         """
         if len(sys.modules) == len(self._census):
             return []
-        imported = dict(sys.modules)
-        new = self._new_modules(imported)
+        new, unfinished = self._new_modules()
         modules = {id(module): module for module in new.values() if id(module) not in self._modules}
         taken: dict[int, tuple[Place, Any]] = {id(sys.modules): (self._imported, sys.modules)}
         for module in modules.values():
@@ -192,7 +191,7 @@ class World:
         self._modules.update(modules)
         for name, module in new.items():
             self._imported.was.setdefault(name, module)
-        self._census.note(imported)
+        self._census.note(unfinished)
         return changed
 
     def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
@@ -215,21 +214,19 @@ class World:
 
     # ---- what there is ----
 
-    def _new_modules(self, imported: dict[str, Any]) -> dict[str, types.ModuleType]:
-        """By name, modules that were not there. Those that are still being imported are left to the
-        next time, and taken out of ``imported``."""
-        new = {}
-        for name in self._census.unseen(imported):
-            if type(name) is not str or not _is_looked_into(name):
-                continue
-            module = imported[name]
+    def _new_modules(self) -> tuple[dict[str, types.ModuleType], list[str]]:
+        """By name, modules that were not there, and the names of those that are still being
+        imported, which are left to the next time."""
+        new, unfinished = {}, []
+        for name in self._census.unseen(sys.modules):
+            module = sys.modules.get(name) if _is_looked_into(name) else None
             if not isinstance(module, types.ModuleType):
                 continue
             if _is_being_imported(module):
-                del imported[name]
+                unfinished.append(name)
             else:
                 new[name] = module
-        return new
+        return new, unfinished
 
     def _take_in(self, module: types.ModuleType, taken: dict[int, tuple[Place, Any]]) -> None:
         """Notes a module with its classes, registries and instances; adds what to watch, by the
@@ -300,6 +297,9 @@ class World:
             # Whoever takes it in was interrupted; what it has is what it had.
             return frozenset()
         now, was = dict(place.entries), place.was
+        if place.kind == "modules":
+            # Those that were not there are taken in.
+            return frozenset(_Key(key) for key in list(was) if now.get(key) is not was[key])
         new = [(key, value) for key, value in now.items() if was.get(key, _MISSING) is not value]
         new += [(key, _MISSING) for key in was if key not in now]
         found = {
@@ -311,9 +311,6 @@ class World:
 
     def _counts(self, place: Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
-        if place.kind == "modules":
-            # Taken in: by the census, as those are that were not there.
-            return old is not _MISSING
         if place.name == _WARNING[0]:
             return key == _WARNING[1]
         if place.kind == "module":

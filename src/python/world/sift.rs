@@ -50,12 +50,14 @@ pub fn sort_entries<'py>(
     Ok((functions, rest))
 }
 
-/// Which objects a dict has had under names.
+/// Which objects a dict has had under names. Used by one at a time.
 #[pyclass(frozen, module = "jaxide._core")]
 #[derive(Default)]
 pub struct Census {
     /// Addresses, by the hashes of names.
-    seen: Shared<FxHashMap<isize, usize>>,
+    noted: Shared<FxHashMap<isize, usize>>,
+    /// What there was last.
+    last: Shared<FxHashMap<isize, usize>>,
 }
 
 #[pymethods]
@@ -65,28 +67,35 @@ impl Census {
         Self::default()
     }
 
-    /// How many names there were.
+    /// How many names were noted.
     fn __len__(&self) -> usize {
-        self.seen.peek(|seen| seen.len())
+        self.noted.peek(|noted| noted.len())
     }
 
     /// The names under which `entries` has other objects than were noted.
-    fn unseen<'py>(&self, entries: &Bound<'py, PyDict>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let mut names = Vec::new();
+    fn unseen<'py>(&self, entries: &Bound<'py, PyDict>) -> PyResult<Vec<Bound<'py, PyString>>> {
+        let (mut names, mut last) = (Vec::new(), FxHashMap::default());
         for (name, value) in entries {
+            // No Python code runs meanwhile: texts have hashes of their own.
+            let Ok(name) = name.cast_into_exact::<PyString>() else { continue };
             let (hash, address) = (name.hash()?, address(&value));
-            if self.seen.peek(|seen| seen.get(&hash) != Some(&address)) {
+            last.insert(hash, address);
+            if self.noted.peek(|noted| noted.get(&hash) != Some(&address)) {
                 names.push(name);
             }
         }
+        self.last.peek(|known| *known = last);
         Ok(names)
     }
 
-    /// Notes what `entries` has, in place of what was noted before.
-    fn note(&self, entries: &Bound<'_, PyDict>) -> PyResult<()> {
-        let now = entries.iter().map(|(name, value)| Ok((name.hash()?, address(&value))));
-        let now = now.collect::<PyResult<FxHashMap<_, _>>>()?;
-        self.seen.peek(|seen| *seen = now);
+    /// Notes what there was, but for some names.
+    #[allow(clippy::needless_pass_by_value)] // of Python
+    fn note(&self, omitted: Vec<Bound<'_, PyString>>) -> PyResult<()> {
+        let mut last = self.last.peek(std::mem::take);
+        for name in omitted {
+            last.remove(&name.hash()?);
+        }
+        self.noted.peek(|noted| *noted = last);
         Ok(())
     }
 }
