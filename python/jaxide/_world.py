@@ -177,8 +177,9 @@ class World:
         new, unfinished = self._new_modules()
         modules = {id(module): module for module in new.values() if id(module) not in self._modules}
         taken: dict[int, tuple[Place, Any]] = {id(sys.modules): (self._imported, sys.modules)}
+        noted: set[int] = set()
         for module in modules.values():
-            self._take_in(module, taken)
+            self._take_in(module, taken, noted)
         numbers = self._watch([owner for _, owner in taken.values()])
         changed = []
         for number, (place, _) in zip(numbers, taken.values(), strict=True):
@@ -187,6 +188,7 @@ class World:
             ):
                 self._foreign[number] = self._differing[number] = foreign
                 changed.append(number)
+        self._noted |= noted
         self._known.update(taken)
         self._modules.update(modules)
         for name, module in new.items():
@@ -228,9 +230,11 @@ class World:
                 new[name] = module
         return new, unfinished
 
-    def _take_in(self, module: types.ModuleType, taken: dict[int, tuple[Place, Any]]) -> None:
+    def _take_in(
+        self, module: types.ModuleType, taken: dict[int, tuple[Place, Any]], noted: set[int]
+    ) -> None:
         """Notes a module with its classes, registries and instances; adds what to watch, by the
-        address of the owner."""
+        address of the owner, and the addresses of what is noted."""
 
         def take(kind: str, path: str, entries: Any, owner: Any) -> dict[Any, Any]:
             place = Place(kind, path, entries, dict(entries))
@@ -248,13 +252,13 @@ class World:
         if type(file := was.get("__file__")) is str:
             _trust.is_file_of_library(file)  # so that its functions are sorted out
         functions, entries = _sorted(was, _OF_MODULES, self._noted)
-        new = {id(value): value for _, value in entries if id(value) not in self._noted}
+        new = {id(value): value for _, value in entries if id(value) not in noted}
         own = [value for value in new.values() if self._is_own_primitive(value)]
         within = [found for value in new.values() for found in _functions_within(value)]
         self._note_functions(functions + within)
         self._note_primitives(own)
         self._primitives.update(map(id, own))
-        self._noted.update(map(id, functions), new)
+        noted.update(map(id, functions), new)
         for key, value in entries:
             if id(value) in self._known or id(value) in taken:
                 continue

@@ -200,6 +200,18 @@ SCRIPTS = {
         assert_alarm(sine)
         assert_convolution_is_watched()
     """,
+    "an exception while classes are taken in": """
+        from jaxide import _core
+        warm(sine)
+        import jax.scipy.stats
+        raise_at("_foreign_in")
+        assert_alarm(sine)
+        warm(sine)
+        before = _core.world_number()
+        with mock.patch.object(jax.scipy.stats.gaussian_kde, "evaluate", None):
+            assert _core.world_number() != before
+        assert _core.world_number() == before
+    """,
     "a change while jaxide looks at another": """
         warm(product)
         warm(window)
