@@ -51,7 +51,7 @@ _names_seen: dict[str, int] = {}
 _types: tuple[type, tuple[type, ...]] | None = None
 _filter_code: types.CodeType | None = None
 _modules_seen = 0
-# Annotations by address, with whether they are of functions.
+# Annotations by address, which stay alive here, with whether they are of functions.
 _annotations: dict[int, tuple[Any, bool]] = {}
 
 
@@ -131,7 +131,7 @@ def _takes_functions(function: types.FunctionType) -> bool:
 def _is_of_functions(annotation: Any) -> bool:
     """Whether an annotation has functions in it. Few annotations serve all functions of jax."""
     known = _annotations.get(id(annotation))
-    if known is None or known[0] is not annotation:
+    if known is None:
         known = _annotations[id(annotation)] = annotation, "Callable" in str(annotation)
     return known[1]
 

@@ -142,6 +142,7 @@ def _is_of_library(function: types.FunctionType) -> bool:
 
 
 def is_file_of_library(file: str) -> bool:
+    """Whether the code of a file belongs to jax, to Python or to what jax is built on."""
     known = FILES.get(file)
     if known is None:
         known = FILES[file] = _is_in_folder_of_library(file)

@@ -363,7 +363,7 @@ class World:
     def _is_filled(self, table: str) -> bool:
         """Whether functions of its module change a dict: state of jax's."""
         module, _, name = table.rpartition(".")
-        places = list(self._places.values())
+        places = self._places.values()
         entries = (p.entries for p in places if p.kind == "module" and p.name == module)
         return name in _filled_in(module, next(entries, {}))
 

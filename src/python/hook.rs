@@ -495,13 +495,11 @@ unsafe extern "C" fn new_trace(
 ) -> *mut ffi::PyObject {
     let ours = if is_active() {
         // SAFETY: CPython passes a tuple and a dict or null.
-        match Python::attach(|py| unsafe { own_class(py, class, args, kwargs) }) {
-            Ok(ours) => ours,
-            Err(error) => {
-                Python::attach(|py| error.restore(py));
-                return std::ptr::null_mut();
-            }
-        }
+        let asked = Python::attach(|py| unsafe {
+            own_class(py, class, args, kwargs).map_err(|error| error.restore(py))
+        });
+        let Ok(ours) = asked else { return std::ptr::null_mut() };
+        ours
     } else {
         None
     };

@@ -28,11 +28,11 @@ use super::super::world;
 use super::audit;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
-use super::programs::{Form, Number, is_jaxpr, number_of, open, tracebacks_of};
+use super::programs::{Form, Number, is_jaxpr, number_of, open};
 use super::record::NEW_OBJECTS;
 use super::site::{BARRED, REACHES_CHANGE, WARNED};
 use super::store::{self, Hits};
-use super::twins::{Given, Making, OwnChanges, close};
+use super::twins::{Given, Making, OwnChanges, close, has_lines_among};
 
 /// Stands in for a function whose results jax keeps by a program and a key.
 #[pyclass(module = "jaxide._core", frozen)]
@@ -281,9 +281,7 @@ impl Derivation {
                 continue;
             }
             let derived = Derived::of(jax, &item)?;
-            let tracebacks = tracebacks_of(derived.number).ok_or(UNKNOWN_OBJECT)?;
-            let of_given = |traceback: &Py<PyAny>| sources.contains(&(traceback.as_ptr() as usize));
-            if !tracebacks.iter().all(of_given) {
+            if !has_lines_among(&sources, derived.number).ok_or(UNKNOWN_OBJECT)? {
                 return Err(OF_THE_CALL);
             }
             if !derived.has_own_vars(py, &mut vars) {

@@ -294,6 +294,13 @@ impl Given {
     }
 }
 
+/// Whether the equations of programs that say what a number stands for have lines among `tracebacks`
+/// only; None where the lines are forgotten.
+pub fn has_lines_among(tracebacks: &FxHashSet<usize>, number: Number) -> Option<bool> {
+    let is_among = |line: &Py<PyAny>| tracebacks.contains(&(line.as_ptr() as usize));
+    Some(tracebacks_of(number)?.iter().all(is_among))
+}
+
 fn same_objects<'a>(
     one: &'a [Py<PyAny>],
     another: &'a [Py<PyAny>],
@@ -641,12 +648,10 @@ impl Comparison<'_> {
         self.is_given(own) || within.any(|(_, inner)| is_given(&inner))
     }
 
-    /// Whether the equations of programs that say what a number stands for have lines of the programs
-    /// given, and none of the call; None where the lines are forgotten.
+    /// Whether programs that say what a number stands for have no lines of the call; None where the
+    /// lines are forgotten.
     fn has_given_lines(&self, py: Python<'_>, number: Number) -> Option<bool> {
-        let given = self.now.tracebacks(py, self.jax)?;
-        let is_given = |line: &Py<PyAny>| given.contains(&(line.as_ptr() as usize));
-        Some(tracebacks_of(number)?.iter().all(is_given))
+        has_lines_among(&self.now.tracebacks(py, self.jax)?, number)
     }
 
     /// A program that jax makes anew at each call.

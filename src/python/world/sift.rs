@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::super::shared::Shared;
+use super::super::side::address;
 
 /// Sorts the entries of a dict that nobody else changes.
 ///
@@ -98,10 +99,6 @@ impl Census {
         self.noted.peek(|noted| *noted = last);
         Ok(())
     }
-}
-
-fn address(value: &Bound<'_, PyAny>) -> usize {
-    value.as_ptr() as usize
 }
 
 /// Whether a value is a function that stands for no other one, with code from a file of a library, as
