@@ -1,18 +1,20 @@
 """The native core of jaxide. Private: use the ``jaxide`` package."""
 
-from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, final
 
 __all__ = [
     "Activation",
-    "Census",
     "DerivationCache",
     "Found",
     "Graph",
     "HeardWarnings",
+    "Place",
     "Rows",
     "Script",
+    "Survey",
+    "Trust",
     "audit_counts",
     "catch_function",
     "catch_instances",
@@ -43,9 +45,6 @@ __all__ = [
     "memo_len",
     "new_accumulators",
     "note_code",
-    "note_functions",
-    "note_modules",
-    "note_primitives",
     "omit_key_item",
     "optimize",
     "plain_types",
@@ -59,12 +58,10 @@ __all__ = [
     "set_known_classes",
     "set_warning_hook",
     "set_world",
-    "sort_entries",
     "tables",
     "trust_callable",
     "unused_inputs",
     "used_by",
-    "watch_dicts",
     "world_number",
 ]
 
@@ -338,66 +335,104 @@ def load(file: bytes, objects: Any) -> Any:
     """The value that bytes say, with all programs that it refers to; ``objects`` makes objects of
     records."""
 
-def set_world(world: Any) -> None:
-    """Takes what says how jax differs from what it was: an object with the methods ``look`` and
-    ``extend``."""
+def set_world(survey: Survey, judge: Any) -> None:
+    """Takes what jax's modules have, and what says how that differs: an object with the method
+    ``look``."""
 
-def extend_world() -> bool:
-    """Looks at modules that were imported since the last time; false where somebody else does."""
+def extend_world() -> dict[str, ModuleType] | None:
+    """Looks at modules that were imported since the last time.
+
+    Returns:
+      The modules that are new to who asks, by name; None where somebody else is looking.
+    """
 
 @final
-class Census:
-    """Which objects a dict has had under names. Used by one at a time."""
-
-    def __new__(cls) -> Census: ...
-    def __len__(self) -> int:
-        """How many names were noted."""
-
-    def unseen(self, entries: dict[str, Any]) -> list[str]:
-        """The names under which ``entries`` has other objects than were noted."""
-
-    def note(self, omitted: list[str]) -> None:
-        """Notes what there was, but for some names."""
-
-def sort_entries(
-    entries: dict[Any, Any],
-    skipped: frozenset[str],
-    plain: frozenset[type],
-    files: dict[str, bool],
-    known: set[int],
-) -> tuple[list[FunctionType], list[tuple[Any, Any]]]:
-    """Sorts the entries of a dict that nobody else changes.
+class Trust:
+    """Tells what is of jax, of Python, or of what jax is built on.
 
     Args:
-      entries: the dict.
-      skipped: keys that do not count.
-      plain: classes whose instances say nothing; of these, only dicts are in the rest.
-      files: files, with whether their code is of jax or of what jax is built on.
-      known: addresses of values that are known; of these, only dicts are in the rest.
-
-    Returns:
-      The functions that are not known, stand for no others, and have code from such files, as those
-      in their closures have; and the rest, as pairs of keys and values.
+      plain: classes whose instances have no functions in them and are nobody's.
+      packages: whose classes are nobody else's.
+      partial: the class of partial applications; no class where somebody has replaced it.
+      is_file_of_library: whether the code of a file is of jax, of Python, or of what jax is built
+        on.
     """
 
-def watch_dicts(owners: Sequence[Any]) -> list[int]:
-    """Watches the dicts of modules, classes and registries.
+    def __new__(
+        cls,
+        plain: frozenset[type],
+        packages: Set[str],
+        partial: Any,
+        is_file_of_library: Callable[[str], bool],
+    ) -> Trust: ...
+    def functions_of(self, value: Any) -> list[FunctionType]:
+        """The Python functions that a callable is made of: through partial applications, methods,
+        jits and functions with derivative rules."""
 
-    Returns:
-      The number of each. What is watched already keeps its own.
+    def is_foreign(self, value: Any) -> bool:
+        """Whether somebody else has put a value in a module, class or registry of jax: code, or an
+        instance of a class, that is neither of jax nor of what jax is built on."""
 
-    Raises:
-      TypeError: one has no dict.
+@final
+class Place:
+    """A dict that functions of jax look into."""
+
+    @property
+    def kind(self) -> str:
+        """``modules``, ``module``, ``class``, ``registry`` or ``instance``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def entries(self) -> Mapping[Any, Any]:
+        """What it has."""
+
+    @property
+    def was(self) -> dict[Any, Any]:
+        """What it had."""
+
+    @property
+    def foreign(self) -> list[Any]:
+        """Keys of what was not made by jax."""
+
+    def changes(self, missing: Any) -> list[tuple[Any, Any, Any]]:
+        """What differs from what it had: keys, what they refer to, and what they referred to;
+        ``missing`` where there is nothing."""
+
+@final
+class Survey:
+    """Takes in the modules that functions of jax look into, when they are imported. Used by one at
+    a time.
+
+    Args:
+      trust: what is jax's own.
+      packages: packages whose modules, classes and registries are taken in.
+      beside: other modules that are taken in, without their classes.
+      skipped: names that are no definitions, in modules.
+      unread: modules whose registries no trace asks.
+      primitive: the class of jax's primitives.
+      instances: classes whose instances count by their attributes.
+      modules: ``sys.modules``.
     """
 
-def note_functions(functions: Sequence[Any]) -> None:
-    """Notes functions of jax."""
+    def __new__(
+        cls,
+        trust: Trust,
+        packages: Sequence[str],
+        beside: Set[str],
+        skipped: Sequence[str],
+        unread: Sequence[str],
+        primitive: type,
+        instances: Sequence[type],
+        modules: dict[str, Any],
+    ) -> Survey: ...
+    @property
+    def places(self) -> dict[int, Place]:
+        """What was taken in, by numbers."""
 
-def note_modules(modules: Sequence[Any]) -> None:
-    """Notes modules that are jax's own."""
-
-def note_primitives(primitives: Sequence[Any]) -> None:
-    """Notes primitives that are jax's own."""
+    def is_of_jax(self, key: Any) -> bool:
+        """Whether jax looks a registry's key up without being given it: no class and no primitive
+        of the user's."""
 
 def note_code(code: CodeType) -> None:
     """Notes a code that jaxide will give to a function of jax."""

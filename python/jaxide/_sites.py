@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from jaxide import _core, _trust
@@ -44,25 +44,24 @@ STATEFUL = {
 
 _caught: set[int] = set()
 
+# The modules of `MODULES` that were imported.
+_loaded: list[types.ModuleType] = []
+
 # How many names a module had when it was looked through.
 _names_seen: dict[str, int] = {}
 
 # What `catch_new` was told to catch, and how many modules there were when it last looked.
-_types: tuple[type, tuple[type, ...]] | None = None
+_types: set[type] | None = None
 _filter_code: types.CodeType | None = None
 _modules_seen = 0
 # Annotations by address, which stay alive here, with whether they are of functions.
 _annotations: dict[int, tuple[Any, bool]] = {}
 
 
-def _loaded() -> Iterator[types.ModuleType]:
-    """The modules of `MODULES` that were imported, `jax.scipy` with what is below it."""
-    names = [name for name in list(sys.modules) if type(name) is str]
-    below_scipy = [name for name in names if name.startswith("jax.scipy.")]
-    for name in sorted({*MODULES, *below_scipy}):
-        module = sys.modules.get(name)
-        if type(module) is types.ModuleType and "._" not in name:
-            yield module
+def _is_caught(module: str) -> bool:
+    """Whether public functions of a module are caught: of `MODULES`, `jax.scipy` with what is below
+    it."""
+    return (module in MODULES or module.startswith("jax.scipy.")) and "._" not in module
 
 
 def catch_loaded(
@@ -76,7 +75,7 @@ def catch_loaded(
       filter_code: the code of the functions that filter the tracebacks of others.
     """
     global _types, _filter_code
-    _types = (jit_type, callable_types)
+    _types = {jit_type, *callable_types}
     _filter_code = filter_code
     catch_new()
 
@@ -87,10 +86,11 @@ def catch_new() -> None:
     if _types is None or len(sys.modules) == _modules_seen:
         return
     modules_seen = len(sys.modules)
-    if not _core.extend_world():
+    new = _core.extend_world()
+    if new is None:
         return  # the next one will
-    jit_type, callable_types = _types
-    for module in _loaded():
+    _loaded.extend(new[name] for name in sorted(new) if _is_caught(name))
+    for module in _loaded:
         if _names_seen.get(module.__name__) == len(vars(module)):
             continue
         # Other threads may import more of it meanwhile.
@@ -98,11 +98,11 @@ def catch_new() -> None:
         for name, value in names:
             if name.startswith("_") or id(value) in _caught:
                 continue
-            if isinstance(value, types.FunctionType):
+            if type(value) is types.FunctionType:
                 trusted = _trust.is_own_callable(value)
                 if trusted and name not in STATEFUL and not _takes_functions(value):
                     catch(value, f"{module.__name__}.{name}")
-            elif isinstance(value, (jit_type, *callable_types)) and not _trust.is_foreign(value):
+            elif type(value) in _types and not _trust.is_foreign(value):
                 _caught.add(id(value))
                 _core.trust_callable(value)
         _names_seen[module.__name__] = len(names)
@@ -115,17 +115,22 @@ def _takes_functions(function: types.FunctionType) -> bool:
     within: Any = inspect.unwrap(function)
     if not isinstance(within, types.FunctionType):
         return True
-    code, function = within.__code__, within
+    annotations = within.__annotations__.items()
+    functions = {name for name, annotation in annotations if _is_of_functions(annotation)}
+    return bool(functions) and not functions.isdisjoint(_required(within))
+
+
+def _required(function: types.FunctionType) -> tuple[str, ...]:
+    """The parameters that have no defaults."""
+    code = function.__code__
     positional, rest = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
     named, rest = rest[: code.co_kwonlyargcount], rest[code.co_kwonlyargcount :]
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    required = (
+    return (
         *positional[: len(positional) - len(function.__defaults__ or ())],
         *(name for name in named if name not in (function.__kwdefaults__ or ())),
         *rest[:stars],
     )
-    annotations = function.__annotations__
-    return any(_is_of_functions(annotations[name]) for name in required if name in annotations)
 
 
 def _is_of_functions(annotation: Any) -> bool:

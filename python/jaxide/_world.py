@@ -14,7 +14,7 @@ import dis
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jaxide import _core, _trust
@@ -32,7 +32,6 @@ _BESIDE = (
     "operator",
 )
 _PACKAGES = ("jax", "opt_einsum")
-_WITHIN_PACKAGES = tuple(f"{package}." for package in _PACKAGES)
 # Whoever is asked to warn; the other names of the module are its state.
 _WARNING = ("warnings", "warn")
 # Names that say nothing about what a class does.
@@ -76,18 +75,6 @@ _OF_MODULES = frozenset(
 _OF_MODULES |= {"__spec__", "__loader__"}
 
 
-class Place(NamedTuple):
-    """A dict that functions of jax look into."""
-
-    kind: str
-    """``modules``, ``module``, ``class``, ``registry`` or ``instance``."""
-    name: str
-    entries: Any
-    """The dict, or of a class its attributes."""
-    was: dict[Any, Any]
-    """What it had."""
-
-
 class Difference(NamedTuple):
     """What jax differs in."""
 
@@ -120,89 +107,30 @@ class World:
     """The modules, classes, registries and functions of jax as they were.
 
     Args:
-      watch: is given the dicts, classes and modules that are to be watched, and returns the number
-        of each; what is watched already keeps its own.
-      note_functions: is given functions of jax.
-      note_modules: is given modules of jax.
-      note_primitives: is given primitives that are jax's own.
+      survey: what jax's modules have.
       is_noted_code: whether a code is one that jaxide gives to a function of jax.
       primitive_type: the class of jax's primitives.
-      instance_types: classes whose instances in modules of jax count by their attributes.
     """
 
     def __init__(
         self,
-        watch: Callable[[list[Any]], list[int]],
-        note_functions: Callable[[list[Any]], None],
-        note_modules: Callable[[list[Any]], None],
-        note_primitives: Callable[[list[Any]], None],
+        survey: _core.Survey,
         is_noted_code: Callable[[types.CodeType], bool],
         primitive_type: type,
-        instance_types: tuple[type, ...],
     ) -> None:
-        self._watch = watch
-        self._note_functions = note_functions
-        self._note_modules = note_modules
-        self._note_primitives = note_primitives
+        self._survey = survey
         self._is_noted_code = is_noted_code
         self._primitive_type = primitive_type
-        self._instance_types = instance_types
-        self._places: dict[int, Place] = {}
-        # All that were taken in, also where an interrupt came before they had a number: what they
-        # had stays alive, so that addresses stand for it.
-        self._taken: list[Place] = []
-        self._known: set[int] = set()
-        # Values that places had (which keeps them alive) whose functions are noted, and those of
-        # them that are not foreign.
-        self._noted: set[int] = set()
-        self._own: set[int] = set()
-        self._modules: dict[int, types.ModuleType] = {}
-        self._census = _core.Census()
-        # What functions import when they are called.
-        self._imported = Place("modules", "sys.modules", sys.modules, {})
-        self._primitives: set[int] = set()
-        self._foreign: dict[int, frozenset[Any]] = {}
+        self._places = survey.places
         self._differing: dict[int, frozenset[Any]] = {}
         self._functions: dict[int, Changed] = {}
         self._numbers: dict[Any, int] = {frozenset(): 0}
-
-    def extend(self) -> list[int]:
-        """Takes in what was imported since the last time; the numbers of new places that somebody
-        has changed already.
-
-        Whoever is interrupted leaves it to the next one.
-        """
-        if len(sys.modules) == len(self._census):
-            return []
-        new, unfinished = self._new_modules()
-        modules = {id(module): module for module in new.values() if id(module) not in self._modules}
-        taken: dict[int, tuple[Place, Any]] = {id(sys.modules): (self._imported, sys.modules)}
-        noted: set[int] = set()
-        for module in modules.values():
-            self._take_in(module, taken, noted)
-        numbers = self._watch([owner for _, owner in taken.values()])
-        changed = []
-        for number, (place, _) in zip(numbers, taken.values(), strict=True):
-            if self._places.setdefault(number, place) is place and (
-                foreign := self._foreign_in(place)
-            ):
-                self._foreign[number] = self._differing[number] = foreign
-                changed.append(number)
-        self._noted |= noted
-        self._known.update(taken)
-        self._modules.update(modules)
-        for name, module in new.items():
-            self._imported.was.setdefault(name, module)
-        self._census.note(unfinished)
-        return changed
 
     def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
         """What differs, once some places may have changed, and functions: each as it was, with its
         code and its defaults."""
         for was in (Changed(*parts) for parts in functions):
             self._functions.setdefault(id(was.function), was)
-        if any(self._places.get(number) is self._imported for number in changed):
-            self.extend()
         for number in changed:
             self._differing.pop(number, None)
             if differing := self._differences(number):
@@ -214,106 +142,23 @@ class World:
         number = self._numbers.setdefault(key, len(self._numbers))
         return self._described(number, parts, altered)
 
-    # ---- what there is ----
-
-    def _new_modules(self) -> tuple[dict[str, types.ModuleType], list[str]]:
-        """By name, modules that were not there, and the names of those that are still being
-        imported, which are left to the next time."""
-        new, unfinished = {}, []
-        for name in self._census.unseen(sys.modules):
-            module = sys.modules.get(name) if _is_looked_into(name) else None
-            if not isinstance(module, types.ModuleType):
-                continue
-            if _is_being_imported(module):
-                unfinished.append(name)
-            else:
-                new[name] = module
-        return new, unfinished
-
-    def _take_in(
-        self, module: types.ModuleType, taken: dict[int, tuple[Place, Any]], noted: set[int]
-    ) -> None:
-        """Notes a module with its classes, registries and instances; adds what to watch, by the
-        address of the owner, and the addresses of what is noted."""
-
-        def take(kind: str, path: str, entries: Any, owner: Any) -> dict[Any, Any]:
-            place = Place(kind, path, entries, dict(entries))
-            self._taken.append(place)
-            taken[id(owner)] = place, owner
-            return place.was
-
-        entries_of_module = _entries_of(module)
-        name = str(entries_of_module.get("__name__"))
-        was = take("module", name, entries_of_module, module)
-        if not _has_tables(name):
-            return
-        if _trust.is_jax_module(name):
-            self._note_modules([module])
-        if type(file := was.get("__file__")) is str:
-            _trust.is_file_of_library(file)  # so that its functions are sorted out
-        functions, entries = _sorted(was, _OF_MODULES, self._noted)
-        new = {id(value): value for _, value in entries if id(value) not in noted}
-        own = [value for value in new.values() if self._is_own_primitive(value)]
-        within = [found for value in new.values() for found in _functions_within(value)]
-        self._note_functions(functions + within)
-        self._note_primitives(own)
-        self._primitives.update(map(id, own))
-        noted.update(map(id, functions), new)
-        for key, value in entries:
-            if id(value) in self._known or id(value) in taken:
-                continue
-            path = f"{name}.{key}"
-            if isinstance(value, type):
-                if _has_tables(str(value.__module__)) and _is_made_in_python(value):
-                    take("class", path, vars(value), value)
-            elif isinstance(value, dict) and not name.startswith(_LOWERING):
-                take("registry", path, value, value)
-            elif type(value) in self._instance_types or id(value) in self._primitives:
-                take("instance", path, vars(value), value)
-
-    def _is_own_primitive(self, value: Any) -> bool:
-        if not isinstance(value, self._primitive_type):
-            return False
-        # Attributes that somebody has given it are what it differs in.
-        return not _trust.is_foreign(type(value))
-
     # ---- what differs ----
-
-    def _foreign_in(self, place: Place) -> frozenset[Any]:
-        """The entries of a new place that were not made by jax."""
-        if place.name == _WARNING[0]:
-            return frozenset()
-        own, foreign = self._own, []
-        is_table = place.kind == "registry"
-        _, entries = _sorted(place.was, frozenset() if is_table else _OF_MODULES, own)
-        for key, value in entries:
-            if id(value) in own or (is_table and not self._is_of_jax(key)):
-                continue
-            if _trust.is_foreign(value):
-                foreign.append(_Key(key))
-            else:
-                own.add(id(value))
-        return frozenset(foreign)
 
     def _differences(self, number: int) -> frozenset[Any]:
         place = self._places.get(number)
         if place is None:
-            # Whoever takes it in was interrupted; what it has is what it had.
+            # Whoever takes it in was interrupted, and nobody knows what it had.
             return frozenset()
-        now, was = dict(place.entries), place.was
+        changes = place.changes(_MISSING)
         if place.kind == "modules":
             # Those that were not there are taken in.
-            return frozenset(_Key(key) for key in list(was) if now.get(key) is not was[key])
-        new = [(key, value) for key, value in now.items() if was.get(key, _MISSING) is not value]
-        new += [(key, _MISSING) for key in was if key not in now]
-        found = {
-            _Key(key)
-            for key, value in new
-            if self._counts(place, key, value, was.get(key, _MISSING))
-        }
-        return self._foreign.get(number, frozenset()) | found
+            return frozenset(_Key(key) for key, _, old in changes if old is not _MISSING)
+        found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
+        # Of whoever is asked to warn only one name counts.
+        foreign = [] if place.name == _WARNING[0] else map(_Key, place.foreign)
+        return frozenset((*foreign, *found))
 
-    def _counts(self, place: Place, key: Any, new: Any, old: Any) -> bool:
+    def _counts(self, place: _core.Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
         if place.name == _WARNING[0]:
             return key == _WARNING[1]
@@ -333,7 +178,7 @@ class World:
             is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
             return key not in _SILENT and not is_option
         if place.kind == "registry":
-            if not self._is_of_jax(key):
+            if not self._survey.is_of_jax(key):
                 return False
             if old is _MISSING:
                 # Modules of jax that are imported later add rules to registries.
@@ -343,19 +188,10 @@ class World:
             return not (is_state and self._is_filled(place.name)) or _trust.is_foreign(new)
         return True
 
-    def _is_of_jax(self, key: Any) -> bool:
-        """Whether jax looks a registry's key up without being given it: no class and no primitive
-        of the user's."""
-        if isinstance(key, type):
-            return _trust.is_jax_module(str(key.__module__)) or not _trust.is_foreign(key)
-        if isinstance(key, self._primitive_type):
-            return id(key) in self._primitives
-        return not _trust.is_foreign(key)
-
     def _is_dispatched(self, key: Any) -> bool:
         return isinstance(key, (type, self._primitive_type))
 
-    def _is_state(self, place: Place, name: str) -> bool:
+    def _is_state(self, place: _core.Place, name: str) -> bool:
         """Whether jax assigns a global variable of a module: state of jax's."""
         known = (place.name, name)
         return known in _STATE or known in STARTED or name in assigned(place.name, place.entries)
@@ -393,7 +229,7 @@ class World:
             if place.kind == "module" and not place.name.startswith(_NATIVE):
                 names.add(key)
                 continue
-            found = list(_trust.functions_of(place.entries.get(key)))
+            found = _trust.functions_of(place.entries.get(key))
             is_total |= not found or place.kind in ("class", "module")
             # What stages an equation remembers what such rules have said.
             is_total |= place.name.startswith("jax._src.interpreters.partial_eval.")
@@ -406,7 +242,7 @@ class World:
         is_printed |= is_total
         return Difference(number, frozenset(names), tuple(codes), described, is_total, is_printed)
 
-    def _is_printed(self, place: Place) -> bool:
+    def _is_printed(self, place: _core.Place) -> bool:
         """Whether what somebody changes there may show in texts of programs."""
         if place.kind == "registry":
             return _is_for_printing(place)
@@ -442,7 +278,7 @@ class _Key:
         return id(self.key)
 
 
-def _is_for_printing(registry: Place) -> bool:
+def _is_for_printing(registry: _core.Place) -> bool:
     return registry.name.startswith(_PRINTING)
 
 
@@ -450,37 +286,11 @@ def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
     return isinstance(module, str) and any(f"{module}.".startswith(f"{p}.") for p in packages)
 
 
-def _is_made_in_python(cls: type) -> bool:
-    return bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
-
-
 def _is_code(value: Any) -> bool:
-    return value is not _MISSING and next(_trust.functions_of(value), None) is not None
+    return value is not _MISSING and bool(_trust.functions_of(value))
 
 
-def _has_tables(module: str) -> bool:
-    """Whether what jax looks into includes the dicts of a module."""
-    return module in _PACKAGES or module.startswith(_WITHIN_PACKAGES)
-
-
-def _entries_of(module: types.ModuleType) -> dict[str, Any]:
-    """The dict of a module. To ask a lazy one for an attribute would import it."""
-    entries: dict[str, Any] = types.ModuleType.__getattribute__(module, "__dict__")
-    return entries
-
-
-def _is_being_imported(module: types.ModuleType) -> bool:
-    """Whether a module does not have yet what it defines: another thread imports it, or nobody has
-    asked for it (``importlib.util.LazyLoader``)."""
-    spec = _entries_of(module).get("__spec__")
-    return type(module).__name__ == "_LazyModule" or getattr(spec, "_initializing", False)
-
-
-def _is_looked_into(module: str) -> bool:
-    return _has_tables(module) or module in _BESIDE or module == _WARNING[0]
-
-
-def _codes_of(module: str, entries: dict[str, Any]) -> Iterator[types.CodeType]:
+def _codes_of(module: str, entries: Mapping[str, Any]) -> Iterator[types.CodeType]:
     """The code of the functions that a module with these entries defines, and of those within
     them."""
     pending = [
@@ -526,12 +336,12 @@ def _named_by(code: types.CodeType, *operations: str) -> set[str]:
 
 
 def _once_for_each_module(
-    find: Callable[[str, dict[str, Any]], frozenset[str]],
-) -> Callable[[str, dict[str, Any]], frozenset[str]]:
+    find: Callable[[str, Mapping[str, Any]], frozenset[str]],
+) -> Callable[[str, Mapping[str, Any]], frozenset[str]]:
     known: dict[str, frozenset[str]] = {}
 
     @functools.wraps(find)
-    def found(module: str, entries: dict[str, Any]) -> frozenset[str]:
+    def found(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
         if module not in known:
             known[module] = find(module, entries)
         return known[module]
@@ -540,7 +350,7 @@ def _once_for_each_module(
 
 
 @_once_for_each_module
-def assigned(module: str, entries: dict[str, Any]) -> frozenset[str]:
+def assigned(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
     """The global variables that functions of a module with these entries assign."""
     found: set[str] = set()
     for code in _codes_of(module, entries):
@@ -550,7 +360,7 @@ def assigned(module: str, entries: dict[str, Any]) -> frozenset[str]:
 
 
 @_once_for_each_module
-def _filled_in(module: str, entries: dict[str, Any]) -> frozenset[str]:
+def _filled_in(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
     """The global dicts that functions of a module change, as far as their code shows."""
     found: set[str] = set()
     for code in _codes_of(module, entries):
@@ -565,16 +375,24 @@ _STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 
 def _functions_within(value: Any) -> list[types.FunctionType]:
-    if type(value) in _trust.PLAIN:
-        return []
-    if not isinstance(value, type):
-        return list(_trust.functions_of(value))
-    functions, members = _sorted(dict(vars(value)), frozenset(), set())
-    return functions + [found for _, member in members for found in _trust.functions_of(member)]
+    members = list(vars(value).values()) if isinstance(value, type) else [value]
+    return [function for member in members for function in _trust.functions_of(member)]
 
 
-def _sorted(
-    entries: dict[Any, Any], skipped: frozenset[str], known: set[int]
-) -> tuple[list[types.FunctionType], list[tuple[Any, Any]]]:
-    """Functions that a library has defined, and the rest of which something has to be asked."""
-    return _core.sort_entries(entries, skipped, _trust.PLAIN, _trust.FILES, known)
+def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Survey:
+    """What jax's modules have, once they are taken in.
+
+    Args:
+      primitive_type: the class of jax's primitives.
+      instance_types: classes whose instances in modules of jax count by their attributes.
+    """
+    return _core.Survey(
+        _trust.TRUST,
+        _PACKAGES,
+        {*_BESIDE, _WARNING[0]},
+        tuple(_OF_MODULES),
+        _LOWERING,
+        primitive_type,
+        instance_types,
+        sys.modules,
+    )

@@ -131,10 +131,7 @@ mod _core {
     #[pymodule_export]
     use super::warn::{HeardWarnings, set_warning_hook};
     #[pymodule_export]
-    use super::world::{Census, is_noted_code, note_code, sort_entries};
+    use super::world::{Place, Survey, Trust, is_noted_code, note_code};
     #[pymodule_export]
-    use super::world::{
-        extend_world, note_functions, note_modules, note_primitives, prints_as_ever, set_world,
-        watch_dicts, world_number,
-    };
+    use super::world::{extend_world, prints_as_ever, set_world, world_number};
 }

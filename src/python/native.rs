@@ -38,6 +38,12 @@ pub fn entries<'py>(dict: &Bound<'py, PyDict>) -> Vec<(Bound<'py, PyAny>, Bound<
     dict.iter().collect()
 }
 
+/// Whether a value is an instance of a class, whatever it says itself (`__class__`).
+pub fn is_a(value: &Bound<'_, PyAny>, class: *const ffi::PyTypeObject) -> bool {
+    // SAFETY: a live object, and a class that is alive while it is called.
+    unsafe { ffi::PyType_IsSubtype(ffi::Py_TYPE(value.as_ptr()), class.cast_mut()) != 0 }
+}
+
 /// The members of a class with `__slots__` and of its bases.
 ///
 /// # Errors

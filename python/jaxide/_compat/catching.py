@@ -12,7 +12,7 @@ from jaxide._classes import tell_classes
 from jaxide._compat.stand_ins import eval_shape_stand_in
 from jaxide._compat.symbols import checked_function, symbol
 from jaxide._compat.tracing import api_boundary, type_of_jits
-from jaxide._world import World
+from jaxide._world import World, survey
 
 
 def catch_functions() -> None:
@@ -22,17 +22,9 @@ def catch_functions() -> None:
         symbol("custom_derivatives:custom_jvp"),
         symbol("custom_derivatives:custom_vjp"),
     )
-    _core.set_world(
-        World(
-            _core.watch_dicts,
-            _core.note_functions,
-            _core.note_modules,
-            _core.note_primitives,
-            _core.is_noted_code,
-            symbol("core:Primitive"),
-            custom_rules,
-        )
-    )
+    primitive_type = symbol("core:Primitive")
+    of_jax = survey(primitive_type, custom_rules)
+    _core.set_world(of_jax, World(of_jax, _core.is_noted_code, primitive_type))
     scalar = type(jax.numpy.float32)
     trusted = (symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     _sites.catch_loaded(type_of_jits(), trusted, api_boundary(lambda: None).__code__)

@@ -350,7 +350,7 @@ def load_namespace() -> types.SimpleNamespace:
             for path, function in derivations().items()
         },
         postponed_paths=Postponed,
-        jit_captures=_jit_captures,
+        jit_captures=_jit_captures(),
         jits_forgot=_forgotten_jits(),
         stock_evict=_sites.copy_function(checked_function("pjit:jit_evict_fn", "self")),
         flat_tree_leaves=flat_tree().leaves,
@@ -430,14 +430,19 @@ def _stock_evaluation() -> Callable[..., Any]:
     )
 
 
-def _jit_captures(jitted: Any, args: Any, kwargs: Any) -> bool:
-    """Whether what ``jitted`` traced for a call refers to traced values that are no arguments.
+def _jit_captures() -> Callable[[Any, Any, Any], bool]:
+    """A function that says whether what a jit traced for a call refers to traced values that are no
+    arguments.
 
-    The call was just made, so this finds its program in jax's cache.
+    The call was just made, so its program is in jax's cache.
     """
     infer = symbol("pjit:_infer_params")
-    program, _ = infer(jitted._fun, jitted._jit_info, args, kwargs)
-    return bool(program.consts)
+
+    def captures(jitted: Any, args: Any, kwargs: Any) -> bool:
+        program, _ = infer(jitted._fun, jitted._jit_info, args, kwargs)
+        return bool(program.consts)
+
+    return captures
 
 
 def _forgotten_jits() -> Callable[[], bool]:

@@ -4,7 +4,8 @@
 //! watch.rs     noticing that something may have changed
 //! assigned.rs  the functions by which names and attributes of classes are assigned
 //! reach.rs     whether a call reaches what has changed
-//! sift.rs      the entries of a dict of which something has to be asked
+//! survey.rs    what jax's modules have, and what they had
+//! trust.rs     which functions and values are jax's own
 //! ```
 //!
 //! What is remembered of jax's functions rests on what they do. Where somebody changes what they look
@@ -13,16 +14,18 @@
 
 mod assigned;
 mod reach;
-mod sift;
+mod survey;
+mod trust;
 mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyModule;
+use pyo3::types::{IntoPyDict, PyDict};
 
-pub use sift::{Census, sort_entries};
+pub use survey::{Place, Survey};
+pub use trust::Trust;
 pub use watch::{is_noted_code, note_caught, note_code, poll_soon, was_given_code};
 
 use super::immortals::Immortals;
@@ -58,8 +61,6 @@ impl Difference {
     }
 }
 
-static WORLD: Once<Py<PyAny>> = Once::new();
-
 /// What was found last.
 struct Found {
     difference: Difference,
@@ -69,11 +70,21 @@ struct Found {
 
 static LAST: Shared<Found> = Shared::new(Found { difference: Difference::None, is_printed: false });
 
-/// Takes what says how jax differs: an object with the methods `look` and `extend`.
+/// What jax's modules have, and what says how that differs.
+struct World {
+    survey: Py<Survey>,
+    /// An object with the method `look`.
+    judge: Py<PyAny>,
+}
+
+static WORLD: Once<World> = Once::new();
+
+/// Takes what jax's modules have, and what says how that differs: an object with the method `look`.
 #[pyfunction]
-pub fn set_world(py: Python<'_>, world: Py<PyAny>) -> PyResult<()> {
-    let _ = WORLD.set(py, world);
-    extend_world(py).map(|_| ())
+pub fn set_world(py: Python<'_>, survey: Py<Survey>, judge: Py<PyAny>) -> PyResult<()> {
+    let _ = WORLD.set(py, World { survey, judge });
+    let Some(_looking) = Looking::start() else { return Ok(()) };
+    WORLD.get(py).map_or(Ok(()), |world| world.survey.get().extend(py))
 }
 
 /// The dicts of jax's modules.
@@ -84,65 +95,43 @@ pub fn is_own_module(globals: usize) -> bool {
     MODULES.has(globals)
 }
 
-/// Notes modules that are jax's own.
-#[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // of Python
-pub fn note_modules(modules: Vec<Bound<'_, PyModule>>) {
-    for module in modules {
-        MODULES.add(module.dict().as_any());
-    }
-}
-
 /// Notices what has changed since the last trace, or since the surroundings of this one changed.
 pub fn poll() {
-    watch::poll(None);
+    watch::poll();
 }
 
-/// Notes functions of jax.
-#[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // of Python
-pub fn note_functions(functions: Vec<Bound<'_, PyAny>>) {
-    watch::note_functions(&functions);
-}
-
-/// Watches the dicts of modules, classes and registries.
+/// Looks at modules that were imported since the last time.
 ///
 /// Returns:
-///     The number of each. What is watched already keeps its own.
-///
-/// Raises:
-///     `TypeError`: one has no dict.
+///     The modules that are new to who asks, by name; None where somebody else is looking.
 #[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // of Python
-pub fn watch_dicts(owners: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<u32>> {
-    watch::watch(&owners)
-}
-
-/// Looks at modules that were imported since the last time; false where somebody else is looking.
-#[pyfunction]
-pub fn extend_world(py: Python<'_>) -> PyResult<bool> {
-    let Some(world) = WORLD.get(py) else { return Ok(false) };
-    let Some(looking) = Looking::start() else { return Ok(false) };
-    let changed = world.bind(py).call_method0(pyo3::intern!(py, "extend"))?;
-    drop(looking);
-    if changed.is_truthy()? {
-        watch::note_changed(changed.extract()?);
-        difference(py)?;
+pub fn extend_world(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(world) = WORLD.get(py) else { return Ok(None) };
+    let survey = world.survey.get();
+    if survey.is_unfinished() {
+        let Some(_looking) = Looking::start() else { return Ok(None) };
+        survey.extend(py)?;
     }
-    Ok(true)
+    // What was imported since has changed `sys.modules`.
+    watch::poll();
+    difference(py)?;
+    if LOOKING.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    survey.take_new().into_py_dict(py).map(Some)
 }
 
 /// Names how jax differs from what it was: 0 where it does not.
 #[pyfunction]
 pub fn world_number(py: Python<'_>) -> PyResult<u32> {
-    watch::poll(None);
+    watch::poll();
     Ok(difference(py)?.number())
 }
 
 /// Whether nobody has changed what texts of programs depend on.
 #[pyfunction]
 pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
-    watch::poll(None);
+    watch::poll();
     let total = difference(py)?.is_total();
     Ok(!total && LAST.peek(|last| !last.is_printed))
 }
@@ -207,17 +196,8 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
     Ok((result, reaches || difference(py)?.number() != before.number()))
 }
 
-/// jax's primitives.
+/// jax's own primitives.
 static PRIMITIVES: Immortals = Immortals::new();
-
-/// Notes primitives that are jax's own.
-#[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // of Python
-pub fn note_primitives(primitives: Vec<Bound<'_, PyAny>>) {
-    for primitive in primitives {
-        PRIMITIVES.add(&primitive);
-    }
-}
 
 /// Whether a primitive is jax's own. Where somebody has changed its rules, jax differs.
 pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
@@ -237,7 +217,12 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
     let Some(world) = WORLD.get(py) else { return Ok(()) };
     let parts: Vec<_> = functions.iter().map(|function| function.parts(py)).collect();
     let look = || -> PyResult<_> {
-        let found = world.bind(py).call_method1(pyo3::intern!(py, "look"), (&dicts, parts))?;
+        let survey = world.survey.get();
+        if dicts.contains(&survey.number_of_modules()) {
+            survey.extend(py)?;
+        }
+        let found =
+            world.judge.bind(py).call_method1(pyo3::intern!(py, "look"), (&dicts, parts))?;
         let number: u32 = found.getattr(pyo3::intern!(py, "number"))?.extract()?;
         let difference = if number == 0 {
             Difference::None

@@ -7,8 +7,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFunction};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
@@ -21,13 +23,14 @@ use super::super::warn::is_trampoline;
 struct Watched {
     /// By kind. Never freed: their addresses are known.
     dicts: [Vec<Dict>; 3],
-    /// The addresses of those that are often looked at.
-    frequent: Vec<usize>,
+    /// The addresses of those that are looked at, by kind.
+    #[cfg(not(Py_3_12))]
+    polled: [Vec<usize>; 2],
     by_address: FxHashMap<usize, u32>,
     /// Numbers of dicts that may have changed since the last look.
     changed: FxHashSet<u32>,
-    /// The functions of jax, by address, as they were. They are kept alive.
-    own: FxHashMap<usize, Function>,
+    /// The functions of jax, by address, with their code. They are kept alive.
+    own: FxHashMap<usize, [Py<PyAny>; 2]>,
     /// Functions that were changed since the last look, by address, as they were.
     functions: FxHashMap<usize, Function>,
 }
@@ -93,10 +96,13 @@ fn noticed() {
     super::super::epoch::note_change();
 }
 
-/// The dict of a module, of a class's attributes, or the dict itself.
-fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// The dict of a module, of a class or of an instance, or the dict itself.
+///
+/// # Errors
+/// There is none.
+pub fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     // SAFETY: a live object, whose kind is checked; a class has a dict for as long as it lives.
-    unsafe {
+    let dict = unsafe {
         let pointer = owner.as_ptr();
         let dict = if ffi::PyModule_Check(pointer) != 0 {
             ffi::PyModule_GetDict(pointer)
@@ -105,42 +111,46 @@ fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         } else if ffi::PyDict_Check(pointer) != 0 {
             pointer
         } else {
-            return owner.getattr(pyo3::intern!(owner.py(), "__dict__"));
+            return Ok(owner.getattr(pyo3::intern!(owner.py(), "__dict__"))?.cast_into()?);
         };
-        if dict.is_null() || ffi::PyDict_Check(dict) == 0 {
-            return Err(pyo3::exceptions::PyTypeError::new_err("only dicts can be watched"));
-        }
-        Ok(Bound::from_borrowed_ptr(owner.py(), dict))
+        Bound::from_borrowed_ptr_or_opt(owner.py(), dict)
+    };
+    match dict {
+        Some(dict) => Ok(dict.cast_into()?),
+        None => Err(PyTypeError::new_err("what has no dict cannot be watched")),
     }
 }
 
-/// Watches the dicts of modules, classes and registries from now on. The number of each; what is watched
-/// already keeps its own.
+/// Has `CPython` say what changes.
 ///
 /// # Errors
-/// One has no dict, or `CPython` cannot watch it.
-pub fn watch(owners: &[Bound<'_, PyAny>]) -> PyResult<Vec<u32>> {
-    let Some(first) = owners.first() else { return Ok(Vec::new()) };
-    start(first.py())?;
-    super::assigned::start(first.py())?;
-    owners.iter().map(watch_one).collect()
+/// It is not what it was when this was written.
+pub fn start(py: Python<'_>) -> PyResult<()> {
+    noticing::start(py)?;
+    super::assigned::start(py)
 }
 
-fn watch_one(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
+/// Watches the dict of a module, a class or an instance, or a dict, from now on. Its number; what is
+/// watched already keeps its own.
+///
+/// # Errors
+/// It has no dict, or `CPython` cannot watch it.
+pub fn watch(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     let dict = dict_of(owner)?;
     notify(&dict)?;
     let kind = Kind::of(owner);
     let version = version(dict.as_ptr());
     let address = dict.as_ptr() as usize;
-    let object = dict.unbind();
+    let object = dict.into_any().unbind();
     let (number, late) = with(move |watched| {
         let next = u32::try_from(watched.by_address.len()).unwrap_or(u32::MAX);
         let Entry::Vacant(unknown) = watched.by_address.entry(address) else {
             return (watched.by_address[&address], Some(object));
         };
         unknown.insert(next);
-        if kind == Kind::Frequent {
-            watched.frequent.push(address);
+        #[cfg(not(Py_3_12))]
+        if let Some(polled) = watched.polled.get_mut(kind as usize) {
+            polled.push(address);
         }
         watched.dicts[kind as usize].push(Dict { number: next, object, version });
         (next, None)
@@ -225,22 +235,27 @@ pub unsafe fn note_function(
     if is_own_code(new as usize) {
         return;
     }
-    let (address, quiet, new) = (function as usize, Quiet::of(py), new as usize);
+    let (address, quiet) = (function as usize, Quiet::of(py));
+    let code = with(|watched| watched.own.get(&address).map(|[_, code]| quiet.own(code)));
+    let Some(code) = code else { return };
     // SAFETY: a live function, as promised.
-    let is_ours = is_own_code(unsafe { parts_of(function)[1] } as usize);
-    let found = with(move |watched| {
-        let Some(Function(was)) = watched.own.get(&address) else { return false };
-        if is_ours && was[1].as_ptr() as usize == new {
-            // jaxide puts back what was there.
-            return false;
-        }
-        let was = || Function(was.each_ref().map(|part| quiet.own(part)));
-        watched.functions.entry(address).or_insert_with(was);
-        true
-    });
-    if found {
-        noticed();
+    let parts = unsafe { parts_of(function) };
+    if is_own_code(parts[1] as usize) && code.as_ptr() == new {
+        // jaxide puts back what was there.
+        return;
     }
+    // What it has was there from the start, but for the code: each change comes here first.
+    let mut was = owned(py, parts);
+    drop(std::mem::replace(&mut was.0[1], code));
+    let late = with(|watched| match watched.functions.entry(address) {
+        Entry::Vacant(unknown) => {
+            unknown.insert(was);
+            None
+        }
+        Entry::Occupied(_) => Some(was),
+    });
+    drop(late);
+    noticed();
 }
 
 /// Functions of jax that are caught.
@@ -284,27 +299,23 @@ fn owned(py: Python<'_>, parts: [*mut ffi::PyObject; 6]) -> Function {
     }))
 }
 
-/// Notes functions of jax.
-pub fn note_functions(functions: &[Bound<'_, PyAny>]) {
-    for function in functions {
-        // SAFETY: a live object, whose exact type is checked.
-        let parts = unsafe {
-            if ffi::Py_TYPE(function.as_ptr()) != &raw mut ffi::PyFunction_Type {
-                continue;
-            }
-            parts_of(function.as_ptr())
-        };
-        let was = owned(function.py(), parts);
-        let address = function.as_ptr() as usize;
-        let late = with(|watched| match watched.own.entry(address) {
-            Entry::Vacant(unknown) => {
-                unknown.insert(was);
-                None
-            }
-            Entry::Occupied(_) => Some(was),
-        });
-        drop(late);
-    }
+/// Notes a function of jax.
+pub fn note_function_of_jax(function: &Bound<'_, PyFunction>) {
+    let py = function.py();
+    // SAFETY: parts of a live function.
+    let was = unsafe {
+        let [function, code, ..] = parts_of(function.as_ptr());
+        [function, code].map(|part| Bound::from_borrowed_ptr(py, part).unbind())
+    };
+    let address = function.as_ptr() as usize;
+    let late = with(|watched| match watched.own.entry(address) {
+        Entry::Vacant(unknown) => {
+            unknown.insert(was);
+            None
+        }
+        Entry::Occupied(_) => Some(was),
+    });
+    drop(late);
 }
 
 /// Codes that jaxide gives to functions of jax.
@@ -330,7 +341,7 @@ pub fn note_code(code: &Bound<'_, PyAny>) {
 mod noticing {
     use std::sync::atomic::AtomicU64;
 
-    use super::{Bound, Kind, Ordering, PyAny, PyResult, Python, ffi, noticed, with};
+    use super::{Bound, Kind, Ordering, PyDict, PyResult, Python, ffi, noticed, with};
 
     /// The version of a dict, which is another after each change.
     pub fn version(dict: *mut ffi::PyObject) -> u64 {
@@ -339,25 +350,78 @@ mod noticing {
     }
 
     #[allow(clippy::unnecessary_wraps)] // as where CPython is told
-    pub fn notify(_dict: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub fn notify(_dict: &Bound<'_, PyDict>) -> PyResult<()> {
         Ok(())
     }
 
-    /// Compares the versions of dicts: of those that are often compared, or of all that are.
-    pub fn poll(which: Option<Kind>) {
+    /// The version that a new dict had when dicts were last looked at, by kind.
+    static LAST: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+    /// Looks for changes in all dicts that are looked at.
+    pub fn poll() {
+        if let Some(next) = next_version() {
+            look_since(Kind::Frequent, next);
+            look_since(Kind::Seldom, next);
+        }
+    }
+
+    /// Looks for changes in the dicts of modules and registries.
+    #[inline]
+    pub fn poll_soon() {
+        if let Some(next) = next_version() {
+            look_since(Kind::Frequent, next);
+        }
+    }
+
+    /// The version that a new dict has: each change of a dict, and each new dict, takes the next number.
+    fn next_version() -> Option<u64> {
+        // SAFETY: with the interpreter attached; the dict is ours, and is gone at once.
+        unsafe {
+            let probe = ffi::PyDict_New();
+            if probe.is_null() {
+                ffi::PyErr_Clear();
+                return None;
+            }
+            let next = version(probe);
+            ffi::Py_DECREF(probe);
+            Some(next)
+        }
+    }
+
+    /// Looks for changes in the dicts of a kind, if any dict of the process has changed since the last
+    /// time. Who has changed since has a greater version than a new dict had then.
+    #[inline]
+    fn look_since(kind: Kind, next: u64) {
+        let last = &LAST[kind as usize];
+        // Attached, so nobody is in between; to swap is slower.
+        let before = last.load(Ordering::Relaxed);
+        last.store(next, Ordering::Relaxed);
+        if before + 1 != next && some_changed_since(kind, before) {
+            note_changes(kind);
+        }
+    }
+
+    /// Whether one of the dicts of a kind has changed since a version was given.
+    fn some_changed_since(kind: Kind, before: u64) -> bool {
+        let is_new = |dict: usize| version(dict as *mut ffi::PyObject) > before;
+        with(|watched| {
+            // Several in one step, which is faster.
+            let (steps, rest) = watched.polled[kind as usize].as_chunks::<8>();
+            steps.iter().any(|step| step.iter().any(|&dict| is_new(dict)))
+                || rest.iter().any(|&dict| is_new(dict))
+        })
+    }
+
+    /// Notes the dicts of a kind whose versions are others than they were.
+    fn note_changes(kind: Kind) {
         let found = with(|watched| {
             let mut found = false;
-            for kind in [Kind::Frequent, Kind::Seldom] {
-                if which.is_some_and(|which| which != kind) {
-                    continue;
-                }
-                for dict in &mut watched.dicts[kind as usize] {
-                    let now = version(dict.object.as_ptr());
-                    if now != dict.version {
-                        dict.version = now;
-                        watched.changed.insert(dict.number);
-                        found = true;
-                    }
+            for dict in &mut watched.dicts[kind as usize] {
+                let now = version(dict.object.as_ptr());
+                if now != dict.version {
+                    dict.version = now;
+                    watched.changed.insert(dict.number);
+                    found = true;
                 }
             }
             found
@@ -365,44 +429,6 @@ mod noticing {
         if found {
             noticed();
         }
-    }
-
-    /// The version that a new dict had when dicts were last compared.
-    static LAST: AtomicU64 = AtomicU64::new(0);
-
-    /// Looks for changes in the dicts of modules and registries, if any dict of the process has
-    /// changed since the last time: each change, and each new dict, takes the next number. So who has
-    /// changed since has a greater number than the new dict had then.
-    #[inline]
-    pub fn poll_soon() {
-        // SAFETY: with the interpreter attached; the dict is ours, and is gone at once.
-        let next = unsafe {
-            let probe = ffi::PyDict_New();
-            if probe.is_null() {
-                ffi::PyErr_Clear();
-                return;
-            }
-            let next = version(probe);
-            ffi::Py_DECREF(probe);
-            next
-        };
-        // Attached, so nobody is in between; to swap is slower.
-        let last = LAST.load(Ordering::Relaxed);
-        LAST.store(next, Ordering::Relaxed);
-        if last + 1 != next && some_changed_since(last) {
-            poll(Some(Kind::Frequent));
-        }
-    }
-
-    /// Whether one of the dicts that are often looked at has changed since a version was given.
-    fn some_changed_since(last: u64) -> bool {
-        let is_new = |dict: usize| version(dict as *mut ffi::PyObject) > last;
-        with(|watched| {
-            // Several in one step, which is faster.
-            let (steps, rest) = watched.frequent.as_chunks::<8>();
-            steps.iter().any(|step| step.iter().any(|&dict| is_new(dict)))
-                || rest.iter().any(|&dict| is_new(dict))
-        })
     }
 
     #[allow(clippy::unnecessary_wraps)] // as where CPython is told
@@ -417,8 +443,8 @@ mod noticing {
     use std::sync::atomic::AtomicI32;
 
     use super::{
-        Bound, Changed, Kind, Ordering, PyAny, PyErr, PyResult, Python, ffi, note_dict,
-        note_function, noticed, with,
+        Bound, Changed, Ordering, PyDict, PyErr, PyResult, Python, ffi, note_dict, note_function,
+        noticed, with,
     };
 
     type DictCallback = unsafe extern "C" fn(
@@ -448,7 +474,7 @@ mod noticing {
     }
 
     /// The interpreter says what changes.
-    pub fn poll(_which: Option<Kind>) {}
+    pub fn poll() {}
 
     #[inline]
     pub fn poll_soon() {}
@@ -480,7 +506,7 @@ mod noticing {
         0
     }
 
-    pub fn notify(dict: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub fn notify(dict: &Bound<'_, PyDict>) -> PyResult<()> {
         let watcher = WATCHER.load(Ordering::Relaxed);
         // SAFETY: a live dict, and a watcher of ours.
         match unsafe { PyDict_Watch(watcher, dict.as_ptr()) } {
@@ -504,5 +530,5 @@ mod noticing {
     }
 }
 
-use noticing::{notify, start, version};
+use noticing::{notify, version};
 pub use noticing::{poll, poll_soon};

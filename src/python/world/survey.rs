@@ -1,0 +1,583 @@
+//! What the modules of jax have: their names, classes, registries, and what those had at first.
+//!
+//! Modules have thousands of entries. They are looked at here, where the first trace after an import
+//! waits for it; `jaxide._world` judges the few that have changed since.
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyMappingProxy, PyModule, PyString, PyType};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::super::native::{NoCollection, entries, is_a};
+use super::super::shared::{Quiet, Shared};
+use super::super::side::address;
+use super::trust::{Trust, is_jax_module};
+use super::{MODULES, PRIMITIVES, watch};
+
+/// A dict that functions of jax look into.
+#[pyclass(frozen, module = "jaxide._core")]
+pub struct Place {
+    kind: Kind,
+    #[pyo3(get)]
+    name: Py<PyString>,
+    /// Whose dict it is: a module, a class, an instance, or the dict itself.
+    owner: Py<PyAny>,
+    /// What it had.
+    #[pyo3(get)]
+    was: Py<PyDict>,
+    /// Keys of what was not made by jax, once that is known.
+    foreign: Shared<Option<Vec<Py<PyAny>>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Modules,
+    Module,
+    Class,
+    Registry,
+    Instance,
+}
+
+#[pymethods]
+impl Place {
+    /// `modules`, `module`, `class`, `registry` or `instance`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Modules => "modules",
+            Kind::Module => "module",
+            Kind::Class => "class",
+            Kind::Registry => "registry",
+            Kind::Instance => "instance",
+        }
+    }
+
+    /// What it has.
+    #[getter]
+    fn entries<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let dict = watch::dict_of(self.owner.bind(py))?;
+        if self.kind == Kind::Class {
+            // Python must not change the dict of a class.
+            return Ok(PyMappingProxy::new(py, dict.as_mapping()).into_any());
+        }
+        Ok(dict.into_any())
+    }
+
+    /// Keys of what was not made by jax.
+    #[getter]
+    fn foreign<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let keys = self.foreign.with(py, |keys, quiet| {
+            keys.iter().flatten().map(|key| quiet.own(key)).collect::<Vec<_>>()
+        });
+        PyList::new(py, keys)
+    }
+
+    /// What differs from what it had: keys, what they refer to, and what they referred to. Of
+    /// `sys.modules`, what is new is left out.
+    ///
+    /// Args:
+    ///     missing: stands for what is not there.
+    fn changes<'py>(&self, missing: &Bound<'py, PyAny>) -> PyResult<Vec<Change<'py>>> {
+        let py = missing.py();
+        let (now, was) = (watch::dict_of(self.owner.bind(py))?, self.was.bind(py));
+        let (mut changes, new, old) = if self.kind == Kind::Modules {
+            (Vec::new(), Vec::new(), entries(was))
+        } else {
+            in_step(&now, was)
+        };
+        for (key, value) in new {
+            let old = was.get_item(&key)?;
+            if !old.as_ref().is_some_and(|old| old.is(&value)) {
+                changes.push((key, value, old.unwrap_or_else(|| missing.clone())));
+            }
+        }
+        for (key, old) in old {
+            match now.get_item(&key)? {
+                // Told already, but for modules.
+                Some(value) if self.kind != Kind::Modules || value.is(&old) => {}
+                value => changes.push((key, value.unwrap_or_else(|| missing.clone()), old)),
+            }
+        }
+        Ok(changes)
+    }
+}
+
+type Change<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+type Entries<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
+
+/// Compares two dicts for as long as their keys are the same objects in the same order. What differs
+/// there, and the rest of both.
+fn in_step<'py>(
+    now: &Bound<'py, PyDict>,
+    was: &Bound<'py, PyDict>,
+) -> (Vec<Change<'py>>, Entries<'py>, Entries<'py>) {
+    let mut changes = Vec::new();
+    let (mut now, mut was) = (Cursor::new(now), Cursor::new(was));
+    loop {
+        match (now.next(), was.next()) {
+            (Some(new), Some(old)) if new.0 == old.0 => {
+                if new.1 != old.1 {
+                    changes.push((now.own(new.0), now.own(new.1), was.own(old.1)));
+                }
+            }
+            (new, old) => return (changes, now.rest(new), was.rest(old)),
+        }
+    }
+}
+
+/// Goes through a dict without a touch of what is in it. No Python code runs meanwhile.
+struct Cursor<'a, 'py> {
+    dict: &'a Bound<'py, PyDict>,
+    position: ffi::Py_ssize_t,
+}
+
+type Pointers = (*mut ffi::PyObject, *mut ffi::PyObject);
+
+impl<'a, 'py> Cursor<'a, 'py> {
+    fn new(dict: &'a Bound<'py, PyDict>) -> Self {
+        Self { dict, position: 0 }
+    }
+
+    fn next(&mut self) -> Option<Pointers> {
+        let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a live dict, which nobody can change before the end of this call.
+        let found = unsafe {
+            ffi::PyDict_Next(
+                self.dict.as_ptr(),
+                &raw mut self.position,
+                &raw mut key,
+                &raw mut value,
+            )
+        };
+        (found != 0).then_some((key, value))
+    }
+
+    /// A reference to what was found last.
+    fn own(&self, object: *mut ffi::PyObject) -> Bound<'py, PyAny> {
+        // SAFETY: the dict has it, since nobody has changed the dict.
+        unsafe { Bound::from_borrowed_ptr(self.dict.py(), object) }
+    }
+
+    /// What was found last, and what comes after it.
+    fn rest(mut self, last: Option<Pointers>) -> Entries<'py> {
+        let mut rest = Vec::new();
+        let mut next = last;
+        while let Some((key, value)) = next {
+            rest.push((self.own(key), self.own(value)));
+            next = self.next();
+        }
+        rest
+    }
+}
+
+/// Takes in the modules that functions of jax look into, when they are imported. Used by one at a time.
+#[pyclass(frozen, module = "jaxide._core")]
+pub struct Survey {
+    trust: Py<Trust>,
+    packages: Vec<String>,
+    beside: FxHashSet<String>,
+    /// By address, names that are no definitions; they are interned and kept alive.
+    skipped: FxHashSet<usize>,
+    _skipped: Vec<Py<PyString>>,
+    unread: Vec<String>,
+    primitive: Py<PyType>,
+    instances: Vec<Py<PyType>>,
+    #[pyo3(get)]
+    places: Py<PyDict>,
+    /// The place of `sys.modules`, and its number.
+    imported: (u32, Py<Place>),
+    known: Shared<Known>,
+}
+
+/// By address. All of them stay alive: places have what they had.
+#[derive(Default)]
+struct Known {
+    /// Names under which `sys.modules` has what nobody looks into. They are kept alive by themselves.
+    passed: FxHashMap<usize, Py<PyAny>>,
+    modules: FxHashSet<usize>,
+    /// A module was left to the next time.
+    is_unfinished: bool,
+    /// Modules that were taken in since somebody asked, by name.
+    new: Vec<(Py<PyString>, Py<PyModule>)>,
+    /// Owners of places.
+    owners: FxHashSet<usize>,
+    values: FxHashMap<usize, Looked>,
+    /// Places, with their numbers, that are not sorted out yet, and the registries among them, which
+    /// are sorted out when all primitives are known.
+    unsorted: Vec<(u32, Py<Place>)>,
+    registries: Vec<(u32, Py<Place>)>,
+}
+
+/// What is known of a value.
+#[derive(Clone, Copy, Default)]
+struct Looked {
+    is_foreign: bool,
+    /// Its functions are noted.
+    is_noted: bool,
+    /// It was found in a module, so that it is a place if it can be one.
+    is_of_module: bool,
+}
+
+#[pymethods]
+impl Survey {
+    /// Args:
+    ///     trust: what is jax's own.
+    ///     packages: packages whose modules, classes and registries are taken in.
+    ///     beside: other modules that are taken in, without their classes.
+    ///     skipped: names that are no definitions, in modules.
+    ///     unread: modules whose registries no trace asks.
+    ///     primitive: the class of jax's primitives.
+    ///     instances: classes whose instances count by their attributes.
+    ///     modules: `sys.modules`.
+    #[new]
+    #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)] // of Python
+    fn new(
+        py: Python<'_>,
+        trust: Py<Trust>,
+        packages: Vec<String>,
+        beside: FxHashSet<String>,
+        skipped: Vec<String>,
+        unread: Vec<String>,
+        primitive: Py<PyType>,
+        instances: Vec<Py<PyType>>,
+        modules: Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let skipped: Vec<_> =
+            skipped.iter().map(|name| PyString::intern(py, name).unbind()).collect();
+        let imported = Place {
+            kind: Kind::Modules,
+            name: PyString::new(py, "sys.modules").unbind(),
+            owner: modules.clone().into_any().unbind(),
+            was: PyDict::new(py).unbind(),
+            foreign: Shared::new(Some(Vec::new())),
+        };
+        let imported = Bound::new(py, imported)?;
+        watch::start(py)?;
+        let places = PyDict::new(py);
+        let number = watch::watch(modules.as_any())?;
+        places.set_item(number, &imported)?;
+        Ok(Self {
+            trust,
+            packages,
+            beside,
+            skipped: skipped.iter().map(|name| name.as_ptr() as usize).collect(),
+            _skipped: skipped,
+            unread,
+            primitive,
+            instances,
+            places: places.unbind(),
+            imported: (number, imported.unbind()),
+            known: Shared::new(Known { is_unfinished: true, ..Known::default() }),
+        })
+    }
+
+    /// Whether jax looks a registry's key up without being given it: no class and no primitive of the
+    /// user's.
+    fn is_of_jax(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let trust = self.trust.get();
+        if key.is_instance_of::<PyType>() {
+            let module = key.getattr(intern!(key.py(), "__module__"))?.str()?;
+            if module.to_str().is_ok_and(is_jax_module) {
+                return Ok(true);
+            }
+        } else if self.is_primitive(key) {
+            return Ok(PRIMITIVES.has(address(key)));
+        }
+        Ok(!trust.is_foreign(key)?)
+    }
+}
+
+type Modules<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyModule>)>;
+
+impl Known {
+    /// A place that has to be sorted out, with its number.
+    fn next(&mut self, quiet: Quiet<'_>) -> Option<(u32, Py<Place>)> {
+        let (number, place) = self.unsorted.last().or(self.registries.last())?;
+        Some((*number, quiet.own(place)))
+    }
+
+    /// The place with this number is sorted out; the caller drops what is returned.
+    fn done(&mut self, number: u32) -> Option<(u32, Py<Place>)> {
+        [&mut self.unsorted, &mut self.registries].into_iter().find_map(|places| {
+            let index = places.iter().rposition(|(known, _)| *known == number)?;
+            Some(places.remove(index))
+        })
+    }
+}
+
+impl Survey {
+    /// The number of `sys.modules`.
+    pub fn number_of_modules(&self) -> u32 {
+        self.imported.0
+    }
+
+    /// Takes in what was imported since the last time, without modules that are still being imported.
+    ///
+    /// # Errors
+    /// A module cannot be looked at. The rest is left to the next one, as by who is interrupted.
+    pub fn extend(&self, py: Python<'_>) -> PyResult<()> {
+        let _all_stay = NoCollection::start(py);
+        watch::start(py)?;
+        self.known.peek(|known| known.is_unfinished = true);
+        let (new, is_complete) = self.new_modules(py)?;
+        for (name, module) in &new {
+            let at = address(module.as_any());
+            if self.known.peek(|known| !known.modules.contains(&at)) {
+                self.take_in(module)?;
+            }
+            self.imported.1.get().was.bind(py).set_default(name, module)?;
+        }
+        while let Some((number, place)) = self.known.with(py, Known::next) {
+            if self.sort_out(place.bind(py))? {
+                watch::note_changed(vec![number]);
+            }
+            let done = self.known.peek(|known| known.done(number));
+            drop(done);
+        }
+        let modules: Vec<_> = new.iter().map(|(_, module)| address(module.as_any())).collect();
+        let new: Vec<_> = new.into_iter().map(|(name, it)| (name.unbind(), it.unbind())).collect();
+        self.known.peek(|known| {
+            known.modules.extend(modules);
+            known.new.extend(new);
+            known.is_unfinished = !is_complete;
+        });
+        Ok(())
+    }
+
+    /// Whether something was left to the next time.
+    pub fn is_unfinished(&self) -> bool {
+        self.known.peek(|known| known.is_unfinished)
+    }
+
+    /// The modules that were taken in since somebody asked, by name.
+    pub fn take_new(&self) -> Vec<(Py<PyString>, Py<PyModule>)> {
+        self.known.peek(|known| std::mem::take(&mut known.new))
+    }
+
+    /// The modules to take in, and whether these are all: some may not have yet what they define.
+    fn new_modules<'py>(&self, py: Python<'py>) -> PyResult<(Modules<'py>, bool)> {
+        let all = watch::dict_of(self.imported.1.get().owner.bind(py))?;
+        let (mut unseen, mut cursor) = (Vec::new(), Cursor::new(&all));
+        while let Some((name, module)) = cursor.next() {
+            let (name_at, at) = (name as usize, module as usize);
+            if self
+                .known
+                .peek(|known| !known.passed.contains_key(&name_at) && !known.modules.contains(&at))
+            {
+                unseen.push((cursor.own(name), cursor.own(module)));
+            }
+        }
+        let (mut new, mut passed, mut is_complete) = (Vec::new(), Vec::new(), true);
+        for (name, value) in unseen {
+            let Ok(name) = name.cast_into_exact::<PyString>() else { continue };
+            if !self.is_looked_into(&name.to_string_lossy()) {
+                passed.push((address(name.as_any()), name.into_any().unbind()));
+            } else if let Ok(module) = value.cast_into::<PyModule>() {
+                if is_being_imported(&module)? {
+                    is_complete = false;
+                } else {
+                    new.push((name, module));
+                }
+            }
+        }
+        let most = 2 * all.len();
+        let late = self.known.peek(|known| {
+            // Names that are gone stay for a while.
+            let old = if known.passed.len() > most {
+                std::mem::take(&mut known.passed)
+            } else {
+                FxHashMap::default()
+            };
+            known.passed.extend(passed);
+            old
+        });
+        drop(late);
+        Ok((new, is_complete))
+    }
+
+    fn is_looked_into(&self, module: &str) -> bool {
+        self.beside.contains(module) || self.has_tables(module)
+    }
+
+    /// Whether the classes and registries of a module are taken in.
+    fn has_tables(&self, module: &str) -> bool {
+        let rest = self.packages.iter().filter_map(|package| module.strip_prefix(package.as_str()));
+        rest.into_iter().any(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// Takes in a module. With its classes, registries and instances, where it has some, it has to be
+    /// sorted out.
+    fn take_in(&self, module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        let name = match module.dict().get_item(intern!(py, "__name__"))? {
+            Some(name) => name.str()?,
+            None => PyString::new(py, "None"),
+        };
+        if is_jax_module(&name.to_string_lossy()) {
+            MODULES.add(module.dict().as_any());
+        }
+        self.place(Kind::Module, &name, module.as_any())
+    }
+
+    /// What kind of place the value of a name of a module is, if it is one.
+    fn kind_of(
+        &self,
+        module: &str,
+        value: &Bound<'_, PyAny>,
+        is_primitive: bool,
+    ) -> PyResult<Option<Kind>> {
+        if let Ok(class) = value.cast::<PyType>() {
+            let is_ours = is_made_in_python(class) && {
+                let module = class.getattr(intern!(value.py(), "__module__"))?.str()?;
+                self.has_tables(&module.to_string_lossy())
+            };
+            return Ok(is_ours.then_some(Kind::Class));
+        }
+        if value.is_instance_of::<PyDict>() {
+            let is_read = !self.unread.iter().any(|unread| module.starts_with(unread.as_str()));
+            return Ok(is_read.then_some(Kind::Registry));
+        }
+        let counts = is_primitive || self.instances.iter().any(|class| value.get_type().is(class));
+        Ok(counts.then_some(Kind::Instance))
+    }
+
+    /// Adds the place of an owner, which is watched from now on.
+    fn place(
+        &self,
+        kind: Kind,
+        name: &Bound<'_, PyString>,
+        owner: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = owner.py();
+        // It is watched first: what comes in between counts as a change.
+        let number = watch::watch(owner)?;
+        let places = self.places.bind(py);
+        if !places.contains(number)? {
+            let place = Place {
+                kind,
+                name: name.clone().unbind(),
+                owner: owner.clone().unbind(),
+                was: watch::dict_of(owner)?.copy()?.unbind(),
+                foreign: Shared::default(),
+            };
+            let place = Py::new(py, place)?;
+            places.set_item(number, &place)?;
+            self.known.peek(|known| {
+                let unsorted = match kind {
+                    Kind::Registry => &mut known.registries,
+                    _ => &mut known.unsorted,
+                };
+                unsorted.push((number, place));
+            });
+        }
+        let at = address(owner);
+        self.known.peek(|known| known.owners.insert(at));
+        Ok(())
+    }
+
+    /// Whether a value is foreign. Functions that it is made of are noted.
+    fn note(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let trust = self.trust.get();
+        if let Ok(class) = value.cast::<PyType>()
+            && is_made_in_python(class)
+        {
+            for (_, member) in entries(&watch::dict_of(value)?) {
+                trust.judge(&member, watch::note_function_of_jax)?;
+            }
+        }
+        trust.judge(value, watch::note_function_of_jax)
+    }
+
+    /// Whether a value is a primitive of jax's own, which is noted. Attributes that somebody has given
+    /// it are what it differs in.
+    fn note_primitive(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if !self.is_primitive(value) || self.trust.get().is_foreign(value.get_type().as_any())? {
+            return Ok(false);
+        }
+        PRIMITIVES.add(value);
+        Ok(true)
+    }
+
+    fn is_primitive(&self, value: &Bound<'_, PyAny>) -> bool {
+        is_a(value, self.primitive.as_ptr().cast_const().cast())
+    }
+
+    /// Finds the entries of a new place that were not made by jax; whether there are any. Of a module,
+    /// adds the places of what it has.
+    fn sort_out(&self, place: &Bound<'_, Place>) -> PyResult<bool> {
+        let (py, kind, name) = (place.py(), place.get().kind, place.get().name.bind(place.py()));
+        let name = name.to_string_lossy();
+        let is_read = kind == Kind::Module && self.has_tables(&name);
+        let is_noted = is_read || kind == Kind::Class;
+        let trust = self.trust.get();
+        let mut foreign = Vec::new();
+        for (key, value) in entries(place.get().was.bind(py)) {
+            if kind != Kind::Registry && self.skipped.contains(&address(&key)) {
+                continue;
+            }
+            let at = address(&value);
+            let known = self.known.peek(|known| known.values.get(&at).copied());
+            let is_plain = known.is_none() && trust.is_plain(&value);
+            if is_read
+                && (!is_plain || value.is_instance_of::<PyDict>())
+                && !known.is_some_and(|known| known.is_of_module)
+            {
+                self.take_in_value(&name, &key, &value)?;
+            }
+            if is_plain || kind == Kind::Registry && !self.is_of_jax(&key)? {
+                continue;
+            }
+            let mut looked = known.unwrap_or_default();
+            if is_noted && !looked.is_noted {
+                looked.is_foreign = self.note(&value)?;
+            } else if known.is_none() {
+                looked.is_foreign = trust.is_foreign(&value)?;
+            }
+            looked.is_noted |= is_noted;
+            looked.is_of_module |= is_read;
+            self.known.peek(|known| known.values.insert(at, looked));
+            if looked.is_foreign {
+                foreign.push(key.unbind());
+            }
+        }
+        let found = !foreign.is_empty();
+        place.get().foreign.peek(|keys| *keys = Some(foreign));
+        Ok(found)
+    }
+
+    /// Adds the place of what a module has under a name, if it is one.
+    fn take_in_value(
+        &self,
+        module: &str,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let is_primitive = self.note_primitive(value)?;
+        let Some(kind) = self.kind_of(module, value, is_primitive)? else { return Ok(()) };
+        let at = address(value);
+        if self.known.peek(|known| known.owners.contains(&at)) {
+            return Ok(());
+        }
+        let path = format!("{module}.{}", key.str()?.to_string_lossy());
+        self.place(kind, &PyString::new(key.py(), &path), value)
+    }
+}
+
+/// Whether a module does not have yet what it defines: another thread imports it, or nobody has asked
+/// for it (`importlib.util.LazyLoader`).
+fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
+    let py = module.py();
+    if module.get_type().name()?.to_string_lossy() == "_LazyModule" {
+        return Ok(true);
+    }
+    // To ask a lazy module for an attribute would import it.
+    let Some(spec) = module.dict().get_item(intern!(py, "__spec__"))? else { return Ok(false) };
+    let initializing = spec.getattr_opt(intern!(py, "_initializing"))?;
+    initializing.map_or(Ok(false), |initializing| initializing.is_truthy())
+}
+
+fn is_made_in_python(class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: a live class.
+    unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) != 0 }
+}
