@@ -388,10 +388,6 @@ class Place:
         """What it has."""
 
     @property
-    def was(self) -> dict[Any, Any]:
-        """What it had."""
-
-    @property
     def foreign(self) -> list[Any]:
         """Keys of what was not made by jax."""
 

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::super::native::{NoCollection, entries, is_a};
 use super::super::shared::{Quiet, Shared};
 use super::super::side::address;
-use super::trust::{Trust, is_jax_module};
+use super::trust::{Trust, is_jax_module, is_within};
 use super::{MODULES, PRIMITIVES, watch};
 
 /// A dict that functions of jax look into.
@@ -24,10 +24,9 @@ pub struct Place {
     /// Whose dict it is: a module, a class, an instance, or the dict itself.
     owner: Py<PyAny>,
     /// What it had.
-    #[pyo3(get)]
     was: Py<PyDict>,
-    /// Keys of what was not made by jax, once that is known.
-    foreign: Shared<Option<Vec<Py<PyAny>>>>,
+    /// Keys of what was not made by jax, once it is sorted out.
+    foreign: Shared<Vec<Py<PyAny>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,9 +66,9 @@ impl Place {
     /// Keys of what was not made by jax.
     #[getter]
     fn foreign<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let keys = self.foreign.with(py, |keys, quiet| {
-            keys.iter().flatten().map(|key| quiet.own(key)).collect::<Vec<_>>()
-        });
+        let keys = self
+            .foreign
+            .with(py, |keys, quiet| keys.iter().map(|key| quiet.own(key)).collect::<Vec<_>>());
         PyList::new(py, keys)
     }
 
@@ -250,7 +249,7 @@ impl Survey {
             name: PyString::new(py, "sys.modules").unbind(),
             owner: modules.clone().into_any().unbind(),
             was: PyDict::new(py).unbind(),
-            foreign: Shared::new(Some(Vec::new())),
+            foreign: Shared::default(),
         };
         let imported = Bound::new(py, imported)?;
         watch::start(py)?;
@@ -330,7 +329,7 @@ impl Survey {
         }
         while let Some((number, place)) = self.known.with(py, Known::next) {
             if self.sort_out(place.bind(py))? {
-                watch::note_changed(vec![number]);
+                watch::note_changed(number);
             }
             let done = self.known.peek(|known| known.done(number));
             drop(done);
@@ -402,8 +401,7 @@ impl Survey {
 
     /// Whether the classes and registries of a module are taken in.
     fn has_tables(&self, module: &str) -> bool {
-        let rest = self.packages.iter().filter_map(|package| module.strip_prefix(package.as_str()));
-        rest.into_iter().any(|rest| rest.is_empty() || rest.starts_with('.'))
+        self.packages.iter().any(|package| is_within(module, package))
     }
 
     /// Takes in a module. With its classes, registries and instances, where it has some, it has to be
@@ -476,11 +474,18 @@ impl Survey {
         Ok(())
     }
 
-    /// Whether a value is foreign. Functions that it is made of are noted.
+    fn has_place(&self, owner: &Bound<'_, PyAny>) -> bool {
+        let at = address(owner);
+        self.known.peek(|known| known.owners.contains(&at))
+    }
+
+    /// Whether a value is foreign. Functions that it is made of are noted; those of a class with a place
+    /// are when that is sorted out.
     fn note(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         let trust = self.trust.get();
         if let Ok(class) = value.cast::<PyType>()
             && is_made_in_python(class)
+            && !self.has_place(value)
         {
             for (_, member) in entries(&watch::dict_of(value)?) {
                 trust.judge(&member, watch::note_function_of_jax)?;
@@ -514,6 +519,9 @@ impl Survey {
         let mut foreign = Vec::new();
         for (key, value) in entries(place.get().was.bind(py)) {
             if kind != Kind::Registry && self.skipped.contains(&address(&key)) {
+                if kind == Kind::Class {
+                    self.note(&value)?;
+                }
                 continue;
             }
             let at = address(&value);
@@ -542,7 +550,7 @@ impl Survey {
             }
         }
         let found = !foreign.is_empty();
-        place.get().foreign.peek(|keys| *keys = Some(foreign));
+        place.get().foreign.peek(|keys| *keys = foreign);
         Ok(found)
     }
 
@@ -555,8 +563,7 @@ impl Survey {
     ) -> PyResult<()> {
         let is_primitive = self.note_primitive(value)?;
         let Some(kind) = self.kind_of(module, value, is_primitive)? else { return Ok(()) };
-        let at = address(value);
-        if self.known.peek(|known| known.owners.contains(&at)) {
+        if self.has_place(value) {
             return Ok(());
         }
         let path = format!("{module}.{}", key.str()?.to_string_lossy());

@@ -7,14 +7,14 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyList, PyModule, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyModule, PyString, PyTuple, PyType};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
 use super::super::native::is_a;
 use super::super::side::address;
 
-/// Modules with code that was generated for others.
+/// What the files of code begin with that was generated for Python and for numpy.
 const GENERATED: [&str; 2] = ["<frozen ", "<__array_function__"];
 /// The namespaces in which methods of named tuples are made.
 const NAMED_TUPLES: &str = "namedtuple_";
@@ -66,9 +66,21 @@ impl Trust {
 
     /// The Python functions that a callable is made of: through partial applications, methods, jits
     /// and functions with derivative rules.
-    #[pyo3(name = "functions_of")]
-    fn list_functions<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(value.py(), self.functions_of(value)?)
+    fn functions_of<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<Bound<'py, PyFunction>>> {
+        let mut functions = Vec::new();
+        if self.is_plain(value) || value.is_instance_of::<PyType>() {
+            return Ok(functions);
+        }
+        self.visit_parts(value, |part| {
+            if let Part::Function(function) = part {
+                functions.push(function.clone());
+            }
+            Ok(())
+        })?;
+        Ok(functions)
     }
 
     /// Whether somebody else has put a value in a module, class or registry of jax: code, or an
@@ -114,23 +126,6 @@ impl Trust {
             })?;
         }
         Ok(is_foreign)
-    }
-
-    fn functions_of<'py>(
-        &self,
-        value: &Bound<'py, PyAny>,
-    ) -> PyResult<Vec<Bound<'py, PyFunction>>> {
-        let mut functions = Vec::new();
-        if self.is_plain(value) || value.is_instance_of::<PyType>() {
-            return Ok(functions);
-        }
-        self.visit_parts(value, |part| {
-            if let Part::Function(function) = part {
-                functions.push(function.clone());
-            }
-            Ok(())
-        })?;
-        Ok(functions)
     }
 
     /// Visits what a callable is made of: functions, and objects of which nothing more is known.
@@ -263,7 +258,12 @@ impl Trust {
 
 /// Whether a module of this name is one of jax's.
 pub fn is_jax_module(name: &str) -> bool {
-    name.strip_prefix("jax").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    is_within(name, "jax")
+}
+
+/// Whether a module of this name is a package, or within it.
+pub fn is_within(name: &str, package: &str) -> bool {
+    name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Attributes in which callables keep what they are made of.
@@ -330,7 +330,7 @@ fn is_method(value: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The parts of a function.
-unsafe fn parts_of<'a>(function: &'a Bound<'_, PyFunction>) -> &'a ffi::PyFunctionObject {
+fn parts_of<'a>(function: &'a Bound<'_, PyFunction>) -> &'a ffi::PyFunctionObject {
     // SAFETY: a live function, whose class cannot be derived from.
     unsafe { &*function.as_ptr().cast() }
 }

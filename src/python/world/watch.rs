@@ -159,6 +159,17 @@ pub fn watch(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     Ok(number)
 }
 
+/// Puts a value in its place if there is none, else gives it back: the caller drops it.
+fn keep_first<T>(known: &mut FxHashMap<usize, T>, address: usize, value: T) -> Option<T> {
+    match known.entry(address) {
+        Entry::Vacant(unknown) => {
+            unknown.insert(value);
+            None
+        }
+        Entry::Occupied(_) => Some(value),
+    }
+}
+
 /// Whether something may have changed since the last time.
 #[inline]
 pub fn has_changed() -> bool {
@@ -176,9 +187,9 @@ pub fn take() -> Option<(Vec<u32>, Vec<Function>)> {
     }))
 }
 
-/// Dicts that may have changed, by their numbers.
-pub fn note_changed(dicts: Vec<u32>) {
-    with(move |watched| watched.changed.extend(dicts));
+/// A dict may have changed.
+pub fn note_changed(dict: u32) {
+    with(|watched| watched.changed.insert(dict));
     noticed();
 }
 
@@ -247,13 +258,7 @@ pub unsafe fn note_function(
     // What it has was there from the start, but for the code: each change comes here first.
     let mut was = owned(py, parts);
     drop(std::mem::replace(&mut was.0[1], code));
-    let late = with(|watched| match watched.functions.entry(address) {
-        Entry::Vacant(unknown) => {
-            unknown.insert(was);
-            None
-        }
-        Entry::Occupied(_) => Some(was),
-    });
+    let late = with(|watched| keep_first(&mut watched.functions, address, was));
     drop(late);
     noticed();
 }
@@ -308,13 +313,7 @@ pub fn note_function_of_jax(function: &Bound<'_, PyFunction>) {
         [function, code].map(|part| Bound::from_borrowed_ptr(py, part).unbind())
     };
     let address = function.as_ptr() as usize;
-    let late = with(|watched| match watched.own.entry(address) {
-        Entry::Vacant(unknown) => {
-            unknown.insert(was);
-            None
-        }
-        Entry::Occupied(_) => Some(was),
-    });
+    let late = with(|watched| keep_first(&mut watched.own, address, was));
     drop(late);
 }
 
