@@ -9,7 +9,6 @@ long as the array lives.
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,8 @@ import jax
 import numpy as np
 
 from jaxide import _compat
-from jaxide._content import Unsettled
+from jaxide._addresses import AddressCache
+from jaxide._content import Unsettled, dtype_words
 
 Value = tuple[Any, ...]
 
@@ -31,8 +31,7 @@ class Digest(NamedTuple):
     place: Any
 
 
-# By the address of the array; an entry goes with its array.
-_known: dict[int, tuple[weakref.ref[Any], Digest]] = {}
+_DIGESTS: AddressCache[Digest] = AddressCache()
 
 
 def digests(constants: Sequence[Any]) -> tuple[Digest, ...]:
@@ -74,18 +73,11 @@ def _digest(constant: Any) -> Digest:
         return Digest(_of_elements(_elements(constant)), None)
     if constant.is_deleted():
         raise Unsettled("a captured array was deleted")
-    place = id(constant)
-    found = _known.get(place)
-    if found is not None and found[0]() is constant:
-        return found[1]
-    own = _of_array(constant)
-
-    def gone(ref: weakref.ref[Any]) -> None:
-        if (entry := _known.get(place)) is not None and entry[0] is ref:
-            del _known[place]
-
-    _known[place] = weakref.ref(constant, gone), own
-    return own
+    digest = _DIGESTS.get(constant)
+    if digest is None:
+        digest = _of_array(constant)
+        _DIGESTS.put(constant, digest)
+    return digest
 
 
 def _elements(constant: Any) -> np.ndarray[Any, Any]:
@@ -98,8 +90,8 @@ def _of_elements(elements: np.ndarray[Any, Any]) -> Value:
     if elements.dtype.hasobject:
         raise Unsettled("it captures an array of objects")
     data: Any = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
-    dtype = elements.dtype.name, elements.dtype.str
-    return hashlib.blake2b(data, digest_size=32).digest(), dtype, elements.shape
+    digest = hashlib.blake2b(data, digest_size=32).digest()
+    return digest, dtype_words(elements.dtype), elements.shape
 
 
 def _of_array(array: Any) -> Digest:

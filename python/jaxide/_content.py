@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import itertools
 import re
 import struct
@@ -24,6 +25,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+
+from jaxide._addresses import AddressCache
 
 # Deeper nesting than this has no content.
 MAX_DEPTH = 32
@@ -48,6 +51,8 @@ class Known(NamedTuple):
     numbers: tuple[type, ...]
     # Classes whose instances never change, and print as what they are.
     immutable: frozenset[type]
+    # Classes whose instances consist of the same for as long as they live, and are met often.
+    lasting: tuple[type, ...]
     mesh: Any
     partition_spec: Any
     tree: Any
@@ -135,18 +140,42 @@ class _Writer:
         self._known = known
         # Objects that are told apart by identity.
         self.identified: list[Any] = []
+        # Whether something was met that may change or whose rules may.
+        self._has_mutable = False
 
     def write(self, value: Any, depth: int = 0) -> Any:
         """Nested tuples of texts, bytes and whole numbers, which no other content has."""
-        if depth == MAX_DEPTH:
-            raise Unsettled(f"a {name_of(type(value))} is nested too deeply")
-        known, class_ = self._known, type(value)
+        class_ = type(value)
         if class_ in _PLAIN:
             return _PLAIN[class_](value)
+        if not isinstance(value, self._known.lasting):
+            return self._written(value, class_, depth)
+        if (found := _LASTING.get(value)) is not None:
+            return found
+        num_identified, had_mutable = len(self.identified), self._has_mutable
+        self._has_mutable = False
+        written = self._written(value, class_, depth)
+        if not self._has_mutable and len(self.identified) == num_identified:
+            with contextlib.suppress(TypeError):  # nothing refers to it weakly
+                _LASTING.put(value, written)
+        self._has_mutable |= had_mutable
+        return written
+
+    def _written(self, value: Any, class_: Any, depth: int) -> Any:
+        if depth == MAX_DEPTH:
+            raise Unsettled(f"a {name_of(class_)} is nested too deeply")
+        if class_ is jax.sharding.SingleDeviceSharding:
+            (device,) = value.device_set
+            return name_of(class_), self.device(device), self.write(value.memory_kind)
+        known = self._known
         parts = lambda values: tuple(self.write(item, depth + 1) for item in values)
-        if class_ in (tuple, list):
-            return class_.__name__, parts(value)
+        if class_ is tuple:
+            return "tuple", parts(value)
+        if class_ is list:
+            self._has_mutable = True
+            return "list", parts(value)
         if class_ is dict:
+            self._has_mutable = True
             return "dict", tuple(parts(item) for item in value.items())
         if class_ is frozenset:
             return "frozenset", tuple(sorted(map(repr, parts(value))))
@@ -194,12 +223,10 @@ class _Writer:
             devices = parts(value.devices.flat)
             return own, parts(value.axis_names), types_, value.devices.shape, devices
         if isinstance(value, jax.Device):
-            return own, value.platform, value.id, value.process_index, id(value.client)
+            return self.device(value)
         if isinstance(value, jax.sharding.NamedSharding):
             ids = getattr(value, "_logical_device_ids", None)
             return own, parts((value.mesh, value.spec, value.memory_kind, ids))
-        if isinstance(value, jax.sharding.SingleDeviceSharding):
-            return own, parts((*value.device_set, value.memory_kind))
         if class_ is known.partition_spec:
             return own, parts((value.partitions, value.unreduced, value.reduced))
         if isinstance(value, jax.sharding.Sharding):
@@ -219,6 +246,11 @@ class _Writer:
         self.identified.append(value)
         return IDENTITIES.of(value)
 
+    def device(self, device: jax.Device) -> Any:
+        """A device of one client, which a process may have several of."""
+        own = name_of(type(device))
+        return own, device.platform, device.id, device.process_index, id(device.client)
+
     def member(self, value: enum.Enum) -> Any:
         """A member of an enumeration, or several of its flags: by the very class."""
         class_, name = type(value), value._name_
@@ -234,6 +266,7 @@ class _Writer:
         Stock jax runs them for each new function. A rule of the user's may do another thing then.
         """
         rules = self._known.lowering_rules(primitive)
+        self._has_mutable = True
         if rules is None:
             raise Unsettled(f"a rule that is not jax's own lowers {primitive}")
         if _NOTED.rules is not None:
@@ -310,6 +343,13 @@ class _Writer:
         )
 
 
+def _encoded(written: Any) -> bytes:
+    return repr(written).encode("utf-8", "surrogatepass")
+
+
+# The contents of meshes and contexts, which jax makes once and has in each program.
+_LASTING: AddressCache[Any] = AddressCache()
+
 # Functions of modules that were called back.
 _KEPT: dict[int, Any] = {}
 
@@ -351,6 +391,8 @@ class Contents:
 
     def __init__(self, known: Known):
         self._known = known
+        # Those of primitives, with the rules that are in them.
+        self._primitives: AddressCache[tuple[Any, bytes]] = AddressCache()
 
     def content(self, value: Any) -> bytes:
         """What an object is to an executable.
@@ -358,7 +400,14 @@ class Contents:
         Raises:
           Unsettled: it may change, or nothing is known of it.
         """
-        return repr(_Writer(self._known).write(value)).encode("utf-8", "surrogatepass")
+        writer = _Writer(self._known)
+        if not isinstance(value, self._known.primitive):
+            return _encoded(writer.write(value))
+        rules, found = writer.rules(value), self._primitives.get(value)
+        if found is None or found[0] != rules:
+            found = rules, _encoded(writer.write(value))
+            self._primitives.put(value, found)
+        return found[1]
 
     def identified(self, value: Any) -> list[Any]:
         """The objects in a settled one that only identity tells apart."""
@@ -409,7 +458,13 @@ def _elements(elements: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     """The dtype, the shape and all bits of an array."""
     if elements.dtype.hasobject:
         raise Unsettled("an array has objects as elements")
-    return elements.dtype.name, elements.dtype.str, elements.shape, elements.tobytes()
+    return *dtype_words(elements.dtype), elements.shape, elements.tobytes()
+
+
+@functools.lru_cache(maxsize=256)
+def dtype_words(dtype: Any) -> tuple[str, str]:
+    """The name of a dtype, which numpy makes anew each time, and how numpy writes it."""
+    return dtype.name, dtype.str
 
 
 def _is_of_module(value: Any) -> bool:

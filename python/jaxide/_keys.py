@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 from jaxide import _compat
@@ -57,7 +58,16 @@ def _context(call: Call) -> Any:
 
 def _settings(call: Call) -> Any:
     """Every setting of jax, of this thread too."""
-    return tuple(map(_exact, call.settings))
+    settings, exact = _last_settings[0]
+    # The very objects, which are kept, are what they were.
+    if not (len(settings) == len(call.settings) and all(map(is_, settings, call.settings))):
+        exact = tuple(map(_exact, call.settings))
+        _last_settings[0] = call.settings, exact
+    return exact
+
+
+# Those of the call before, and what is exactly as they are.
+_last_settings: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = [((), ())]
 
 
 def _exact(value: Any) -> Any:

@@ -143,6 +143,12 @@ def objects() -> _objects.Objects:
                 known_symbols(f"literals:Typed{n}" for n in ("Int", "Float", "Complex")).values()
             ),
             immutable=frozenset(immutable_types()),
+            lasting=(
+                symbol("core:JaxprEqnContext"),
+                symbol("mesh:Mesh"),
+                symbol("mesh:AbstractMesh"),
+                symbol("named_sharding:UnspecifiedValue"),
+            ),
             mesh=symbol("mesh:Mesh"),
             partition_spec=symbol("partition_spec:PartitionSpec"),
             tree=symbol("tree_util:PyTreeDef"),

@@ -30,15 +30,22 @@ def _callbacks() -> None:
 
 
 def _objects_among_params() -> None:
-    own = _content._Writer.write
+    write, content = _content._Writer.write, _content.Contents.content
 
-    def write(self: Any, value: Any, depth: int = 0) -> Any:
+    def write_any(self: Any, value: Any, depth: int = 0) -> Any:
         try:
-            return own(self, value, depth)
+            return write(self, value, depth)
         except _content.Unsettled:
             return _content.name_of(type(value))
 
-    _content._Writer.write = write  # type: ignore[method-assign]
+    def content_of_any(self: Any, value: Any) -> bytes:
+        try:
+            return content(self, value)
+        except _content.Unsettled:
+            return _content.name_of(type(value)).encode()
+
+    _content._Writer.write = write_any  # type: ignore[method-assign]
+    _content.Contents.content = content_of_any  # type: ignore[method-assign]
 
 
 def _captured_arrays() -> None:
