@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,28 +19,31 @@ from jaxide import _compat
 from jaxide._addresses import AddressCache
 from jaxide._content import Unsettled, dtype_words
 
+# A digest of all bits, the dtype and the shape.
 Value = tuple[Any, ...]
+# The sharding, whether it is committed, the layout, and whether the type is weak.
+Place = tuple[Any, ...]
+
+_VALUES: AddressCache[Value] = AddressCache()
+_PLACES: AddressCache[Place] = AddressCache()
 
 
-class Digest(NamedTuple):
-    """What a captured array is."""
-
-    # All bits, dtype and shape.
-    value: Value
-    # The class, the sharding, the layout, whether it is committed and of a weak type.
-    place: Any
-
-
-_DIGESTS: AddressCache[Digest] = AddressCache()
-
-
-def digests(constants: Sequence[Any]) -> tuple[Digest, ...]:
-    """What each constant is.
+def values(constants: Sequence[Any]) -> tuple[Value, ...]:
+    """The value of each constant.
 
     Raises:
       Unsettled: one of them is no array that an executable can have built in.
     """
-    return tuple(map(_digest, constants))
+    return tuple(map(_value, constants))
+
+
+def places(constants: Sequence[Any]) -> tuple[Place | None, ...]:
+    """Where and how each constant lies; None for arrays of numpy's.
+
+    Raises:
+      Unsettled: nothing is known of a sharding.
+    """
+    return tuple(map(_place, constants))
 
 
 def num_bytes(constants: Sequence[Any]) -> int:
@@ -49,8 +52,7 @@ def num_bytes(constants: Sequence[Any]) -> int:
 
 
 def _num_bytes(constant: Any) -> int:
-    is_key = jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended)
-    return int((jax.random.key_data(constant) if is_key else constant).nbytes)
+    return int((jax.random.key_data(constant) if is_key(constant) else constant).nbytes)
 
 
 def may_change(constant: Any) -> bool:
@@ -61,23 +63,35 @@ def may_change(constant: Any) -> bool:
 def plainly_laid_out(constant: Any) -> Any:
     """A constant, or its elements where these lie otherwise than by default: an executable that is
     called without jax's checks would take them for others."""
-    if may_change(constant) or jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
+    if may_change(constant) or is_key(constant):
         return constant
     layout = constant.format.layout
     is_default = layout is None or _compat.is_default_layout(layout, constant)
     return constant if is_default else np.asarray(constant)
 
 
-def _digest(constant: Any) -> Digest:
+def _value(constant: Any) -> Value:
     if may_change(constant):
-        return Digest(_of_elements(_elements(constant)), None)
+        return _of_elements(_elements(constant))
     if constant.is_deleted():
         raise Unsettled("a captured array was deleted")
-    digest = _DIGESTS.get(constant)
-    if digest is None:
-        digest = _of_array(constant)
-        _DIGESTS.put(constant, digest)
-    return digest
+    value = _VALUES.get(constant)
+    if value is None:
+        value = _of_array(constant)
+        _VALUES.put(constant, value)
+    return value
+
+
+def _place(constant: Any) -> Place | None:
+    if may_change(constant):
+        return None
+    place = _PLACES.get(constant)
+    if place is None:
+        array: Any = jax.random.key_data(constant) if is_key(constant) else constant
+        sharding = _compat.objects().contents.content(array.sharding)
+        place = sharding, array.committed, str(array.format.layout), bool(array.weak_type)
+        _PLACES.put(constant, place)
+    return place
 
 
 def _elements(constant: Any) -> np.ndarray[Any, Any]:
@@ -94,13 +108,15 @@ def _of_elements(elements: np.ndarray[Any, Any]) -> Value:
     return digest, dtype_words(elements.dtype), elements.shape
 
 
-def _of_array(array: Any) -> Digest:
+def _of_array(array: Any) -> Value:
     if not array.is_fully_addressable:
         raise Unsettled("it captures an array of several processes")
-    contents = _compat.objects().contents
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
-        data = _of_array(jax.random.key_data(array))
-        return Digest((contents.content(array.dtype), *data.value), data.place)
-    layout = str(array.format.layout)
-    place = contents.content(array.sharding), array.committed, layout, bool(array.weak_type)
-    return Digest(_of_elements(np.asarray(array)), place)
+    if is_key(array):
+        dtype = _compat.objects().contents.content(array.dtype)
+        return dtype, *_of_array(jax.random.key_data(array))
+    return _of_elements(np.asarray(array))
+
+
+def is_key(array: Any) -> bool:
+    """Whether an array has random keys as elements."""
+    return bool(jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended))

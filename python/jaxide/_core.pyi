@@ -30,6 +30,7 @@ __all__ = [
     "diff",
     "duplicates",
     "effects",
+    "environment_variables",
     "extend_world",
     "find",
     "fingerprint_of",
@@ -449,6 +450,9 @@ def set_warning_hook(hook: Callable[[Any, Any, int, bool], bool]) -> None:
     """Takes the function that is told of warnings: of the text, the category, the level, and
     whether other options say whom the warning concerns. It says whether nobody else is to hear it.
     """
+
+def environment_variables(names: Sequence[str]) -> list[str | None]:
+    """The values of variables of the process's environment; None for those that are not set."""
 
 def key_items() -> list[str]:
     """The names of the items of the key of a replay."""

@@ -247,13 +247,13 @@ class Executables:
         try:
             call = Call(resolved, context, jax_.settings(), plan.const_avals)
             key = key_of(call, self._left_out)
-            digests = _captured.digests(plan.consts)
+            values = _captured.values(plan.consts)
         except Unsettled as error:
             return stock(str(error))
-        made = _Making(jax_, plan, program, params, call, key, digests)
+        made = _Making(jax_, plan, program, params, call, key, values)
         try:
             run, executable_is_new = self._make(made, captured)
-        except _Unlifted as error:
+        except (Unsettled, _Unlifted) as error:
             return stock(str(error))
         if not executable_is_new and plan.known and _audit.is_executable_due():
             lower = functools.partial(made.lowered_alone, run.executable)
@@ -268,7 +268,7 @@ class Executables:
         outcome = Outcome(
             plan.known,
             executable_is_new,
-            len(plan.consts) if run.executable.preparation else 0,
+            len(plan.consts) if run.executable.preparation is not None else 0,
             None,
             made.lowering,
             made.compiling,
@@ -291,22 +291,20 @@ class Executables:
     def _make(self, made: _Making, captured: str) -> tuple[_Run, bool]:
         """What a jaxpr runs, and whether it had to be compiled."""
         program, key = made.program, made.key
-        built_in: Key = (*key, ("captured", made.digests))
         is_chosen = captured == "arguments"
-        if not made.digests:
+        if not made.values:
             captured = "constants"
         if captured == "auto":
-            values = tuple(digest.value for digest in made.digests)
-            is_first = program.first_captured(key, values) == values
+            is_first = program.first_captured(key, made.values) == made.values
             captured = "constants" if is_first else "arguments"
-        as_arguments: Key = (*key, ("captured", "arguments"))
-        wanted = built_in if captured == "constants" else as_arguments
+        is_built_in = captured == "constants"
+        wanted: Key = (*key, ("captured", made.built_in() if is_built_in else "arguments"))
         found = program.executable(wanted)
         if executable_is_new := found is None:
-            if captured == "constants":
-                found = made.with_constants(built_in)
+            if is_built_in:
+                found = made.with_constants(wanted)
             else:
-                found = self._with_arguments(made, as_arguments, one_device=not is_chosen)
+                found = self._with_arguments(made, wanted, one_device=not is_chosen)
             program.add(found)
         assert found is not None
         prepared = made.prepared(found) if found.preparation is not None else ()
@@ -499,7 +497,7 @@ class _Making:
         params: dict[str, Any],
         call: Call,
         key: Key,
-        digests: tuple[Any, ...],
+        values: tuple[Any, ...],
     ):
         self.jax_ = jax_
         self.plan = plan
@@ -507,15 +505,20 @@ class _Making:
         self.params = params
         self.call = call
         self.key = key
-        self.digests = digests
+        # Those of the constants.
+        self.values = values
         # Seconds that were spent.
         self.lowering = self.compiling = 0.0
+
+    def built_in(self) -> Any:
+        """What an executable that has the constants built in depends on of them."""
+        return self.values, _captured.places(self.plan.consts)
 
     def with_constants(self, key: Key) -> Executable:
         """The executable that jax makes, captured arrays built in."""
         with _warnings.noting() as said:
             lowering = self._compiled(cons(self.params["jaxpr"]), self.call.resolved)
-        if self.plan.may_change and _captured.digests(self.plan.consts) != self.digests:
+        if self.plan.may_change and _captured.values(self.plan.consts) != self.values:
             # Somebody wrote to an array meanwhile: nobody else runs this.
             key = (*self.key, ("captured", object()))
         built_in = _captured.num_bytes(self.plan.consts)
@@ -585,6 +588,9 @@ class _Making:
         else:
             plain = map(_captured.plainly_laid_out, self.plan.consts)
             consts = executable.preparation.compile().unsafe_call(*plain)
+            if not any(map(_captured.is_key, consts)):
+                # They are where the executable wants them.
+                return tuple(consts)
         kept = [index for index in range(len(consts)) if index in compiled._kept_var_idx]
         placed = compiled.shard_const_args([consts[index] for index in kept])
         for index, value in zip(kept, placed, strict=True):

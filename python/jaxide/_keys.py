@@ -7,16 +7,36 @@ effects.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
-from jaxide import _compat
+from jaxide import _compat, _core
 from jaxide._content import IDENTITIES, is_genuine
 
 # Variables that the compilers of devices read.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS")
+
+
+class Hashed:
+    """A large value that is equal to others that are, and has its hash at hand."""
+
+    __slots__ = ("_hash", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._hash = hash(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Hashed:
+            return NotImplemented
+        return self._hash == other._hash and bool(self.value == other.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 class Call(NamedTuple):
@@ -51,23 +71,24 @@ def _whole(index: int) -> Callable[[Call], Any]:
     return lambda call: _content(call.resolved[index])
 
 
-def _context(call: Call) -> Any:
-    """What jax's tracing caches have as key, such as meshes that are set."""
-    return tuple(map(_exact, call.context))
+class _Exactly:
+    """What values are exactly, many of which are mostly the very objects of the call before."""
+
+    def __init__(self) -> None:
+        # Both at once, whatever other threads do. The objects are kept, so that they are the same.
+        self._last: tuple[tuple[Any, ...], Hashed] = (), Hashed(())
+
+    def __call__(self, values: tuple[Any, ...]) -> Hashed:
+        last, exact = self._last
+        if not (len(last) == len(values) and all(map(is_, last, values))):
+            exact = Hashed(tuple(map(_exact, values)))
+            self._last = values, exact
+        return exact
 
 
-def _settings(call: Call) -> Any:
-    """Every setting of jax, of this thread too."""
-    settings, exact = _last_settings[0]
-    # The very objects, which are kept, are what they were.
-    if not (len(settings) == len(call.settings) and all(map(is_, settings, call.settings))):
-        exact = tuple(map(_exact, call.settings))
-        _last_settings[0] = call.settings, exact
-    return exact
-
-
-# Those of the call before, and what is exactly as they are.
-_last_settings: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = [((), ())]
+# What jax's tracing caches have as key, such as meshes that are set, and every setting of jax, of
+# this thread too.
+_context, _settings = _Exactly(), _Exactly()
 
 
 def _exact(value: Any) -> Any:
@@ -87,7 +108,7 @@ def _exact(value: Any) -> Any:
 
 def _environment(_: Call) -> Any:
     """Variables of the environment that compilers read."""
-    return tuple(map(os.environ.get, _VARIABLES))
+    return tuple(_core.environment_variables(_VARIABLES))
 
 
 def _constants(call: Call) -> Any:
@@ -106,8 +127,8 @@ ITEMS: dict[str, Callable[[Call], Any]] = {
     "unused arguments": lambda call: bool(call.resolved[7]),
     "inlining": lambda call: bool(call.resolved[8]),
     "compiler options": _whole(9),
-    "context": _context,
-    "settings": _settings,
+    "context": lambda call: _context(call.context),
+    "settings": lambda call: _settings(call.settings),
     "environment": _environment,
     "number of constants": _constants,
 }

@@ -45,6 +45,7 @@ mod chunks;
 mod convert;
 mod dce;
 mod diff;
+mod environment;
 mod epoch;
 mod expand;
 mod export;
@@ -96,6 +97,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::diff::{Rows, diff_of};
+    #[pymodule_export]
+    use super::environment::environment_variables;
     #[pymodule_export]
     use super::expand::audit::{audit_counts, clear_audit_counts, set_audit};
     #[pymodule_export]
