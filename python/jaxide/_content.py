@@ -63,9 +63,9 @@ class Known(NamedTuple):
     # Classes of what jax makes of the user's function for a callback, modules of its closures.
     callbacks: tuple[type, ...]
     callback_modules: frozenset[str]
-    # The class of the dtypes of random keys, and the implementations that are jax's own.
+    # The class of the dtypes of random keys, and whether an implementation is jax's own.
     key_dtype: Any
-    key_implementations: Callable[[], tuple[Any, ...]]
+    is_own_implementation: Callable[[Any], bool]
     # The rules that lower a primitive; None where they are not jax's own.
     lowering_rules: Callable[[Any], tuple[Any, ...] | None]
 
@@ -281,8 +281,7 @@ class _Writer:
 
     def key_dtype(self, value: Any) -> Any:
         """A dtype of random keys, whose implementation is one of jax's own."""
-        implementation = value._impl
-        if not any(implementation is own for own in self._known.key_implementations()):
+        if not self._known.is_own_implementation(value._impl):
             raise Unsettled(f"{value.name} is no generator of jax's")
         return "keys", value.name
 

@@ -7,5 +7,5 @@ use pyo3::prelude::*;
 /// The values of variables; None for those that are not set.
 #[pyfunction]
 pub fn environment_variables(names: Vec<String>) -> Vec<Option<OsString>> {
-    names.iter().map(std::env::var_os).collect()
+    names.into_iter().map(std::env::var_os).collect()
 }

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyFloat, PyInt};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::ir::{
@@ -167,22 +167,70 @@ impl<'py> PyObjects<'py> {
 
     /// The value of a literal, whose type is said beside it; None where only Python can say it.
     fn literal(&self, value: &Bound<'py, PyAny>) -> Option<Fingerprint> {
-        // The bytes of a number are in the order of the machine.
-        let value = self.literal_value(value).filter(|_| cfg!(target_endian = "little"))?;
+        let value = self.literal_value(value)?;
         let mut text = Text::new();
-        with_bytes(value.as_ptr(), |bytes| text.bytes(bytes))?;
+        if let Some(number) = self.literal_number(&value) {
+            // What is known of it for other purposes, and kept in files, Python has always written.
+            text.bytes(&(self.purpose == Purpose::Execution).then_some(number)?);
+        } else {
+            // The bytes of a number are in the order of the machine.
+            self.literal_array(&value).filter(|_| cfg!(target_endian = "little"))?;
+            with_bytes(value.as_ptr(), |bytes| text.bytes(bytes))?;
+        }
         Some(text.finish())
     }
 
-    /// The array of a literal, whose type is said beside it.
+    /// The value of a literal, whose type is said beside it.
     fn literal_value(&self, literal: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         if !is_exactly(literal.as_ptr(), self.jax.literal_type.as_ptr().cast()) {
             return None;
         }
         // SAFETY: the exact type was checked.
-        let value = unsafe { self.jax.slots.literal_val.get(literal) }?;
-        let is_array = is_exactly(value.as_ptr(), self.jax.typed_array_type.as_ptr().cast());
-        is_array.then_some(value)
+        unsafe { self.jax.slots.literal_val.get(literal) }
+    }
+
+    /// The bits of the value of a literal, where it is a float or an integer of Python's, with a dtype
+    /// or without one.
+    fn literal_number(&self, value: &Bound<'py, PyAny>) -> Option<[u8; 9]> {
+        let class = value.get_type();
+        let is_float = value.is_instance_of::<PyFloat>();
+        let is_plain =
+            value.is_exact_instance_of::<PyFloat>() || value.is_exact_instance_of::<PyInt>();
+        if !is_plain && !self.jax.typed_scalar_types.bind(self.py()).contains(class).ok()? {
+            return None;
+        }
+        let bits = if is_float {
+            value.extract::<f64>().ok()?.to_bits()
+        } else if value.is_instance_of::<PyInt>() {
+            value.extract::<i64>().ok()?.cast_unsigned()
+        } else {
+            return None;
+        };
+        let mut number = [u8::from(is_float); 9];
+        number[1..].copy_from_slice(&bits.to_le_bytes());
+        Some(number)
+    }
+
+    /// Whether two values of literals are known to be the same number of one class and dtype.
+    fn are_same_number(&self, own: &Bound<'py, PyAny>, other: &Bound<'py, PyAny>) -> bool {
+        let (Some(number), Some(others)) = (self.literal_number(own), self.literal_number(other))
+        else {
+            return false;
+        };
+        if number != others || !own.get_type().is(other.get_type()) {
+            return false;
+        }
+        let dtype = intern!(self.py(), "dtype");
+        match (own.getattr_opt(dtype), other.getattr_opt(dtype)) {
+            (Ok(Some(own)), Ok(Some(other))) => own.is(&other),
+            (Ok(None), Ok(None)) => true,
+            _ => false,
+        }
+    }
+
+    /// The value of a literal, where it is an array.
+    fn literal_array<'a>(&self, value: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PyAny>> {
+        is_exactly(value.as_ptr(), self.jax.typed_array_type.as_ptr().cast()).then_some(value)
     }
 
     fn are_same(&self, own: &Bound<'py, PyAny>, other: &Bound<'py, PyAny>) -> PyResult<bool> {
@@ -190,10 +238,17 @@ impl<'py> PyObjects<'py> {
             return Ok(true);
         }
         if let (Some(own), Some(other)) = (self.literal_value(own), self.literal_value(other)) {
-            let same =
-                with_bytes(own.as_ptr(), |own| with_bytes(other.as_ptr(), |other| own == other));
-            if let Some(same) = same.flatten() {
-                return Ok(same);
+            if self.are_same_number(&own, &other) {
+                return Ok(true);
+            }
+            if let (Some(own), Some(other)) = (self.literal_array(&own), self.literal_array(&other))
+            {
+                let same = with_bytes(own.as_ptr(), |own| {
+                    with_bytes(other.as_ptr(), |other| own == other)
+                });
+                if let Some(same) = same.flatten() {
+                    return Ok(same);
+                }
             }
         }
         let objects = self.jax.objects.bind(self.py());

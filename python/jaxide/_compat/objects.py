@@ -158,19 +158,20 @@ def objects() -> _objects.Objects:
             callbacks=(symbol("callback:_FlatCallback"),),
             callback_modules=frozenset({"jax._src.callback", "jax._src.debugging"}),
             key_dtype=symbol("random.prng:KeyTy"),
-            key_implementations=_key_implementations,
+            is_own_implementation=_is_own_implementation,
             lowering_rules=lowering_rules().of,
         ),
     )
 
 
-def _key_implementations() -> tuple[Any, ...]:
-    """The generators of random numbers that are jax's own."""
-    return tuple(filter(_is_own_generator, symbol("random.prng:prngs").values()))
+def _is_own_implementation(implementation: Any) -> bool:
+    """Whether a generator of random numbers is the very one that jax has under its name."""
+    is_known = any(implementation is own for own in symbol("random.prng:prngs").values())
+    return is_known and _has_own_functions(implementation)
 
 
 @functools.lru_cache(maxsize=64)
-def _is_own_generator(implementation: Any) -> bool:
+def _has_own_functions(implementation: Any) -> bool:
     functions = [part for part in implementation if callable(part)]
     return all(f.__module__.startswith("jax._src.") and is_global(f) for f in functions)
 
