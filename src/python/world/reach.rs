@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -38,12 +39,14 @@ impl Differing {
         Ok(Self { names, codes, _kept: kept.unbind() })
     }
 
-    /// Whether code belongs to what differs, or looks it up.
-    fn is_reached_by(&self, code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// Whether code is looked at for the names that it has.
+    fn has_names(&self, py: Python<'_>) -> bool {
+        !self.names.bind(py).is_empty()
+    }
+
+    /// Whether code has one of the names that differ.
+    fn is_looked_up_by(&self, code: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = code.py();
-        if self.codes.contains(&(code.as_ptr() as usize)) {
-            return Ok(true);
-        }
         let names = self.names.bind(py);
         // A name may also be looked up by `getattr`.
         for part in [intern!(py, "co_names"), intern!(py, "co_consts")] {
@@ -59,8 +62,10 @@ impl Differing {
 
 /// What is seen of the calls of a thread.
 struct Seen {
-    differing: std::sync::Arc<Differing>,
-    known: FxHashMap<usize, bool>,
+    differing: Arc<Differing>,
+    /// Code that was looked at for names, by address; it stays alive, so that an address is of one code.
+    known: FxHashMap<usize, Py<PyAny>>,
+    has_names: bool,
     reached: bool,
 }
 
@@ -91,7 +96,7 @@ pub struct Reached {
 
 impl Reached {
     /// Begins to look at calls; None where somebody else does, such as a profiler.
-    pub fn start(py: Python<'_>, differing: std::sync::Arc<Differing>) -> PyResult<Option<Self>> {
+    pub fn start(py: Python<'_>, differing: Arc<Differing>) -> PyResult<Option<Self>> {
         let is_first = SEEN.with_borrow(Vec::is_empty);
         let sys = py.import(intern!(py, "sys"))?;
         let is_free =
@@ -100,7 +105,8 @@ impl Reached {
             return Ok(None);
         }
         SEEN.with_borrow_mut(|seen| {
-            seen.push(Seen { differing, known: FxHashMap::default(), reached: false });
+            let (known, has_names) = (FxHashMap::default(), differing.has_names(py));
+            seen.push(Seen { differing, known, has_names, reached: false });
         });
         if is_first {
             // SAFETY: with the interpreter attached; `note_call` is what the interpreter expects.
@@ -164,24 +170,32 @@ unsafe extern "C" fn note_call(
     }
     CALLS.set(CALLS.get() + 1);
     // SAFETY: the interpreter passes the frame that begins.
-    let (py, code) = unsafe {
+    let code: Bound<'_, PyAny> = unsafe {
         let py = Python::assume_attached();
-        (py, Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast()))
+        Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast())
     };
     let address = code.as_ptr() as usize;
-    let ask = SEEN.with_borrow(|seen| {
-        let seen = seen.last()?;
-        let new = !seen.reached && !seen.known.contains_key(&address);
-        new.then(|| seen.differing.clone())
-    });
-    let Some(differing) = ask else { return 0 };
-    let reached = differing.is_reached_by(&code).unwrap_or(true);
-    SEEN.with_borrow_mut(|seen| {
-        if let Some(seen) = seen.last_mut() {
-            seen.known.insert(address, reached);
-            seen.reached |= reached;
+    let ask = SEEN.with_borrow_mut(|seen| {
+        let seen = seen.last_mut()?;
+        if seen.reached || seen.differing.codes.contains(&address) {
+            seen.reached = true;
+            return None;
         }
+        let is_new = seen.has_names && !seen.known.contains_key(&address);
+        is_new.then(|| {
+            seen.known.insert(address, code.clone().unbind());
+            seen.differing.clone()
+        })
     });
-    let _ = py;
+    // Without the borrow, since names may compare in any way.
+    if let Some(differing) = ask
+        && differing.is_looked_up_by(&code).unwrap_or(true)
+    {
+        SEEN.with_borrow_mut(|seen| {
+            if let Some(seen) = seen.last_mut() {
+                seen.reached = true;
+            }
+        });
+    }
     0
 }
