@@ -63,6 +63,7 @@ __all__ = [
     "trust_callable",
     "unused_inputs",
     "used_by",
+    "watch_function",
     "world_number",
 ]
 
@@ -439,6 +440,10 @@ def is_noted_code(code: CodeType) -> bool:
 
 def prints_as_ever() -> bool:
     """Whether nobody has changed what texts of programs depend on."""
+
+def watch_function(function: FunctionType) -> None:
+    """Has the judge of the world told when a function that is not jax's is given other code,
+    defaults or names. The function is kept alive."""
 
 def world_number() -> int:
     """Names how jax differs from what it was: 0 where it does not."""

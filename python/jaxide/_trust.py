@@ -6,6 +6,7 @@ of the module that jax has imported from that file.
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import os
@@ -69,6 +70,29 @@ def is_own_callable(value: Any) -> bool:
     alone."""
     found = list(functions_of(value))
     return bool(found) and all(map(is_own_function, found)) and not is_foreign(value)
+
+
+# Instructions that hand on values.
+_HANDING_ON = frozenset(
+    (
+        *("RESUME", "NOP", "CACHE", "COPY", "SWAP", "POP_TOP", "RETURN_VALUE", "RETURN_CONST"),
+        *("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW"),
+        *("LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST", "BUILD_TUPLE", "BUILD_LIST"),
+    )
+)
+
+
+def hands_on(function: types.FunctionType) -> bool:
+    """Whether all that a function does is to hand on arguments and constants, and it lasts as long
+    as its module.
+
+    For example a rule of a library: ``def transpose(cotangent, x): return (cotangent,)``.
+    """
+    if function.__defaults__ or function.__kwdefaults__ or function.__closure__:
+        return False
+    known = getattr(sys.modules.get(function.__module__), function.__name__, None)
+    operations = (instruction.opname for instruction in dis.get_instructions(function.__code__))
+    return known is function and _HANDING_ON.issuperset(operations)
 
 
 @cache

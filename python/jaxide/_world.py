@@ -229,10 +229,13 @@ class World:
             if place.kind == "module" and not place.name.startswith(_NATIVE):
                 names.add(key)
                 continue
-            found = _trust.functions_of(place.entries.get(key))
-            is_total |= not found or place.kind in ("class", "module")
+            value = place.entries.get(key)
+            found = _trust.functions_of(value)
             # What stages an equation remembers what such rules have said.
-            is_total |= place.name.startswith("jax._src.interpreters.partial_eval.")
+            is_remembered = place.name.startswith("jax._src.interpreters.partial_eval.")
+            if place.kind == "registry" and not is_remembered and _hands_on_for_good(value):
+                continue
+            is_total |= not found or is_remembered or place.kind in ("class", "module")
             codes += [function.__code__ for function in found]
         for changed in altered:
             texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
@@ -261,6 +264,15 @@ class World:
             for rule in list(registry.values())
             for function in _trust.functions_of(rule)
         )
+
+
+def _hands_on_for_good(rule: Any) -> bool:
+    """Whether a rule only hands on its arguments, which cannot matter; whoever changes that is
+    noticed from now on."""
+    if type(rule) is not types.FunctionType or not _trust.hands_on(rule):
+        return False
+    _core.watch_function(rule)
+    return _trust.hands_on(rule)
 
 
 class _Key:

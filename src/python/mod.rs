@@ -134,7 +134,7 @@ mod _core {
     #[pymodule_export]
     use super::warn::{HeardWarnings, set_warning_hook};
     #[pymodule_export]
-    use super::world::{Place, Survey, Trust, is_noted_code, note_code};
+    use super::world::{Place, Survey, Trust, is_noted_code, note_code, watch_function};
     #[pymodule_export]
     use super::world::{extend_world, prints_as_ever, set_world, world_number};
 }

@@ -6,6 +6,7 @@ has to be what stock jax does; so it has to be once the change is undone.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import gc
 import inspect
@@ -26,7 +27,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 import jaxide
-from jaxide import _core, _world
+from jaxide import _core, _trust, _world
 
 X = np.ones(3, np.float32)
 GAIN = 2.0
@@ -161,6 +162,66 @@ def test_what_does_not_reach_a_change_is_replayed() -> None:
         before = jaxide.cache_info().hits
         text(jaxide.make_jaxpr, jnp.sin)
         assert jaxide.cache_info().hits > before
+
+
+def handed_on(cotangent: Any, _: Any) -> Any:
+    return [cotangent]
+
+
+def given_twice(cotangent: Any, _: Any) -> Any:
+    return [cotangent + cotangent]
+
+
+def handed_on_or(cotangent: Any, _: Any, other: Any = None) -> Any:
+    return [other]
+
+
+@contextlib.contextmanager
+def with_parts(function: Any, **parts: Any) -> Iterator[None]:
+    """A function has another code or other defaults."""
+    before = {name: getattr(function, name) for name in parts}
+    try:
+        for name, part in parts.items():
+            setattr(function, name, part)
+        yield
+    finally:
+        for name, part in before.items():
+            setattr(function, name, part)
+
+
+def of_neg(x: Any) -> Any:
+    return jax.grad(lambda x: (-jnp.sin(x)).sum())(x)
+
+
+RULE_OF_NEG = mock.patch.dict(ad.primitive_transposes, {lax.neg_p: handed_on})
+
+
+@pytest.mark.unaudited
+def test_a_rule_that_hands_on_does_not_matter() -> None:
+    with RULE_OF_NEG:
+        assert _core.world_number()
+        for _ in range(3):
+            assert_same(of_neg)
+        before = jaxide.cache_info()
+        assert_same(of_neg)
+        assert jaxide.cache_info().hits > before.hits
+        assert jaxide.cache_info().misses == before.misses
+    assert_same(of_neg)
+
+
+def test_a_rule_that_hands_on_may_be_put_in_and_changed() -> None:
+    assert_noticed(of_neg, RULE_OF_NEG)
+    with RULE_OF_NEG:
+        assert_noticed(of_neg, with_parts(handed_on, __code__=given_twice.__code__))
+        other = with_parts(handed_on, __code__=handed_on_or.__code__, __defaults__=(X * 5,))
+        assert_noticed(of_neg, other)
+    assert_same(of_neg)
+
+
+@pytest.mark.parametrize("rule", [given_twice, handed_on_or, lambda cotangent, _: [cotangent]])
+def test_other_rules_do_not_hand_on(rule: Any) -> None:
+    assert _trust.hands_on(handed_on)
+    assert not _trust.hands_on(rule)
 
 
 def test_rules_of_the_users_primitives_run() -> None:

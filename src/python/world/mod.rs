@@ -26,7 +26,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 
 pub use survey::{Place, Survey};
 pub use trust::Trust;
-pub use watch::{is_noted_code, note_caught, note_code, poll_soon, was_given_code};
+pub use watch::{is_noted_code, note_caught, note_code, poll_soon, was_given_code, watch_function};
 
 use super::immortals::Immortals;
 use super::jax::Jax;
@@ -183,6 +183,7 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
     let before = difference(py)?;
     let looking = match &before {
         Difference::None => None,
+        Difference::Some(_, differing) if differing.is_empty(py) => None,
         Difference::Some(_, differing) => match Reached::start(py, differing.clone())? {
             Some(looking) => Some(looking),
             None => return Ok((body(), true)),

@@ -39,6 +39,11 @@ impl Differing {
         Ok(Self { names, codes, _kept: kept.unbind() })
     }
 
+    /// Whether there is nothing that code could reach.
+    pub fn is_empty(&self, py: Python<'_>) -> bool {
+        self.codes.is_empty() && !self.has_names(py)
+    }
+
     /// Whether code is looked at for the names that it has.
     fn has_names(&self, py: Python<'_>) -> bool {
         !self.names.bind(py).is_empty()
