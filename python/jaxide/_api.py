@@ -54,6 +54,7 @@ def _tracer(
         is_native = _compat.native()
         if is_native:
             _sites.catch_new()
+            is_native = not _core.is_jax_altered()
         if plain and is_native:
             with _core.Activation(), _compat.extend_axis_env(axis_env):
                 found = _tracing.trace(fun, args, kwargs)

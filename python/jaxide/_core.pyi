@@ -38,6 +38,7 @@ __all__ = [
     "graph_of",
     "histogram",
     "initialize",
+    "is_jax_altered",
     "is_noted_code",
     "key_items",
     "large_constants",
@@ -355,6 +356,7 @@ class Trust:
     Args:
       plain: classes whose instances have no functions in them and are nobody's.
       packages: whose classes are nobody else's.
+      imported: packages besides of which jax imports modules.
       partial: the class of partial applications; no class where somebody has replaced it.
       is_file_of_library: whether the code of a file is of jax, of Python, or of what jax is built
         on.
@@ -364,6 +366,7 @@ class Trust:
         cls,
         plain: frozenset[type],
         packages: Set[str],
+        imported: Set[str],
         partial: Any,
         is_file_of_library: Callable[[str], bool],
     ) -> Trust: ...
@@ -381,10 +384,14 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """``modules``, ``module``, ``class``, ``registry`` or ``instance``."""
+        """``modules``, ``module``, ``class``, ``registry``, ``instance`` or ``defaults``."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def function(self) -> FunctionType | None:
+        """The function whose defaults of keywords these are."""
+
     @property
     def entries(self) -> Mapping[Any, Any]:
         """What it has."""
@@ -437,6 +444,9 @@ def note_code(code: CodeType) -> None:
 
 def is_noted_code(code: CodeType) -> bool:
     """Whether a code is one that jaxide gives to a function of jax."""
+
+def is_jax_altered() -> bool:
+    """Whether somebody has changed jax in a way that may affect anything: all is left to stock."""
 
 def prints_as_ever() -> bool:
     """Whether nobody has changed what texts of programs depend on."""

@@ -37,11 +37,20 @@ _FOUNDATION: tuple[str, ...] = (
 )
 _FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker", "zstandard")
 _OWN_PACKAGES = frozenset(("jax", *_FOUNDATION))
+# Packages that modules of jax import where they are installed.
+_OPTIONAL = frozenset(
+    (
+        *("IPython", "filelock", "flatbuffers", "jax_cuda12_plugin", "jax_cuda13_plugin"),
+        *("jax_plugins", "jax_rocm60_plugin", "jax_rocm7_plugin", "kubernetes", "libtpu"),
+        *("matplotlib", "mpi4py", "nvidia", "pygments", "pytest", "requests", "rich", "setuptools"),
+        *("tensorflow", "tensorstore", "torch", "triton", "web_pdb", "xprof"),
+    )
+)
 # Classes whose instances have no functions in them and are nobody's.
 PLAIN: frozenset[type] = frozenset(
     (str, bytes, int, float, complex, bool, type(None), list, dict, set, frozenset)
 )
-PLAIN |= {types.ModuleType, types.BuiltinFunctionType, types.WrapperDescriptorType}
+PLAIN |= {types.BuiltinFunctionType, types.WrapperDescriptorType}
 PLAIN |= {types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType}
 # Modules of the standard library whose objects stand in for others.
 _STAND_INS = ("unittest", "doctest", "pdb", "code")
@@ -127,6 +136,7 @@ def _is_file_of_library(file: str) -> bool:
 TRUST = _core.Trust(
     PLAIN,
     _OWN_PACKAGES | sys.stdlib_module_names.difference(_STAND_INS),
+    _OPTIONAL,
     PARTIAL,
     _is_file_of_library,
 )

@@ -14,7 +14,7 @@ import dis
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from jaxide import _core, _trust
@@ -51,11 +51,13 @@ STARTED = {
 }
 # The class that has a property for each option.
 _OPTIONS = "jax._src.config.Config"
-# Modules of which the core does some of the work natively.
-_NATIVE = tuple(
+# Modules of which the core does some of the work natively, and those that their functions call.
+_NATIVE: tuple[str, ...] = ("collections", "functools", "itertools", "operator")
+_NATIVE += tuple(
     f"jax._src.{name}"
     for name in (
-        *("ad_checkpoint", "ad_util", "api", "core", "custom_derivatives", "effects", "flattree"),
+        *("ad_checkpoint", "ad_util", "api", "api_util", "core", "custom_derivatives", "effects"),
+        *("flattree",),
         *("interpreters", "linear_util", "pjit", "source_info_util", "tree_util"),
     )
 )
@@ -73,6 +75,13 @@ _OF_MODULES = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
 )
 _OF_MODULES |= {"__spec__", "__loader__"}
+# For people at a prompt: notebooks replace some of them, and no function of jax calls them.
+_INTERACTIVE = frozenset(
+    ("copyright", "credits", "display", "exit", "get_ipython", "help", "input")
+)
+_INTERACTIVE |= {"license", "quit"}
+# What instructions of any code call, without its name.
+_BUILT_IN = frozenset(("__import__", "__build_class__"))
 
 
 class Difference(NamedTuple):
@@ -110,6 +119,8 @@ class World:
       survey: what jax's modules have.
       is_noted_code: whether a code is one that jaxide gives to a function of jax.
       primitive_type: the class of jax's primitives.
+      looked_up: names, some of other modules than jax's, that functions look up of which the core
+        does the work.
     """
 
     def __init__(
@@ -117,10 +128,12 @@ class World:
         survey: _core.Survey,
         is_noted_code: Callable[[types.CodeType], bool],
         primitive_type: type,
+        looked_up: Set[str],
     ) -> None:
         self._survey = survey
         self._is_noted_code = is_noted_code
         self._primitive_type = primitive_type
+        self._looked_up = looked_up
         self._places = survey.places
         self._differing: dict[int, frozenset[Any]] = {}
         self._functions: dict[int, Changed] = {}
@@ -155,21 +168,26 @@ class World:
             return frozenset(_Key(key) for key, _, old in changes if old is not _MISSING)
         found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
         # Of whoever is asked to warn only one name counts.
-        foreign = [] if place.name == _WARNING[0] else map(_Key, place.foreign)
-        return frozenset((*foreign, *found))
+        foreign = [] if place.name == _WARNING[0] else place.foreign
+        if place.name == "builtins":
+            foreign = [key for key in foreign if type(key) is not str or key not in _INTERACTIVE]
+        return frozenset((*map(_Key, foreign), *found))
 
     def _counts(self, place: _core.Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
         if place.name == _WARNING[0]:
             return key == _WARNING[1]
+        if place.kind in ("module", "class") and type(key) is not str:
+            # A name is text; a text of another class may be equal to a name.
+            return isinstance(key, str)
         if place.kind == "module":
-            if key in _OF_MODULES:
+            if key in _OF_MODULES or (place.name == "builtins" and key in _INTERACTIVE):
                 return False
             if old is _MISSING:
                 # A submodule, or a name that nobody could look up before.
                 module = sys.modules.get(place.name)
-                if isinstance(new, types.ModuleType) or not (
-                    hasattr(builtins, key) or hasattr(module, "__getattr__")
+                if issubclass(type(new), types.ModuleType) or not (
+                    key in vars(builtins) or hasattr(module, "__getattr__")
                 ):
                     return False
             return not self._is_state(place, key)
@@ -222,12 +240,18 @@ class World:
         is_total = is_printed = False
         texts = []
         for place, key in ((self._places[index], key.key) for index, key in parts):
-            texts.append(
-                f"{place.name}[{key!r}]" if place.kind == "registry" else f"{place.name}.{key}"
-            )
+            word = _word_of(key)
+            is_name = type(key) is str and place.kind != "registry"
+            texts.append(f"{place.name}.{key}" if is_name else f"{place.name}[{word}]")
+            is_native = _is_within(place.name, _NATIVE)
             is_printed |= self._is_printed(place)
-            if place.kind == "module" and not place.name.startswith(_NATIVE):
+            if place.kind == "module" and not is_native and type(key) is str:
+                is_beside = place.name in _BESIDE
+                is_total |= key in _BUILT_IN or (is_beside and key in self._looked_up)
                 names.add(key)
+                continue
+            if place.function is not None:
+                codes.append(place.function.__code__)
                 continue
             value = place.entries.get(key)
             found = _trust.functions_of(value)
@@ -235,7 +259,7 @@ class World:
             is_remembered = place.name.startswith("jax._src.interpreters.partial_eval.")
             if place.kind == "registry" and not is_remembered and _hands_on_for_good(value):
                 continue
-            is_total |= not found or is_remembered or place.kind in ("class", "module")
+            is_total |= not _runs(value) or is_remembered or place.kind in ("class", "module")
             codes += [function.__code__ for function in found]
         for changed in altered:
             texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
@@ -264,6 +288,30 @@ class World:
             for rule in list(registry.values())
             for function in _trust.functions_of(rule)
         )
+
+
+def _word_of(key: Any) -> str:
+    try:
+        return repr(key)
+    except Exception:  # the user's class says nothing
+        return object.__repr__(key)
+
+
+def _runs(rule: Any) -> bool:
+    """Whether to call a rule runs code that is among its functions, whatever it consists of
+    besides."""
+    class_ = type(rule)
+    if class_ is types.FunctionType:
+        return True
+    if class_ is types.MethodType:
+        return _runs(rule.__func__)
+    if class_ is _trust.PARTIAL:
+        values = (*rule.args, *rule.keywords.values())
+        return _runs(rule.func) and all(type(v) in _IMMUTABLE or _runs(v) for v in values)
+    return False
+
+
+_IMMUTABLE = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
 def _hands_on_for_good(rule: Any) -> bool:
@@ -319,7 +367,7 @@ def _codes_of(module: str, entries: Mapping[str, Any]) -> Iterator[types.CodeTyp
 
 
 def _is_from_elsewhere(value: Any, module: str) -> bool:
-    if not isinstance(value, (type, types.FunctionType)):
+    if not issubclass(type(value), (type, types.FunctionType)):
         return False
     # What stands in for classes of jaxlib has their module, and methods of jax.
     return value.__module__ != module and _trust.is_jax_module(str(value.__module__))
@@ -387,7 +435,7 @@ _STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 
 def _functions_within(value: Any) -> list[types.FunctionType]:
-    members = list(vars(value).values()) if isinstance(value, type) else [value]
+    members = list(vars(value).values()) if issubclass(type(value), type) else [value]
     return [function for member in members for function in _trust.functions_of(member)]
 
 
@@ -405,6 +453,6 @@ def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Surv
         tuple(_OF_MODULES),
         _LOWERING,
         primitive_type,
-        instance_types,
+        (*instance_types, types.SimpleNamespace),
         sys.modules,
     )

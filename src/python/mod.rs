@@ -136,5 +136,5 @@ mod _core {
     #[pymodule_export]
     use super::world::{Place, Survey, Trust, is_noted_code, note_code, watch_function};
     #[pymodule_export]
-    use super::world::{extend_world, prints_as_ever, set_world, world_number};
+    use super::world::{extend_world, is_jax_altered, prints_as_ever, set_world, world_number};
 }

@@ -10,7 +10,7 @@ import jax
 from jaxide import _core, _sites, _transparent, _trust
 from jaxide._classes import tell_classes
 from jaxide._compat.stand_ins import eval_shape_stand_in
-from jaxide._compat.symbols import checked_function, symbol
+from jaxide._compat.symbols import LOOKED_UP, checked_function, symbol
 from jaxide._compat.tracing import api_boundary, type_of_jits
 from jaxide._world import World, survey
 
@@ -24,7 +24,7 @@ def catch_functions() -> None:
     )
     primitive_type = symbol("core:Primitive")
     of_jax = survey(primitive_type, custom_rules)
-    _core.set_world(of_jax, World(of_jax, _core.is_noted_code, primitive_type))
+    _core.set_world(of_jax, World(of_jax, _core.is_noted_code, primitive_type, LOOKED_UP))
     scalar = type(jax.numpy.float32)
     trusted = (symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     _sites.catch_loaded(type_of_jits(), trusted, api_boundary(lambda: None).__code__)

@@ -160,8 +160,8 @@ def vjp_stand_in() -> Callable[..., Any] | None:
     backward, not_needed = api._vjp3_bwd, api.NotNeeded
 
     def hook(*given: Any) -> Any:
-        if len(given) > 8:
-            # Accumulators of the caller's own.
+        if len(given) > 8 or _core.is_jax_altered():
+            # Accumulators of the caller's own, or other functions of jax.
             return stock(*given)
         spec, out_known, jaxpr, out_primal_avals, in_tree, out_tree, args_res, opaque_res = given
         leaves = jax.tree.leaves(args_res, is_leaf=lambda x: isinstance(x, not_needed))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 SUPPORTED = "jax 0.10.2 to 0.12"
@@ -40,6 +40,17 @@ def symbol(path: str) -> Any:
     return found
 
 
+# Names that functions look up whose work may be done in their place.
+LOOKED_UP: set[str] = set()
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _names_in(const)
+
+
 def checked_function(path: str, *signatures: str) -> Any:
     """The function at ``path``, whose parameters read like one of ``signatures``."""
     function = symbol(path)
@@ -54,6 +65,8 @@ def checked_function(path: str, *signatures: str) -> Any:
     names = " ".join(stars.get(p.kind, "") + p.name for p in parameters)
     if names not in signatures:
         raise Mismatch(f"jax._src.{path} takes ({names}), not ({' or '.join(signatures)})")
+    if (code := getattr(inspect.unwrap(function), "__code__", None)) is not None:
+        LOOKED_UP.update(_names_in(code))
     return function
 
 

@@ -128,6 +128,13 @@ pub fn world_number(py: Python<'_>) -> PyResult<u32> {
     Ok(difference(py)?.number())
 }
 
+/// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax.
+#[pyfunction]
+pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
+    watch::poll();
+    Ok(difference(py)?.is_total())
+}
+
 /// Whether nobody has changed what texts of programs depend on.
 #[pyfunction]
 pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
@@ -181,6 +188,7 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
 /// Calls cannot be looked at.
 pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, bool)> {
     let before = difference(py)?;
+    let times = watch::times();
     let looking = match &before {
         Difference::None => None,
         Difference::Some(_, differing) if differing.is_empty(py) => None,
@@ -192,9 +200,9 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
     };
     let result = body();
     let reaches = looking.map(|looking| looking.finish(py)).transpose()?.unwrap_or(false);
-    // It may have changed jax itself.
+    // It may have changed jax itself, or somebody else has meanwhile, even if he took that back.
     poll();
-    Ok((result, reaches || difference(py)?.number() != before.number()))
+    Ok((result, reaches || watch::times() != times || difference(py)?.number() != before.number()))
 }
 
 /// jax's own primitives.

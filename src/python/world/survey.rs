@@ -3,16 +3,18 @@
 //! Modules have thousands of entries. They are looked at here, where the first trace after an import
 //! waits for it; `jaxide._world` judges the few that have changed since.
 
+use pyo3::exceptions::PyException;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMappingProxy, PyModule, PyString, PyType};
+use pyo3::types::{PyDict, PyFunction, PyList, PyMappingProxy, PyModule, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use super::super::native::{NoCollection, entries, is_a};
 use super::super::shared::{Quiet, Shared};
 use super::super::side::address;
-use super::trust::{Trust, is_jax_module, is_within};
+use super::trust::{Trust, is_jax_module, is_within, module_of};
 use super::{MODULES, PRIMITIVES, watch};
 
 /// A dict that functions of jax look into.
@@ -23,8 +25,13 @@ pub struct Place {
     name: Py<PyString>,
     /// Whose dict it is: a module, a class, an instance, or the dict itself.
     owner: Py<PyAny>,
+    /// Whose defaults it has.
+    #[pyo3(get)]
+    function: Option<Py<PyFunction>>,
     /// What it had.
     was: Py<PyDict>,
+    /// What a class had besides: its bases and its names.
+    of_class: Vec<Py<PyAny>>,
     /// Keys of what was not made by jax, once it is sorted out.
     foreign: Shared<Vec<Py<PyAny>>>,
 }
@@ -36,11 +43,12 @@ enum Kind {
     Class,
     Registry,
     Instance,
+    Defaults,
 }
 
 #[pymethods]
 impl Place {
-    /// `modules`, `module`, `class`, `registry` or `instance`.
+    /// `modules`, `module`, `class`, `registry`, `instance` or `defaults`.
     #[getter]
     fn kind(&self) -> &'static str {
         match self.kind {
@@ -49,6 +57,7 @@ impl Place {
             Kind::Class => "class",
             Kind::Registry => "registry",
             Kind::Instance => "instance",
+            Kind::Defaults => "defaults",
         }
     }
 
@@ -98,8 +107,31 @@ impl Place {
                 value => changes.push((key, value.unwrap_or_else(|| missing.clone()), old)),
             }
         }
+        if self.kind == Kind::Class {
+            let parts = parts_of_class(self.owner.bind(py)).zip(&self.of_class);
+            for (name, (new, old)) in OF_CLASS.iter().zip(parts) {
+                if !new.is(old) {
+                    changes.push((PyString::new(py, name).into_any(), new, old.bind(py).clone()));
+                }
+            }
+        }
         Ok(changes)
     }
+}
+
+const OF_CLASS: [&str; 3] = ["__bases__", "__name__", "__qualname__"];
+
+/// What a class that was made in Python has besides its attributes; nothing of anything else.
+fn parts_of_class<'py>(owner: &Bound<'py, PyAny>) -> impl Iterator<Item = Bound<'py, PyAny>> {
+    let parts = owner.cast::<PyType>().ok().filter(|class| is_made_in_python(class)).map(|class| {
+        // SAFETY: a live class on the heap, which has all of them.
+        unsafe {
+            let heap = &*class.as_ptr().cast::<ffi::PyHeapTypeObject>();
+            [heap.ht_type.tp_bases, heap.ht_name, heap.ht_qualname]
+                .map(|part| Bound::from_borrowed_ptr(class.py(), part))
+        }
+    });
+    parts.into_iter().flatten()
 }
 
 type Change<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
@@ -248,7 +280,9 @@ impl Survey {
             kind: Kind::Modules,
             name: PyString::new(py, "sys.modules").unbind(),
             owner: modules.clone().into_any().unbind(),
+            function: None,
             was: PyDict::new(py).unbind(),
+            of_class: Vec::new(),
             foreign: Shared::default(),
         };
         let imported = Bound::new(py, imported)?;
@@ -275,9 +309,8 @@ impl Survey {
     /// user's.
     fn is_of_jax(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let trust = self.trust.get();
-        if key.is_instance_of::<PyType>() {
-            let module = key.getattr(intern!(key.py(), "__module__"))?.str()?;
-            if module.to_str().is_ok_and(is_jax_module) {
+        if let Ok(class) = key.cast::<PyType>() {
+            if module_of(class)?.is_some_and(|module| is_jax_module(&module)) {
                 return Ok(true);
             }
         } else if self.is_primitive(key) {
@@ -426,10 +459,8 @@ impl Survey {
         is_primitive: bool,
     ) -> PyResult<Option<Kind>> {
         if let Ok(class) = value.cast::<PyType>() {
-            let is_ours = is_made_in_python(class) && {
-                let module = class.getattr(intern!(value.py(), "__module__"))?.str()?;
-                self.has_tables(&module.to_string_lossy())
-            };
+            let is_ours = is_made_in_python(class)
+                && module_of(class)?.is_some_and(|module| self.has_tables(&module));
             return Ok(is_ours.then_some(Kind::Class));
         }
         if value.is_instance_of::<PyDict>() {
@@ -456,7 +487,9 @@ impl Survey {
                 kind,
                 name: name.clone().unbind(),
                 owner: owner.clone().unbind(),
+                function: None,
                 was: watch::dict_of(owner)?.copy()?.unbind(),
+                of_class: parts_of_class(owner).map(Bound::unbind).collect(),
                 foreign: Shared::default(),
             };
             let place = Py::new(py, place)?;
@@ -482,16 +515,56 @@ impl Survey {
     /// Whether a value is foreign. Functions that it is made of are noted; those of a class with a place
     /// are when that is sorted out.
     fn note(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let trust = self.trust.get();
         if let Ok(class) = value.cast::<PyType>()
             && is_made_in_python(class)
             && !self.has_place(value)
         {
             for (_, member) in entries(&watch::dict_of(value)?) {
-                trust.judge(&member, watch::note_function_of_jax)?;
+                self.note_functions(&member)?;
             }
         }
-        trust.judge(value, watch::note_function_of_jax)
+        self.note_functions(value)
+    }
+
+    /// As `note`, of anything but a class.
+    fn note_functions(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut with_defaults: SmallVec<[_; 2]> = SmallVec::new();
+        let is_foreign = self.trust.get().judge(value, |function| {
+            watch::note_function_of_jax(function);
+            let defaults = watch::defaults_of(function);
+            with_defaults.extend(defaults.map(|of| (function.clone().unbind(), of.unbind())));
+        })?;
+        for (function, defaults) in with_defaults {
+            self.place_defaults(function.bind(value.py()), defaults.bind(value.py()))?;
+        }
+        Ok(is_foreign)
+    }
+
+    /// Adds the place of the defaults of a function, which may be changed where they are.
+    fn place_defaults(
+        &self,
+        function: &Bound<'_, PyFunction>,
+        defaults: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        if self.has_place(defaults.as_any()) {
+            return Ok(());
+        }
+        let py = function.py();
+        let number = watch::watch_defaults(defaults)?;
+        let name = function.getattr(intern!(py, "__qualname__"))?.cast_into()?;
+        let place = Place {
+            kind: Kind::Defaults,
+            name: name.unbind(),
+            owner: defaults.clone().into_any().unbind(),
+            function: Some(function.clone().unbind()),
+            was: defaults.copy()?.unbind(),
+            of_class: Vec::new(),
+            foreign: Shared::default(),
+        };
+        self.places.bind(py).set_default(number, Py::new(py, place)?)?;
+        let at = address(defaults.as_any());
+        self.known.peek(|known| known.owners.insert(at));
+        Ok(())
     }
 
     /// Whether a value is a primitive of jax's own, which is noted. Attributes that somebody has given
@@ -580,8 +653,14 @@ fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
     }
     // To ask a lazy module for an attribute would import it.
     let Some(spec) = module.dict().get_item(intern!(py, "__spec__"))? else { return Ok(false) };
-    let initializing = spec.getattr_opt(intern!(py, "_initializing"))?;
-    initializing.map_or(Ok(false), |initializing| initializing.is_truthy())
+    let initializing = spec
+        .getattr_opt(intern!(py, "_initializing"))
+        .and_then(|initializing| initializing.map_or(Ok(false), |found| found.is_truthy()));
+    match initializing {
+        // Somebody's own specification says nothing.
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(false),
+        known => known,
+    }
 }
 
 fn is_made_in_python(class: &Bound<'_, PyType>) -> bool {

@@ -3,19 +3,21 @@
 //! `jaxide._trust` says what jax is built on; here each of the thousands of values of jax's modules is
 //! asked about. No code of theirs runs, but for that of objects that make their own attributes.
 
-use pyo3::exceptions::PyAttributeError;
+use pyo3::exceptions::{PyAttributeError, PyException};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyModule, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyList, PyModule, PyString, PyTuple, PyType};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
-use super::super::native::is_a;
-use super::super::side::address;
+use super::super::native::{entries, is_a};
+use super::super::side::{address, is_exactly};
 
 /// What the files of code begin with that was generated for Python and for numpy.
 const GENERATED: [&str; 2] = ["<frozen ", "<__array_function__"];
+/// Who wraps so much in a closure is not looked through.
+const MAX_SEEN: usize = 256;
 /// The namespaces in which methods of named tuples are made.
 const NAMED_TUPLES: &str = "namedtuple_";
 
@@ -28,6 +30,8 @@ pub struct Trust {
     _plain: Py<PyFrozenSet>,
     /// Whose classes are nobody else's.
     packages: FxHashSet<String>,
+    /// Packages of which jax imports modules.
+    imported: FxHashSet<String>,
     /// The class of partial applications, where nobody has replaced it.
     partial: Option<Py<PyType>>,
     is_file_of_library: Py<PyAny>,
@@ -38,6 +42,7 @@ pub struct Trust {
 // CPython's, which pyo3 does not declare.
 unsafe extern "C" {
     static PyMethod_Type: ffi::PyTypeObject;
+    static _PyNamespace_Type: ffi::PyTypeObject;
 }
 
 /// What a callable is made of.
@@ -55,13 +60,14 @@ impl Trust {
         py: Python<'_>,
         plain: Bound<'_, PyFrozenSet>,
         packages: FxHashSet<String>,
+        imported: FxHashSet<String>,
         partial: Bound<'_, PyAny>,
         is_file_of_library: Py<PyAny>,
     ) -> Self {
         let partial = partial.cast_into::<PyType>().ok().map(Bound::unbind);
         let files = PyDict::new(py).unbind();
         let (plain, kept) = (plain.iter().map(|class| address(&class)).collect(), plain.unbind());
-        Self { plain, _plain: kept, packages, partial, is_file_of_library, files }
+        Self { plain, _plain: kept, packages, imported, partial, is_file_of_library, files }
     }
 
     /// The Python functions that a callable is made of: through partial applications, methods, jits
@@ -105,7 +111,10 @@ impl Trust {
         value: &Bound<'_, PyAny>,
         mut found: impl FnMut(&Bound<'_, PyFunction>),
     ) -> PyResult<bool> {
-        if self.is_plain(value) || value.is_instance_of::<PyModule>() {
+        if let Ok(module) = value.cast::<PyModule>() {
+            return self.is_foreign_module(module);
+        }
+        if self.is_plain(value) {
             return Ok(false);
         }
         if let Some(function) = lone_function(value)? {
@@ -161,7 +170,18 @@ impl Trust {
                 // Methods and properties of types of arrays are named tuples.
                 pending.extend(parts);
             } else if !item.is_instance_of::<PyType>() && !item.is_instance_of::<PyModule>() {
-                if let Some(own) = attributes_of(&item)? {
+                let own = attributes_of(&item)?;
+                if let Some(own) = &own
+                    && is_exactly(item.as_ptr(), (&raw const _PyNamespace_Type).cast_mut())
+                {
+                    for (_, value) in entries(own) {
+                        if value.is_instance_of::<PyType>() {
+                            visit(Part::Object(&value))?;
+                        } else {
+                            pending.push(value);
+                        }
+                    }
+                } else if let Some(own) = own {
                     for name in of_callables(py) {
                         pending.extend(own.get_item(name)?);
                     }
@@ -181,30 +201,78 @@ impl Trust {
             .is_some_and(|partial| is_a(value, partial.as_ptr().cast_const().cast()))
     }
 
+    /// Whether a module is none of jax's, of Python's or of what jax is built on, or not the one that
+    /// everybody imports.
+    fn is_foreign_module(&self, module: &Bound<'_, PyModule>) -> PyResult<bool> {
+        let py = module.py();
+        let Some(name) = module.dict().get_item(intern!(py, "__name__"))?.and_then(name_of) else {
+            return Ok(true);
+        };
+        let package = package_of(&name.to_string_lossy()).to_owned();
+        if !self.packages.contains(&package) && !self.imported.contains(&package) {
+            return Ok(true);
+        }
+        // SAFETY: with the interpreter attached; it lives as long as that.
+        let modules = unsafe { Bound::from_borrowed_ptr(py, ffi::PyImport_GetModuleDict()) };
+        let modules = modules.cast::<PyDict>()?;
+        if modules.get_item(&name)?.is_some_and(|known| known.is(module)) {
+            return Ok(false);
+        }
+        // `collections.abc` is imported under another name than it has.
+        let spec = module.dict().get_item(intern!(py, "__spec__"))?;
+        let name = spec.map(|spec| spec.getattr_opt(intern!(py, "name"))).transpose()?.flatten();
+        let Some(name) = name.and_then(name_of) else { return Ok(true) };
+        Ok(!modules.get_item(&name)?.is_some_and(|known| known.is(module)))
+    }
+
+    /// Whether a name is within what is nobody else's.
+    fn is_of_packages(&self, name: &str) -> bool {
+        self.packages.contains(package_of(name))
+    }
+
     /// Whether the code of a function belongs to jax, to Python or to what jax is built on, and that of
-    /// the functions in its closure: jax wraps rules that somebody registers.
+    /// what its closure has: jax wraps rules that somebody registers.
     fn is_of_library(&self, function: &Bound<'_, PyFunction>) -> PyResult<bool> {
         let py = function.py();
-        let mut pending: SmallVec<[_; 4]> = smallvec![function.clone()];
-        let mut seen: SmallVec<[_; 8]> = smallvec![address(function.as_any())];
-        while let Some(function) = pending.pop() {
-            if !self.has_code_of_library(&function)? {
+        let mut pending: SmallVec<[_; 4]> = smallvec![function.clone().into_any()];
+        // They stay alive, so that each has an address of its own.
+        let mut seen: SmallVec<[_; 8]> = SmallVec::new();
+        while let Some(value) = pending.pop() {
+            if seen.len() == MAX_SEEN {
                 return Ok(false);
             }
-            // SAFETY: a part of a live function, which may be missing.
-            let closure =
-                unsafe { Bound::from_borrowed_ptr_or_opt(py, parts_of(&function).func_closure) };
-            for cell in closure.iter().flat_map(|cells| cells.cast::<PyTuple>()).flatten() {
-                // SAFETY: a cell of a closure; it may be empty.
-                let content =
-                    unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyCell_Get(cell.as_ptr())) };
-                if let Some(Ok(within)) = content.map(Bound::cast_into::<PyFunction>)
-                    && !seen.contains(&address(within.as_any()))
-                {
-                    seen.push(address(within.as_any()));
-                    pending.push(within);
+            if let Ok(function) = value.cast::<PyFunction>() {
+                if !self.has_code_of_library(function)? {
+                    return Ok(false);
+                }
+                // SAFETY: a part of a live function, which may be missing.
+                let closure =
+                    unsafe { Bound::from_borrowed_ptr_or_opt(py, parts_of(function).func_closure) };
+                for cell in closure.iter().flat_map(|cells| cells.cast::<PyTuple>()).flatten() {
+                    // SAFETY: a cell of a closure; it may be empty.
+                    let content =
+                        unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyCell_Get(cell.as_ptr())) };
+                    pending.extend(content);
+                }
+            } else if let Ok(parts) = value.cast_exact::<PyDict>() {
+                pending.extend(entries(parts).into_iter().map(|(_, value)| value));
+            } else if let Ok(parts) = value.cast_exact::<PyList>() {
+                pending.extend(parts);
+            } else if !self.is_plain(&value) && !value.is_instance_of::<PyModule>() {
+                if self.is_of_foreign_class(&value)? {
+                    return Ok(false);
+                }
+                if !value.is_instance_of::<PyType>() {
+                    self.visit_parts(&value, |part| {
+                        if let Part::Function(part) = part {
+                            pending.push(part.clone().into_any());
+                        }
+                        Ok(())
+                    })?;
                 }
             }
+            seen.push(value);
+            pending.retain(|value| !seen.iter().any(|known| known.is(&*value)));
         }
         Ok(true)
     }
@@ -248,12 +316,32 @@ impl Trust {
     /// Whether a class, or the class of a value, is somebody else's.
     fn is_of_foreign_class(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         let class = value.cast::<PyType>().map_or_else(|_| value.get_type(), Clone::clone);
-        let module = class.getattr(intern!(value.py(), "__module__"))?;
-        let Ok(module) = module.cast::<PyString>() else { return Ok(true) };
-        let Ok(module) = module.to_str() else { return Ok(true) };
-        let end = module.bytes().position(|byte| byte == b'.').unwrap_or(module.len());
-        Ok(!self.packages.contains(&module[..end]))
+        let Some(module) = module_of(&class)? else { return Ok(true) };
+        Ok(!self.is_of_packages(&module))
     }
+}
+
+/// The module of a class, as the class says; None where it says nothing.
+///
+/// # Errors
+/// Whoever is asked was interrupted.
+pub fn module_of(class: &Bound<'_, PyType>) -> PyResult<Option<String>> {
+    let py = class.py();
+    match class.getattr(intern!(py, "__module__")) {
+        Ok(module) => Ok(module.cast_exact::<PyString>().ok().map(ToString::to_string)),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name, where it is a text and of no class that compares in its own way.
+fn name_of(value: Bound<'_, PyAny>) -> Option<Bound<'_, PyString>> {
+    value.cast_into_exact().ok()
+}
+
+/// The package that a module of this name is in.
+fn package_of(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(package, _)| package)
 }
 
 /// Whether a module of this name is one of jax's.

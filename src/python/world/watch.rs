@@ -5,7 +5,7 @@
 //! instances whenever a trace begins or its surroundings change. Attributes of classes and of functions
 //! are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions those of names.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -47,7 +47,7 @@ struct Dict {
 pub enum Kind {
     /// Before each call: modules and registries.
     Frequent,
-    /// When a trace begins: instances.
+    /// When a trace begins: instances, and defaults of functions.
     Seldom,
     /// Never: whoever changes a class tells.
     Told,
@@ -86,12 +86,20 @@ impl Function {
 static WATCHED: Shared<Option<Watched>> = Shared::new(None);
 /// There is something to look at.
 static CHANGED: AtomicBool = AtomicBool::new(false);
+/// How often something was noticed.
+static TIMES: AtomicU64 = AtomicU64::new(0);
 
 fn with<R: Send>(body: impl FnOnce(&mut Watched) -> R + Send) -> R {
     WATCHED.peek(|watched| body(watched.get_or_insert_default()))
 }
 
+/// How often something was noticed so far: what has changed and was taken back counts as well.
+pub fn times() -> u64 {
+    TIMES.load(Ordering::Relaxed)
+}
+
 fn noticed() {
+    TIMES.fetch_add(1, Ordering::Relaxed);
     CHANGED.store(true, Ordering::Relaxed);
     super::super::epoch::note_change();
 }
@@ -136,9 +144,20 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
 /// # Errors
 /// It has no dict, or `CPython` cannot watch it.
 pub fn watch(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
+    watch_as(Kind::of(owner), owner)
+}
+
+/// Watches what a function has as defaults of keywords, as `watch` does.
+///
+/// # Errors
+/// `CPython` cannot watch it.
+pub fn watch_defaults(defaults: &Bound<'_, PyDict>) -> PyResult<u32> {
+    watch_as(Kind::Seldom, defaults.as_any())
+}
+
+fn watch_as(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     let dict = dict_of(owner)?;
     notify(&dict)?;
-    let kind = Kind::of(owner);
     let version = version(dict.as_ptr());
     let address = dict.as_ptr() as usize;
     let object = dict.into_any().unbind();
@@ -302,6 +321,15 @@ fn owned(py: Python<'_>, parts: [*mut ffi::PyObject; 6]) -> Function {
             .unwrap_or_else(|| py.None().into_bound(py))
             .unbind()
     }))
+}
+
+/// What a function has as defaults of keywords.
+pub fn defaults_of<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: parts of a live function, which may be missing.
+    unsafe {
+        let [_, _, _, defaults, ..] = parts_of(function.as_ptr());
+        Bound::from_borrowed_ptr_or_opt(function.py(), defaults)?.cast_into().ok()
+    }
 }
 
 /// Notes a function of jax.
