@@ -41,6 +41,7 @@ __all__ = [
     "is_jax_altered",
     "is_noted_code",
     "key_items",
+    "keyword_defaults",
     "large_constants",
     "liveness",
     "load",
@@ -384,14 +385,10 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """``modules``, ``module``, ``class``, ``registry``, ``instance`` or ``defaults``."""
+        """``modules``, ``module``, ``class``, ``registry`` or ``instance``."""
 
     @property
     def name(self) -> str: ...
-    @property
-    def function(self) -> FunctionType | None:
-        """The function whose defaults of keywords these are."""
-
     @property
     def entries(self) -> Mapping[Any, Any]:
         """What it has."""
@@ -454,6 +451,9 @@ def prints_as_ever() -> bool:
 def watch_function(function: FunctionType) -> None:
     """Has the judge of the world told when a function that is not jax's is given other code,
     defaults or names. The function is kept alive."""
+
+def keyword_defaults(function: FunctionType) -> dict[str, Any] | None:
+    """``__kwdefaults__``, for who does not change them: they are not watched for that."""
 
 def world_number() -> int:
     """Names how jax differs from what it was: 0 where it does not."""

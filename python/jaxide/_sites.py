@@ -128,7 +128,7 @@ def _required(function: types.FunctionType) -> tuple[str, ...]:
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return (
         *positional[: len(positional) - len(function.__defaults__ or ())],
-        *(name for name in named if name not in (function.__kwdefaults__ or ())),
+        *(name for name in named if name not in (_core.keyword_defaults(function) or ())),
         *rest[:stars],
     )
 
@@ -188,7 +188,7 @@ def copy_function(function: types.FunctionType) -> types.FunctionType:
         function.__defaults__,
         function.__closure__,
     )
-    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__kwdefaults__ = _core.keyword_defaults(function)
     copy.__qualname__ = function.__qualname__
     return copy
 

@@ -227,7 +227,7 @@ class World:
         return (
             (code is not was.code and not self._is_noted_code(code))
             or function.__defaults__ is not was.defaults
-            or function.__kwdefaults__ is not was.kwdefaults
+            or not _are_same(function.__kwdefaults__, was.kwdefaults)
             or function.__name__ != was.name
             or function.__qualname__ != was.qualname
         )
@@ -249,9 +249,6 @@ class World:
                 is_beside = place.name in _BESIDE
                 is_total |= key in _BUILT_IN or (is_beside and key in self._looked_up)
                 names.add(key)
-                continue
-            if place.function is not None:
-                codes.append(place.function.__code__)
                 continue
             value = place.entries.get(key)
             found = _trust.functions_of(value)
@@ -288,6 +285,15 @@ class World:
             for rule in list(registry.values())
             for function in _trust.functions_of(rule)
         )
+
+
+def _are_same(some: dict[str, Any] | None, others: dict[str, Any] | None) -> bool:
+    """Whether two functions have the very same defaults of keywords, of which one has a copy."""
+    some, others = some or {}, others or {}
+    return len(some) == len(others) and all(
+        name is other and value is another
+        for (name, value), (other, another) in zip(some.items(), others.items(), strict=True)
+    )
 
 
 def _word_of(key: Any) -> str:

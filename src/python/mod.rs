@@ -134,7 +134,9 @@ mod _core {
     #[pymodule_export]
     use super::warn::{HeardWarnings, set_warning_hook};
     #[pymodule_export]
-    use super::world::{Place, Survey, Trust, is_noted_code, note_code, watch_function};
+    use super::world::{
+        Place, Survey, Trust, is_noted_code, keyword_defaults, note_code, watch_function,
+    };
     #[pymodule_export]
     use super::world::{extend_world, is_jax_altered, prints_as_ever, set_world, world_number};
 }

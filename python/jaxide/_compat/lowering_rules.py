@@ -16,7 +16,7 @@ import jax
 import jaxlib
 import numpy as np
 
-from jaxide import _trust
+from jaxide import _core, _trust
 from jaxide._compat.symbols import symbol
 
 _FOLDERS = tuple(
@@ -156,7 +156,7 @@ def _is_named(class_: type) -> bool:
 def _parts(function: types.FunctionType) -> Iterable[Any]:
     """What a function has besides its code."""
     yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
+    yield from (_core.keyword_defaults(function) or {}).values()
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

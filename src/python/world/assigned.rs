@@ -72,6 +72,26 @@ unsafe extern "C" fn set<const PLACE: usize>(
     }
 }
 
+/// `CPython`'s getter of `__kwdefaults__`, once ours is in its place.
+static STOCK_DEFAULTS: AtomicUsize = AtomicUsize::new(0);
+
+/// The getter of `__kwdefaults__`.
+unsafe extern "C" fn get_defaults(
+    function: *mut ffi::PyObject,
+    closure: *mut c_void,
+) -> *mut ffi::PyObject {
+    // SAFETY: as in `set`; what the stock getter returns is alive.
+    unsafe {
+        let stock =
+            std::mem::transmute::<usize, ffi::getter>(STOCK_DEFAULTS.load(Ordering::Relaxed));
+        let defaults = stock(function, closure);
+        if !defaults.is_null() && defaults != ffi::Py_None() {
+            watch::note_handed_out(Python::assume_attached(), function, defaults);
+        }
+        defaults
+    }
+}
+
 /// Has the attributes of functions, and of classes, be assigned by ours.
 ///
 /// # Errors
@@ -80,6 +100,7 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
     for assigned in &ASSIGNED {
         assigned.catch(py)?;
     }
+    hand_out_defaults(py)?;
     #[cfg(not(Py_3_12))]
     classes::start(py)?;
     Ok(())
@@ -89,21 +110,41 @@ fn unknown(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("jaxide does not know {what} of this CPython"))
 }
 
+/// The table of a property of functions, which lives as long as the process.
+fn property_of_functions(py: Python<'_>, name: &str) -> PyResult<*mut ffi::PyGetSetDef> {
+    // SAFETY: a static type of CPython's; a descriptor of this type has a table.
+    unsafe {
+        let function_type: *mut ffi::PyObject = (&raw mut ffi::PyFunction_Type).cast();
+        let attributes = Bound::from_borrowed_ptr(py, function_type).getattr("__dict__")?;
+        let property = attributes.get_item(name)?;
+        if ffi::Py_TYPE(property.as_ptr()) != &raw mut ffi::PyGetSetDescr_Type {
+            return Err(unknown("attributes of functions"));
+        }
+        Ok((*property.as_ptr().cast::<Property>()).table)
+    }
+}
+
+/// Has defaults of keywords be read by ours.
+fn hand_out_defaults(py: Python<'_>) -> PyResult<()> {
+    let table = property_of_functions(py, "__kwdefaults__")?;
+    // SAFETY: the interpreter is attached, so nobody is reading the table.
+    unsafe {
+        let Some(there) = (*table).get else { return Err(unknown("attributes of functions")) };
+        let ours: ffi::getter = get_defaults;
+        if there as usize != ours as usize {
+            STOCK_DEFAULTS.store(there as usize, Ordering::Relaxed);
+            (*table).get = Some(ours);
+        }
+    }
+    Ok(())
+}
+
 impl Assigned {
     /// Has the property be assigned by ours.
     fn catch(&self, py: Python<'_>) -> PyResult<()> {
-        // SAFETY: a static type of CPython's.
-        let function_type = unsafe {
-            Bound::from_borrowed_ptr(py, (&raw mut ffi::PyFunction_Type).cast::<ffi::PyObject>())
-        };
-        let property = function_type.getattr("__dict__")?.get_item(self.name)?;
-        // SAFETY: a live descriptor of this type has a table for as long as the process lives; the
-        // interpreter is attached, so nobody is reading it.
+        let table = property_of_functions(py, self.name)?;
+        // SAFETY: the interpreter is attached, so nobody is reading the table.
         unsafe {
-            if ffi::Py_TYPE(property.as_ptr()) != &raw mut ffi::PyGetSetDescr_Type {
-                return Err(unknown("attributes of functions"));
-            }
-            let table = (*property.as_ptr().cast::<Property>()).table;
             let Some(there) = (*table).set else { return Err(unknown("attributes of functions")) };
             if there as usize != self.ours as usize {
                 self.stock.store(there as usize, Ordering::Relaxed);

@@ -26,7 +26,10 @@ use pyo3::types::{IntoPyDict, PyDict};
 
 pub use survey::{Place, Survey};
 pub use trust::Trust;
-pub use watch::{is_noted_code, note_caught, note_code, poll_soon, was_given_code, watch_function};
+pub use watch::{
+    is_noted_code, keyword_defaults, note_caught, note_code, poll_soon, was_given_code,
+    watch_function,
+};
 
 use super::immortals::Immortals;
 use super::jax::Jax;
@@ -224,7 +227,9 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
 /// at.
 fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
-    let parts: Vec<_> = functions.iter().map(|function| function.parts(py)).collect();
+    let defaults = dicts.iter().filter_map(|dict| watch::whose_defaults(py, *dict));
+    let parts = functions.iter().map(|function| function.parts(py));
+    let parts: Vec<_> = parts.chain(defaults.map(|function| function.parts(py))).collect();
     let look = || -> PyResult<_> {
         let survey = world.survey.get();
         if dicts.contains(&survey.number_of_modules()) {

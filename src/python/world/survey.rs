@@ -7,9 +7,8 @@ use pyo3::exceptions::PyException;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFunction, PyList, PyMappingProxy, PyModule, PyString, PyType};
+use pyo3::types::{PyDict, PyList, PyMappingProxy, PyModule, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
 use super::super::native::{NoCollection, entries, is_a};
 use super::super::shared::{Quiet, Shared};
@@ -25,9 +24,6 @@ pub struct Place {
     name: Py<PyString>,
     /// Whose dict it is: a module, a class, an instance, or the dict itself.
     owner: Py<PyAny>,
-    /// Whose defaults it has.
-    #[pyo3(get)]
-    function: Option<Py<PyFunction>>,
     /// What it had.
     was: Py<PyDict>,
     /// What a class had besides: its bases and its names.
@@ -43,12 +39,11 @@ enum Kind {
     Class,
     Registry,
     Instance,
-    Defaults,
 }
 
 #[pymethods]
 impl Place {
-    /// `modules`, `module`, `class`, `registry`, `instance` or `defaults`.
+    /// `modules`, `module`, `class`, `registry` or `instance`.
     #[getter]
     fn kind(&self) -> &'static str {
         match self.kind {
@@ -57,7 +52,6 @@ impl Place {
             Kind::Class => "class",
             Kind::Registry => "registry",
             Kind::Instance => "instance",
-            Kind::Defaults => "defaults",
         }
     }
 
@@ -280,7 +274,6 @@ impl Survey {
             kind: Kind::Modules,
             name: PyString::new(py, "sys.modules").unbind(),
             owner: modules.clone().into_any().unbind(),
-            function: None,
             was: PyDict::new(py).unbind(),
             of_class: Vec::new(),
             foreign: Shared::default(),
@@ -487,7 +480,6 @@ impl Survey {
                 kind,
                 name: name.clone().unbind(),
                 owner: owner.clone().unbind(),
-                function: None,
                 was: watch::dict_of(owner)?.copy()?.unbind(),
                 of_class: parts_of_class(owner).map(Bound::unbind).collect(),
                 foreign: Shared::default(),
@@ -515,56 +507,16 @@ impl Survey {
     /// Whether a value is foreign. Functions that it is made of are noted; those of a class with a place
     /// are when that is sorted out.
     fn note(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let trust = self.trust.get();
         if let Ok(class) = value.cast::<PyType>()
             && is_made_in_python(class)
             && !self.has_place(value)
         {
             for (_, member) in entries(&watch::dict_of(value)?) {
-                self.note_functions(&member)?;
+                trust.judge(&member, watch::note_function_of_jax)?;
             }
         }
-        self.note_functions(value)
-    }
-
-    /// As `note`, of anything but a class.
-    fn note_functions(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let mut with_defaults: SmallVec<[_; 2]> = SmallVec::new();
-        let is_foreign = self.trust.get().judge(value, |function| {
-            watch::note_function_of_jax(function);
-            let defaults = watch::defaults_of(function);
-            with_defaults.extend(defaults.map(|of| (function.clone().unbind(), of.unbind())));
-        })?;
-        for (function, defaults) in with_defaults {
-            self.place_defaults(function.bind(value.py()), defaults.bind(value.py()))?;
-        }
-        Ok(is_foreign)
-    }
-
-    /// Adds the place of the defaults of a function, which may be changed where they are.
-    fn place_defaults(
-        &self,
-        function: &Bound<'_, PyFunction>,
-        defaults: &Bound<'_, PyDict>,
-    ) -> PyResult<()> {
-        if self.has_place(defaults.as_any()) {
-            return Ok(());
-        }
-        let py = function.py();
-        let number = watch::watch_defaults(defaults)?;
-        let name = function.getattr(intern!(py, "__qualname__"))?.cast_into()?;
-        let place = Place {
-            kind: Kind::Defaults,
-            name: name.unbind(),
-            owner: defaults.clone().into_any().unbind(),
-            function: Some(function.clone().unbind()),
-            was: defaults.copy()?.unbind(),
-            of_class: Vec::new(),
-            foreign: Shared::default(),
-        };
-        self.places.bind(py).set_default(number, Py::new(py, place)?)?;
-        let at = address(defaults.as_any());
-        self.known.peek(|known| known.owners.insert(at));
-        Ok(())
+        trust.judge(value, watch::note_function_of_jax)
     }
 
     /// Whether a value is a primitive of jax's own, which is noted. Attributes that somebody has given

@@ -33,6 +33,15 @@ struct Watched {
     own: FxHashMap<usize, [Py<PyAny>; 2]>,
     /// Functions that were changed since the last look, by address, as they were.
     functions: FxHashMap<usize, Function>,
+    /// Defaults of keywords that functions of jax have handed out, by the numbers of their dicts.
+    handed_out: FxHashMap<u32, HandedOut>,
+}
+
+/// Defaults of keywords, which whoever has them may change where they are.
+struct HandedOut {
+    function: Py<PyAny>,
+    /// What they were.
+    was: Py<PyAny>,
 }
 
 #[cfg_attr(Py_3_12, allow(dead_code))]
@@ -47,7 +56,7 @@ struct Dict {
 pub enum Kind {
     /// Before each call: modules and registries.
     Frequent,
-    /// When a trace begins: instances, and defaults of functions.
+    /// When a trace begins: instances, and defaults of functions that were handed out.
     Seldom,
     /// Never: whoever changes a class tells.
     Told,
@@ -145,14 +154,6 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
 /// It has no dict, or `CPython` cannot watch it.
 pub fn watch(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     watch_as(Kind::of(owner), owner)
-}
-
-/// Watches what a function has as defaults of keywords, as `watch` does.
-///
-/// # Errors
-/// `CPython` cannot watch it.
-pub fn watch_defaults(defaults: &Bound<'_, PyDict>) -> PyResult<u32> {
-    watch_as(Kind::Seldom, defaults.as_any())
 }
 
 fn watch_as(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
@@ -276,7 +277,8 @@ pub unsafe fn note_function(
     }
     // What it has was there from the start, but for the code: each change comes here first.
     let mut was = owned(py, parts);
-    drop(std::mem::replace(&mut was.0[1], code));
+    let defaults = first_defaults(&was.0[3].bind(py).clone());
+    drop([(1, code), (3, defaults)].map(|(at, part)| std::mem::replace(&mut was.0[at], part)));
     let late = with(|watched| keep_first(&mut watched.functions, address, was));
     drop(late);
     noticed();
@@ -323,13 +325,62 @@ fn owned(py: Python<'_>, parts: [*mut ffi::PyObject; 6]) -> Function {
     }))
 }
 
-/// What a function has as defaults of keywords.
-pub fn defaults_of<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<'py, PyDict>> {
-    // SAFETY: parts of a live function, which may be missing.
-    unsafe {
-        let [_, _, _, defaults, ..] = parts_of(function.as_ptr());
-        Bound::from_borrowed_ptr_or_opt(function.py(), defaults)?.cast_into().ok()
+/// A function hands out its defaults of keywords. Those of a function of jax are watched from now on.
+///
+/// # Safety
+/// Both are live objects.
+pub unsafe fn note_handed_out(
+    py: Python<'_>,
+    function: *mut ffi::PyObject,
+    defaults: *mut ffi::PyObject,
+) {
+    let (address, dict) = (function as usize, defaults as usize);
+    let is_new = |watched: &mut Watched| {
+        watched.own.contains_key(&address) && !watched.by_address.contains_key(&dict)
+    };
+    if !with(is_new) {
+        return;
     }
+    // SAFETY: as promised.
+    let (function, defaults) =
+        unsafe { (Bound::from_borrowed_ptr(py, function), Bound::from_borrowed_ptr(py, defaults)) };
+    let Ok(dict) = defaults.cast::<PyDict>() else { return };
+    let watched = dict.copy().and_then(|was| Ok((was, watch_as(Kind::Seldom, &defaults)?)));
+    match watched {
+        Ok((was, number)) => {
+            let (function, was) = (function.unbind(), was.into_any().unbind());
+            let late =
+                with(|watched| watched.handed_out.insert(number, HandedOut { function, was }));
+            drop(late);
+        }
+        // Without memory nobody knows what becomes of them.
+        Err(error) => error.write_unraisable(py, Some(&function)),
+    }
+}
+
+/// The function whose defaults of keywords are in the dict with this number, as it was.
+pub fn whose_defaults(py: Python<'_>, number: u32) -> Option<Function> {
+    let quiet = Quiet::of(py);
+    let (function, code, defaults) = with(|watched| {
+        let HandedOut { function, was } = watched.handed_out.get(&number)?;
+        let [_, code] = watched.own.get(&(function.as_ptr() as usize))?;
+        Some((quiet.own(function), quiet.own(code), quiet.own(was)))
+    })?;
+    // SAFETY: a live function.
+    let mut was = owned(py, unsafe { parts_of(function.as_ptr()) });
+    drop([(1, code), (3, defaults)].map(|(at, part)| std::mem::replace(&mut was.0[at], part)));
+    Some(was)
+}
+
+/// A copy of defaults of keywords, as they were before they were handed out.
+fn first_defaults(defaults: &Bound<'_, PyAny>) -> Py<PyAny> {
+    let (dict, quiet) = (defaults.as_ptr() as usize, Quiet::of(defaults.py()));
+    let first = with(|watched| {
+        let number = watched.by_address.get(&dict)?;
+        watched.handed_out.get(number).map(|handed_out| quiet.own(&handed_out.was))
+    });
+    let copy = || defaults.cast::<PyDict>().ok()?.copy().ok().map(Bound::into_any);
+    first.unwrap_or_else(|| copy().unwrap_or_else(|| defaults.clone()).unbind())
 }
 
 /// Notes a function of jax.
@@ -349,6 +400,16 @@ pub fn note_function_of_jax(function: &Bound<'_, PyFunction>) {
 #[pyfunction]
 pub fn watch_function(function: &Bound<'_, PyFunction>) {
     note_function_of_jax(function);
+}
+
+/// The defaults of keywords of a function, for who does not change them.
+#[pyfunction]
+pub fn keyword_defaults<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: parts of a live function, which may be missing.
+    unsafe {
+        let [_, _, _, defaults, ..] = parts_of(function.as_ptr());
+        Bound::from_borrowed_ptr_or_opt(function.py(), defaults)
+    }
 }
 
 /// Codes that jaxide gives to functions of jax.
