@@ -6,10 +6,15 @@ has to be what stock jax does; so it has to be once the change is undone.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import enum
+import functools
 import gc
 import inspect
+import random
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,6 +28,7 @@ from jax import lax
 from jax._src import core
 from jax._src.interpreters import partial_eval
 from jax._src.lax import lax as lax_internal
+from jax._src.numpy import array_methods, tensor_contractions
 from jax.extend.core import Primitive
 from jax.interpreters import ad
 
@@ -368,3 +374,222 @@ def test_closures_are_let_go() -> None:
         step(number)
     gc.collect()
     assert len(jax.live_arrays()) <= before + 4
+
+
+class Rule:
+    """An object that stands in for a rule, and looks like one."""
+
+    def __init__(self, stock: Any) -> None:
+        functools.update_wrapper(self, stock)
+        self.factor = 2.0
+
+    def __call__(self, primals: Any, tangents: Any, **_: Any) -> Any:
+        out = lax.sin(*primals)
+        return out, lax.mul(tangents[0], np.float32(self.factor))
+
+
+RULE_OF_SIN = ad.primitive_jvps[lax.sin_p]
+
+
+@pytest.mark.parametrize("wrap", [lambda rule: rule, functools.partial])
+def test_rules_that_are_objects_run(wrap: Any) -> None:
+    rule = Rule(RULE_OF_SIN)
+    program = lambda x: jax.jvp(lax.sin, (x,), (x,))
+    with mock.patch.dict(ad.primitive_jvps, {lax.sin_p: wrap(rule)}):
+        for factor in (2.0, 3.0, 5.0):
+            rule.factor = factor
+            for _ in range(3):
+                assert_same(program)
+    assert_same(program)
+
+
+def test_what_is_taken_back_while_a_call_is_recorded() -> None:
+    """A signal handler changes jax for a moment, mostly while a call is recorded."""
+    stock, toggled = tensor_contractions.vdot, [False]
+    program = lambda x: jnp.vecdot(x, x)
+    draw = random.Random(0).random
+
+    def toggle(*_: Any) -> None:
+        toggled[0] = not toggled[0]
+        tensor_contractions.vdot = (lambda a, b, **_: a[0] * 5) if toggled[0] else stock
+
+    before = signal.signal(signal.SIGALRM, toggle)
+    try:
+        for size in range(1, 200):
+            x = np.ones(size, np.float32)
+            signal.setitimer(signal.ITIMER_REAL, draw() * 0.001, draw() * 0.0004 + 5e-5)
+            jaxide.make_jaxpr(lambda x: program(x))(x)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            toggled[0], tensor_contractions.vdot = False, stock
+            expected = str(jax.make_jaxpr(lambda x: program(x))(x))
+            for _ in range(2):
+                assert str(jaxide.make_jaxpr(lambda x: program(x))(x)) == expected
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        tensor_contractions.vdot = stock
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_defaults_of_keywords_are_changed_where_they_are() -> None:
+    function = inspect.unwrap(array_methods._std)
+    program = lambda x: x.std()
+
+    @contextlib.contextmanager
+    def corrected() -> Iterator[None]:
+        defaults = function.__kwdefaults__
+        before = defaults["correction"]
+        defaults["correction"] = 1
+        try:
+            yield
+        finally:
+            defaults["correction"] = before
+
+    for _ in range(2):
+        assert_noticed(program, corrected())
+    assert _core.world_number() == 0
+
+
+def test_the_name_and_the_bases_of_a_class() -> None:
+    mode = lax.GatherScatterMode
+    name = lambda: with_parts(mode, __name__="Another", __qualname__="Another")
+    assert_noticed(lambda x: x.at[np.array([0, 2])].get(mode="clip"), name())
+
+    class Mixed:
+        pass
+
+    class_ = type(jax._src.custom_derivatives.custom_jvp_call_p)
+    with with_parts(class_, __bases__=(*class_.__bases__, Mixed)):
+        assert _core.is_jax_altered()
+    assert _core.world_number() == 0
+
+
+def test_hooks_of_imports_leave_all_to_stock_jax() -> None:
+    stock = builtins.__import__
+    with mock.patch.object(builtins, "__import__", lambda *args, **kwargs: stock(*args, **kwargs)):
+        assert _core.is_jax_altered()
+        assert_same(jnp.sin)
+    assert _core.world_number() == 0
+
+
+def test_what_notebooks_replace_does_not_count() -> None:
+    with mock.patch.object(builtins, "input", gained):
+        assert _core.world_number() == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "jax._src.api_util.fun_sourceinfo",
+        "jax._src.api._vjp3_bwd",
+        "itertools.chain",
+        "numpy.integer",
+    ],
+)
+def test_what_the_core_does_is_stock_jaxs_where_that_is_replaced(path: str) -> None:
+    def raising(*_: Any, **__: Any) -> Any:
+        raise ValueError("replaced")
+
+    program = lambda x: jax.grad(lambda x: jnp.sin(x).sum())(x)
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    with mock.patch(path, raising):
+        results = []
+        for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+            try:
+                results.append(text(make, program))
+            except Exception as error:
+                results.append(f"{type(error).__name__}: {error}")
+    assert results[0] == results[1]
+    assert_same(program)
+
+
+class Unbound:
+    """As a proxy that stands for nothing yet."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("nothing is bound")
+
+
+class Closed(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize("make_value", [Unbound, lambda: Closed("C", (), {})], ids="ab")
+def test_values_that_say_nothing_of_themselves(make_value: Any) -> None:
+    value = make_value()
+    for of in (vars(builtins), vars(np), vars(jnp)):
+        with mock.patch.dict(of, {"a_value_of_a_user": value}):
+            assert_same(jnp.sin)
+    with mock.patch.dict(ad.primitive_jvps, {value: gained}):
+        assert_same(jnp.sin)
+    assert_same(jnp.sin)
+
+
+@pytest.mark.parametrize("key", [5, (1, 2)])
+def test_keys_that_are_no_names(key: Any) -> None:
+    for module in (jnp, np):
+        with mock.patch.dict(vars(module), {key: 1}):
+            assert_same(jnp.sin)
+    assert_same(jnp.sin)
+
+
+BEFORE_THE_IMPORT = {
+    "partial": "batching.primitive_batchers[lax.sin_p] = functools.partial(rule)",
+    "object": "batching.primitive_batchers[lax.sin_p] = Rule()",
+    "method": "batching.primitive_batchers[lax.sin_p] = Rule().method",
+    "namespace": "windows.ufuncs = types.SimpleNamespace(cos=cos)",
+    "module": "windows.ufuncs = types.ModuleType('mine'); windows.ufuncs.cos = cos",
+    "dispatch": "tensors.vdot = functools.singledispatch(tensors.vdot);"
+    "tensors.vdot.register(object, lambda a, b, **_: state[0](a)[0])",
+}
+PROGRAM_BEFORE_THE_IMPORT = """
+import functools, types
+import jax, jax.numpy as jnp, numpy as np
+from jax import lax
+from jax._src.interpreters import batching
+import jax._src.numpy.window_functions as windows, jax._src.numpy.tensor_contractions as tensors
+
+state = [jnp.sin]
+
+def cos(x):
+    return state[0](x)
+
+def rule(args, dims, **_):
+    return state[0](args[0]), dims[0]
+
+class Rule:
+    def __call__(self, args, dims, **_):
+        return rule(args, dims)
+
+    def method(self, args, dims, **_):
+        return rule(args, dims)
+
+stock = lax.sin
+{change}
+import jaxide
+X = np.ones(3, np.float32)
+programs = [
+    lambda x: jax.vmap(lax.sin)(x),
+    lambda x: jnp.hamming(5) * x[0],
+    lambda x: jnp.vecdot(x, x),
+]
+if {how!r} in ("partial", "object", "method"):
+    state[0] = lax.cos
+for step in (None, lax.exp, lax.tan):
+    state[0] = step or state[0]
+    for program in programs:
+        for _ in range(4):
+            stock_text, text = (
+                str(make(lambda x: program(x))(X)) for make in (jax.make_jaxpr, jaxide.make_jaxpr)
+            )
+            assert text == stock_text, (text, stock_text)
+"""
+
+
+@pytest.mark.parametrize("how", BEFORE_THE_IMPORT)
+def test_what_was_there_before_the_import(how: str) -> None:
+    script = PROGRAM_BEFORE_THE_IMPORT.format(change=BEFORE_THE_IMPORT[how], how=how)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
