@@ -96,7 +96,7 @@ def catch_new() -> None:
         # Other threads may import more of it meanwhile.
         names = list(vars(module).items())
         for name, value in names:
-            if name.startswith("_") or id(value) in _caught:
+            if type(name) is not str or name.startswith("_") or id(value) in _caught:
                 continue
             if type(value) is types.FunctionType:
                 trusted = _trust.is_own_callable(value)

@@ -444,8 +444,12 @@ _ITEMS = {dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]}
 _STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 
+# Whatever the class of the class says.
+_dict_of_class = type.__dict__["__dict__"].__get__
+
+
 def _functions_within(value: Any) -> list[types.FunctionType]:
-    members = list(vars(value).values()) if issubclass(type(value), type) else [value]
+    members = list(_dict_of_class(value).values()) if issubclass(type(value), type) else [value]
     return [function for member in members for function in _trust.functions_of(member)]
 
 
