@@ -34,6 +34,8 @@ pub struct Trust {
     imported: FxHashSet<String>,
     /// The class of partial applications, where nobody has replaced it.
     partial: Option<Py<PyType>>,
+    /// `types.SimpleNamespace`, whoever has put another one there.
+    namespace: Py<PyType>,
     is_file_of_library: Py<PyAny>,
     /// What that has said.
     files: Py<PyDict>,
@@ -42,7 +44,6 @@ pub struct Trust {
 // CPython's, which pyo3 does not declare.
 unsafe extern "C" {
     static PyMethod_Type: ffi::PyTypeObject;
-    static _PyNamespace_Type: ffi::PyTypeObject;
 }
 
 /// What a callable is made of.
@@ -63,11 +64,21 @@ impl Trust {
         imported: FxHashSet<String>,
         partial: Bound<'_, PyAny>,
         is_file_of_library: Py<PyAny>,
-    ) -> Self {
+    ) -> PyResult<Self> {
         let partial = partial.cast_into::<PyType>().ok().map(Bound::unbind);
         let files = PyDict::new(py).unbind();
         let (plain, kept) = (plain.iter().map(|class| address(&class)).collect(), plain.unbind());
-        Self { plain, _plain: kept, packages, imported, partial, is_file_of_library, files }
+        let namespace = py.import("sys")?.getattr("implementation")?.get_type().unbind();
+        Ok(Self {
+            plain,
+            _plain: kept,
+            packages,
+            imported,
+            partial,
+            namespace,
+            is_file_of_library,
+            files,
+        })
     }
 
     /// The Python functions that a callable is made of: through partial applications, methods, jits
@@ -172,7 +183,7 @@ impl Trust {
             } else if !item.is_instance_of::<PyType>() && !item.is_instance_of::<PyModule>() {
                 let own = attributes_of(&item)?;
                 if let Some(own) = &own
-                    && is_exactly(item.as_ptr(), (&raw const _PyNamespace_Type).cast_mut())
+                    && is_exactly(item.as_ptr(), self.namespace.as_ptr().cast())
                 {
                     for (_, value) in entries(own) {
                         if value.is_instance_of::<PyType>() {
