@@ -170,15 +170,15 @@ def test_what_does_not_reach_a_change_is_replayed() -> None:
         assert jaxide.cache_info().hits > before
 
 
-def handed_on(cotangent: Any, _: Any) -> Any:
+def handed_on(cotangent: Any, _: Any, dimensions: Any) -> Any:
     return [cotangent]
 
 
-def given_twice(cotangent: Any, _: Any) -> Any:
+def given_twice(cotangent: Any, _: Any, dimensions: Any) -> Any:
     return [cotangent + cotangent]
 
 
-def handed_on_or(cotangent: Any, _: Any, other: Any = None) -> Any:
+def handed_on_or(cotangent: Any, _: Any, dimensions: Any, other: Any = None) -> Any:
     return [other]
 
 
@@ -195,33 +195,33 @@ def with_parts(function: Any, **parts: Any) -> Iterator[None]:
             setattr(function, name, part)
 
 
-def of_neg(x: Any) -> Any:
-    return jax.grad(lambda x: (-jnp.sin(x)).sum())(x)
+def of_rev(x: Any) -> Any:
+    return jax.grad(lambda x: lax.rev(jnp.sin(x), (0,)).sum())(x)
 
 
-RULE_OF_NEG = mock.patch.dict(ad.primitive_transposes, {lax.neg_p: handed_on})
+RULE_OF_REV = mock.patch.dict(ad.primitive_transposes, {lax.rev_p: handed_on})
 
 
 @pytest.mark.unaudited
 def test_a_rule_that_hands_on_does_not_matter() -> None:
-    with RULE_OF_NEG:
+    with RULE_OF_REV:
         assert _core.world_number()
         for _ in range(3):
-            assert_same(of_neg)
+            assert_same(of_rev)
         before = jaxide.cache_info()
-        assert_same(of_neg)
+        assert_same(of_rev)
         assert jaxide.cache_info().hits > before.hits
         assert jaxide.cache_info().misses == before.misses
-    assert_same(of_neg)
+    assert_same(of_rev)
 
 
 def test_a_rule_that_hands_on_may_be_put_in_and_changed() -> None:
-    assert_noticed(of_neg, RULE_OF_NEG)
-    with RULE_OF_NEG:
-        assert_noticed(of_neg, with_parts(handed_on, __code__=given_twice.__code__))
+    assert_noticed(of_rev, RULE_OF_REV)
+    with RULE_OF_REV:
+        assert_noticed(of_rev, with_parts(handed_on, __code__=given_twice.__code__))
         other = with_parts(handed_on, __code__=handed_on_or.__code__, __defaults__=(X * 5,))
-        assert_noticed(of_neg, other)
-    assert_same(of_neg)
+        assert_noticed(of_rev, other)
+    assert_same(of_rev)
 
 
 @pytest.mark.parametrize("rule", [given_twice, handed_on_or, lambda cotangent, _: [cotangent]])

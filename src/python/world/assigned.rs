@@ -1,5 +1,6 @@
 //! Functions of `CPython` by which attributes are assigned, where nobody else tells of it: names of
-//! functions, and on `CPython` 3.11 their code and defaults and the attributes of classes.
+//! functions and classes, bases of classes, and on `CPython` 3.11 the code and the defaults of functions
+//! and the attributes of classes.
 //!
 //! Ours note what is assigned, and then do what those did. They stay as long as the process.
 
@@ -101,9 +102,7 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
         assigned.catch(py)?;
     }
     hand_out_defaults(py)?;
-    #[cfg(not(Py_3_12))]
-    classes::start(py)?;
-    Ok(())
+    classes::start(py)
 }
 
 fn unknown(what: &str) -> PyErr {
@@ -155,7 +154,6 @@ impl Assigned {
     }
 }
 
-#[cfg(not(Py_3_12))]
 mod classes {
     use super::{
         AtomicUsize, Bound, Descriptor, Ordering, PyAny, PyAnyMethods, PyResult, Python, c_int,

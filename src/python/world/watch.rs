@@ -231,7 +231,6 @@ fn note_dict(watched: &mut Watched, dict: usize) -> bool {
 }
 
 /// A class has been changed.
-#[cfg(not(Py_3_12))]
 pub fn note_class(class: *mut ffi::PyObject) {
     // SAFETY: a live class.
     let dict = unsafe { (*class.cast::<ffi::PyTypeObject>()).tp_dict } as usize;
