@@ -68,6 +68,8 @@ _SILENT_MODULES = (
 )
 # What jax prints primitives by.
 _PRINTING = "jax._src.core.pp_"
+# What stages an equation remembers what the rules of these modules have said.
+_REMEMBERED = "jax._src.interpreters.partial_eval."
 # Modules whose registries say how programs are lowered, which no trace asks.
 _LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
 # In every module, and none of its definitions.
@@ -152,6 +154,9 @@ class World:
         altered = [was for was in self._functions.values() if self._is_altered(was)]
         key: frozenset[Any] = frozenset(parts)
         key |= frozenset(("function", id(was.function)) for was in altered)
+        # Calls that reach these are remembered, so it matters which they are. They stay alive.
+        rules = [self._rule_that_hands_on(*part) for part in parts]
+        key |= frozenset(("rule", id(rule)) for rule in rules if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
         return self._described(number, parts, altered)
 
@@ -239,7 +244,8 @@ class World:
         codes: list[types.CodeType] = []
         is_total = is_printed = False
         texts = []
-        for place, key in ((self._places[index], key.key) for index, key in parts):
+        for index, key in ((index, key.key) for index, key in parts):
+            place = self._places[index]
             word = _word_of(key)
             is_name = type(key) is str and place.kind != "registry"
             texts.append(f"{place.name}.{key}" if is_name else f"{place.name}[{word}]")
@@ -250,13 +256,12 @@ class World:
                 is_total |= key in _BUILT_IN or (is_beside and key in self._looked_up)
                 names.add(key)
                 continue
+            if self._rule_that_hands_on(index, _Key(key)) is not None:
+                continue
             value = place.entries.get(key)
             found = _trust.functions_of(value)
-            # What stages an equation remembers what such rules have said.
-            is_remembered = place.name.startswith("jax._src.interpreters.partial_eval.")
-            if place.kind == "registry" and not is_remembered and _hands_on_for_good(value):
-                continue
-            is_total |= not _runs(value) or is_remembered or place.kind in ("class", "module")
+            is_total |= not _runs(value) or place.kind in ("class", "module")
+            is_total |= place.name.startswith(_REMEMBERED)
             codes += [function.__code__ for function in found]
         for changed in altered:
             texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
@@ -265,6 +270,18 @@ class World:
         described = ", ".join(sorted(texts)[:8])
         is_printed |= is_total
         return Difference(number, frozenset(names), tuple(codes), described, is_total, is_printed)
+
+    def _rule_that_hands_on(self, number: int, key: _Key) -> Any:
+        """The rule that somebody has registered under a key, where it only hands on its arguments,
+        which cannot matter. Whoever changes that is noticed from now on."""
+        place = self._places[number]
+        if place.kind != "registry" or place.name.startswith(_REMEMBERED):
+            return None
+        rule = place.entries.get(key.key)
+        if type(rule) is not types.FunctionType or not _trust.hands_on(rule):
+            return None
+        _core.watch_function(rule)
+        return rule if _trust.hands_on(rule) else None
 
     def _is_printed(self, place: _core.Place) -> bool:
         """Whether what somebody changes there may show in texts of programs."""
@@ -318,15 +335,6 @@ def _runs(rule: Any) -> bool:
 
 
 _IMMUTABLE = frozenset((type(None), bool, int, float, complex, str, bytes))
-
-
-def _hands_on_for_good(rule: Any) -> bool:
-    """Whether a rule only hands on its arguments, which cannot matter; whoever changes that is
-    noticed from now on."""
-    if type(rule) is not types.FunctionType or not _trust.hands_on(rule):
-        return False
-    _core.watch_function(rule)
-    return _trust.hands_on(rule)
 
 
 class _Key:

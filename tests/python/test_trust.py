@@ -224,6 +224,18 @@ def test_a_rule_that_hands_on_may_be_put_in_and_changed() -> None:
     assert_same(of_rev)
 
 
+def nothing_handed_on(cotangent: Any, _: Any, dimensions: Any) -> Any:
+    return [None]
+
+
+def test_another_rule_that_hands_on_is_another_one() -> None:
+    assert _trust.hands_on(nothing_handed_on)
+    with RULE_OF_REV:
+        rule = mock.patch.dict(ad.primitive_transposes, {lax.rev_p: nothing_handed_on})
+        assert_noticed(of_rev, rule)
+    assert_same(of_rev)
+
+
 @pytest.mark.parametrize("rule", [given_twice, handed_on_or, lambda cotangent, _: [cotangent]])
 def test_other_rules_do_not_hand_on(rule: Any) -> None:
     assert _trust.hands_on(handed_on)
