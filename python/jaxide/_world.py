@@ -82,8 +82,8 @@ _INTERACTIVE = frozenset(
     ("copyright", "credits", "display", "exit", "get_ipython", "help", "input")
 )
 _INTERACTIVE |= {"license", "quit"}
-# What instructions of any code call, without its name.
-_BUILT_IN = frozenset(("__import__", "__build_class__"))
+# Builtins that instructions call, which do not name them.
+_BY_INSTRUCTIONS = {"__import__": "IMPORT_NAME", "__build_class__": "LOAD_BUILD_CLASS"}
 
 
 class Difference(NamedTuple):
@@ -95,6 +95,8 @@ class Difference(NamedTuple):
     """Names whose lookup may find something else."""
     codes: tuple[types.CodeType, ...]
     """Code that does not belong to jax, or belongs to a function that was changed."""
+    operations: bytes
+    """Instructions by which code does something else."""
     described: str
     """What differs, for a person."""
     is_total: bool
@@ -242,6 +244,7 @@ class World:
     ) -> Difference:
         names: set[str] = set()
         codes: list[types.CodeType] = []
+        operations: list[int] = []
         is_total = is_printed = False
         texts = []
         for index, key in ((index, key.key) for index, key in parts):
@@ -253,8 +256,10 @@ class World:
             is_printed |= self._is_printed(place)
             if place.kind == "module" and not is_native and type(key) is str:
                 is_beside = place.name in _BESIDE
-                is_total |= key in _BUILT_IN or (is_beside and key in self._looked_up)
+                is_total |= is_beside and key in self._looked_up
                 names.add(key)
+                if place.name == "builtins" and key in _BY_INSTRUCTIONS:
+                    operations.append(dis.opmap[_BY_INSTRUCTIONS[key]])
                 continue
             if self._rule_that_hands_on(index, _Key(key)) is not None:
                 continue
@@ -269,7 +274,15 @@ class World:
             is_printed |= not self._is_silent(changed.function.__module__)
         described = ", ".join(sorted(texts)[:8])
         is_printed |= is_total
-        return Difference(number, frozenset(names), tuple(codes), described, is_total, is_printed)
+        return Difference(
+            number,
+            frozenset(names),
+            tuple(codes),
+            bytes(operations),
+            described,
+            is_total,
+            is_printed,
+        )
 
     def _rule_that_hands_on(self, number: int, key: _Key) -> Any:
         """The rule that somebody has registered under a key, where it only hands on its arguments,

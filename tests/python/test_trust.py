@@ -16,6 +16,7 @@ import random
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
@@ -28,7 +29,7 @@ from jax import lax
 from jax._src import core
 from jax._src.interpreters import partial_eval
 from jax._src.lax import lax as lax_internal
-from jax._src.numpy import array_methods, tensor_contractions
+from jax._src.numpy import array_methods, lax_numpy, tensor_contractions
 from jax.extend.core import Primitive
 from jax.interpreters import ad
 
@@ -475,11 +476,24 @@ def test_the_name_and_the_bases_of_a_class() -> None:
     assert _core.world_number() == 0
 
 
-def test_hooks_of_imports_leave_all_to_stock_jax() -> None:
-    stock = builtins.__import__
-    with mock.patch.object(builtins, "__import__", lambda *args, **kwargs: stock(*args, **kwargs)):
-        assert _core.is_jax_altered()
-        assert_same(jnp.sin)
+def test_hooks_of_imports() -> None:
+    """As a console of an IDE has one."""
+    stock, instead = builtins.__import__, [False]
+    other = types.ModuleType("other")
+    vars(other).update(vars(lax_numpy))
+    vars(other)["moveaxis"] = lambda a, *_: lax_numpy.moveaxis(a, *_) * 2
+
+    def hook(name: str, *args: Any, **kwargs: Any) -> Any:
+        found = stock(name, *args, **kwargs)
+        return other if instead[0] and found is lax_numpy else found
+
+    importing = lambda x: jnp.vecdot(x, x)
+    with mock.patch.object(builtins, "__import__", hook):
+        for is_other in (False, True, False):
+            instead[0] = is_other
+            for _ in range(3):
+                assert_same(importing)
+    assert_same(importing)
     assert _core.world_number() == 0
 
 

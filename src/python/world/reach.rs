@@ -11,7 +11,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyFrozenSet, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyFrozenSet, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::shared::Once;
@@ -20,6 +20,8 @@ use super::super::shared::Once;
 pub struct Differing {
     /// Names that are looked up.
     names: Py<PyFrozenSet>,
+    /// Instructions that do something else.
+    operations: Vec<u8>,
     /// Code, by address, which is kept alive.
     codes: FxHashSet<usize>,
     _kept: Py<PyAny>,
@@ -33,23 +35,24 @@ impl Differing {
     pub fn read(found: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = found.py();
         let names = found.getattr(intern!(py, "names"))?.cast_into::<PyFrozenSet>()?.unbind();
+        let operations = found.getattr(intern!(py, "operations"))?.extract()?;
         let kept = found.getattr(intern!(py, "codes"))?;
         let codes = kept.try_iter()?.map(|code| Ok(code?.as_ptr() as usize));
         let codes = codes.collect::<PyResult<_>>()?;
-        Ok(Self { names, codes, _kept: kept.unbind() })
+        Ok(Self { names, operations, codes, _kept: kept.unbind() })
     }
 
     /// Whether there is nothing that code could reach.
     pub fn is_empty(&self, py: Python<'_>) -> bool {
-        self.codes.is_empty() && !self.has_names(py)
+        self.codes.is_empty() && !self.is_looked_at(py)
     }
 
-    /// Whether code is looked at for the names that it has.
-    fn has_names(&self, py: Python<'_>) -> bool {
-        !self.names.bind(py).is_empty()
+    /// Whether code is looked at for the names and instructions that it has.
+    fn is_looked_at(&self, py: Python<'_>) -> bool {
+        !self.names.bind(py).is_empty() || !self.operations.is_empty()
     }
 
-    /// Whether code has one of the names that differ.
+    /// Whether code has one of the names or instructions that differ.
     fn is_looked_up_by(&self, code: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = code.py();
         let names = self.names.bind(py);
@@ -61,16 +64,21 @@ impl Differing {
                 }
             }
         }
-        Ok(false)
+        if self.operations.is_empty() {
+            return Ok(false);
+        }
+        let code = code.getattr(intern!(py, "co_code"))?.cast_into::<PyBytes>()?;
+        // Each instruction takes two bytes.
+        Ok(code.as_bytes().iter().step_by(2).any(|operation| self.operations.contains(operation)))
     }
 }
 
 /// What is seen of the calls of a thread.
 struct Seen {
     differing: Arc<Differing>,
-    /// Code that was looked at for names, by address; it stays alive, so that an address is of one code.
+    /// Code that was looked at, by address; it stays alive, so that an address is of one code.
     known: FxHashMap<usize, Py<PyAny>>,
-    has_names: bool,
+    is_looked_at: bool,
     reached: bool,
 }
 
@@ -110,8 +118,8 @@ impl Reached {
             return Ok(None);
         }
         SEEN.with_borrow_mut(|seen| {
-            let (known, has_names) = (FxHashMap::default(), differing.has_names(py));
-            seen.push(Seen { differing, known, has_names, reached: false });
+            let (known, is_looked_at) = (FxHashMap::default(), differing.is_looked_at(py));
+            seen.push(Seen { differing, known, is_looked_at, reached: false });
         });
         if is_first {
             // SAFETY: with the interpreter attached; `note_call` is what the interpreter expects.
@@ -186,7 +194,7 @@ unsafe extern "C" fn note_call(
             seen.reached = true;
             return None;
         }
-        let is_new = seen.has_names && !seen.known.contains_key(&address);
+        let is_new = seen.is_looked_at && !seen.known.contains_key(&address);
         is_new.then(|| {
             seen.known.insert(address, code.clone().unbind());
             seen.differing.clone()
