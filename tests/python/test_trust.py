@@ -444,6 +444,7 @@ def test_what_is_taken_back_while_a_call_is_recorded() -> None:
 
 
 def test_defaults_of_keywords_are_changed_where_they_are() -> None:
+    own_number = _core.world_number()  # libraries may have changed jax
     function = inspect.unwrap(array_methods._std)
     program = lambda x: x.std()
 
@@ -459,10 +460,11 @@ def test_defaults_of_keywords_are_changed_where_they_are() -> None:
 
     for _ in range(2):
         assert_noticed(program, corrected())
-    assert _core.world_number() == 0
+    assert _core.world_number() == own_number
 
 
 def test_the_name_and_the_bases_of_a_class() -> None:
+    own_number = _core.world_number()  # libraries may have changed jax
     mode = lax.GatherScatterMode
     name = lambda: with_parts(mode, __name__="Another", __qualname__="Another")
     assert_noticed(lambda x: x.at[np.array([0, 2])].get(mode="clip"), name())
@@ -473,11 +475,12 @@ def test_the_name_and_the_bases_of_a_class() -> None:
     class_ = type(jax._src.custom_derivatives.custom_jvp_call_p)
     with with_parts(class_, __bases__=(*class_.__bases__, Mixed)):
         assert _core.is_jax_altered()
-    assert _core.world_number() == 0
+    assert _core.world_number() == own_number
 
 
 def test_hooks_of_imports() -> None:
     """As a console of an IDE has one."""
+    own_number = _core.world_number()  # libraries may have changed jax
     stock, instead = builtins.__import__, [False]
     other = types.ModuleType("other")
     vars(other).update(vars(lax_numpy))
@@ -494,12 +497,13 @@ def test_hooks_of_imports() -> None:
             for _ in range(3):
                 assert_same(importing)
     assert_same(importing)
-    assert _core.world_number() == 0
+    assert _core.world_number() == own_number
 
 
 def test_what_notebooks_replace_does_not_count() -> None:
+    own_number = _core.world_number()  # libraries may have changed jax
     with mock.patch.object(builtins, "input", gained):
-        assert _core.world_number() == 0
+        assert _core.world_number() == own_number
 
 
 @pytest.mark.parametrize(
