@@ -56,9 +56,9 @@ _NATIVE: tuple[str, ...] = ("collections", "functools", "itertools", "operator")
 _NATIVE += tuple(
     f"jax._src.{name}"
     for name in (
-        *("ad_checkpoint", "ad_util", "api", "api_util", "core", "custom_derivatives", "effects"),
-        *("flattree",),
-        *("interpreters", "linear_util", "pjit", "source_info_util", "tree_util"),
+        *("ad_checkpoint", "ad_util", "api", "api_util", "core", "custom_derivatives"),
+        *("effects", "flattree", "interpreters", "linear_util", "pjit", "source_info_util"),
+        "tree_util",
     )
 )
 # Modules without which programs are printed, but for those that have functions for printing.
@@ -157,10 +157,10 @@ class World:
         key: frozenset[Any] = frozenset(parts)
         key |= frozenset(("function", id(was.function)) for was in altered)
         # Calls that reach these are remembered, so it matters which they are. They stay alive.
-        rules = [self._rule_that_hands_on(*part) for part in parts]
-        key |= frozenset(("rule", id(rule)) for rule in rules if rule is not None)
+        rules = {part: self._rule_that_hands_on(*part) for part in parts}
+        key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
-        return self._described(number, parts, altered)
+        return self._described(number, rules, altered)
 
     # ---- what differs ----
 
@@ -240,15 +240,17 @@ class World:
         )
 
     def _described(
-        self, number: int, parts: list[tuple[int, Any]], altered: list[Changed]
+        self, number: int, rules: dict[tuple[int, _Key], Any], altered: list[Changed]
     ) -> Difference:
+        """Says what differs: places and keys, with the rules there that only hand on, and
+        functions."""
         names: set[str] = set()
         codes: list[types.CodeType] = []
         operations: list[int] = []
         is_total = is_printed = False
         texts = []
-        for index, key in ((index, key.key) for index, key in parts):
-            place = self._places[index]
+        for (index, own_key), rule in rules.items():
+            place, key = self._places[index], own_key.key
             word = _word_of(key)
             is_name = type(key) is str and place.kind != "registry"
             texts.append(f"{place.name}.{key}" if is_name else f"{place.name}[{word}]")
@@ -261,7 +263,7 @@ class World:
                 if place.name == "builtins" and key in _BY_INSTRUCTIONS:
                     operations.append(dis.opmap[_BY_INSTRUCTIONS[key]])
                 continue
-            if self._rule_that_hands_on(index, _Key(key)) is not None:
+            if rule is not None:
                 continue
             value = place.entries.get(key)
             found = _trust.functions_of(value)
