@@ -35,7 +35,8 @@ _FOUNDATION: tuple[str, ...] = (
     "scipy",
     "jaxide",
 )
-_FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker", "zstandard")
+_FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker")
+_FOUNDATION += ("tensorstore", "zstandard")
 _OWN_PACKAGES = frozenset(("jax", *_FOUNDATION))
 # Packages that modules of jax import where they are installed.
 _OPTIONAL = frozenset(
@@ -136,7 +137,7 @@ def _is_file_of_library(file: str) -> bool:
 TRUST = _core.Trust(
     PLAIN,
     _OWN_PACKAGES | sys.stdlib_module_names.difference(_STAND_INS),
-    _OPTIONAL,
+    _OPTIONAL.union(_STAND_INS),
     PARTIAL,
     _is_file_of_library,
 )

@@ -65,6 +65,8 @@ _NATIVE += tuple(
 _SILENT_MODULES = (
     *("jax.numpy", "jax.lax", "jax.nn", "jax.scipy", "jax.random"),
     *("jax._src.numpy", "jax._src.lax", "jax._src.nn", "jax._src.scipy", "jax._src.random"),
+    *("jax._src.test_util", "jax._src.test_loader", "jax._src.test_warning_util"),
+    "jax.experimental.array_serialization",
 )
 # What jax prints primitives by.
 _PRINTING = "jax._src.core.pp_"
@@ -77,6 +79,8 @@ _OF_MODULES = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
 )
 _OF_MODULES |= {"__spec__", "__loader__"}
+# Put there by pytest, which rewrites the assertions of jax's modules for tests.
+_OF_MODULES |= {"@py_builtins", "@pytest_ar"}
 # For people at a prompt: notebooks replace some of them, and no function of jax calls them.
 _INTERACTIVE = frozenset(
     ("copyright", "credits", "display", "exit", "get_ipython", "help", "input")

@@ -542,7 +542,15 @@ unsafe fn own_class(
     if lowering || class != jax.trace_type.as_ptr().cast() {
         return Ok(None);
     }
-    match super::world::difference(py) {
+    let difference = super::world::difference(py).and_then(|difference| {
+        if !difference.is_total() {
+            return Ok(difference);
+        }
+        // While all is left to jax nobody else looks whether that was taken back.
+        super::world::poll();
+        super::world::difference(py)
+    });
+    match difference {
         // Where anything of jax may have been changed, all is left to it.
         Ok(difference) if difference.is_total() => Ok(None),
         Ok(_) => Ok(trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)),

@@ -171,6 +171,7 @@ jax_objects! {
     get_referent: PyAny,
 
     abstract_eval_cached: PyAny,
+    unpack_pair: PyAny,
     verify_params_are_hashable: PyAny,
     resolve_input_effects: PyAny,
     make_jaxpr_effects: PyAny,

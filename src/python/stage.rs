@@ -353,7 +353,10 @@ fn abstract_eval<'py>(
     } else {
         at.primitive.getattr(intern!(py, "abstract_eval"))?.call(avals, Some(params))?
     };
-    let (out_avals, effects): (Bound<'py, PyAny>, Bound<'py, PyAny>) = answer.extract()?;
+    let (out_avals, effects): (Bound<'py, PyAny>, Bound<'py, PyAny>) = match answer.extract() {
+        Ok(pair) => pair,
+        Err(_) => jax.unpack_pair.bind(py).call1((answer,))?.extract()?,
+    };
     let several = out_avals.is_instance_of::<PyTuple>() || out_avals.is_instance_of::<PyList>();
     if several != at.info.multiple_results {
         return Err(PyValueError::new_err(format!(

@@ -28,6 +28,7 @@ import pytest
 from jax import lax
 from jax._src import core
 from jax._src.interpreters import partial_eval
+from jax._src.interpreters.ad import fancy_transposes
 from jax._src.lax import lax as lax_internal
 from jax._src.numpy import array_methods, lax_numpy, tensor_contractions
 from jax.extend.core import Primitive
@@ -257,6 +258,52 @@ def test_rules_of_the_users_primitives_run() -> None:
     assert_same(program)
 
 
+@pytest.mark.parametrize(
+    "rule", [lambda ct, a, b: (ct,), lambda ct, a, b: (), lambda ct, a, b: (ct, ct, ct)]
+)
+def test_rules_that_return_the_wrong_number_of_cotangents(rule: Any) -> None:
+    primitive = Primitive("two_operands")
+    primitive.def_abstract_eval(lambda a, b: a)
+    ad.primitive_jvps[primitive] = lambda primals, tangents: (
+        primitive.bind(*primals),
+        primitive.bind(*map(ad.instantiate_zeros, tangents)),
+    )
+    ad.primitive_transposes[primitive] = rule
+    program = jax.grad(lambda x: primitive.bind(x, x * 5.0).sum())
+    messages = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr, jaxide.make_jaxpr):
+        with pytest.raises(ValueError, match="length") as raised:
+            text(make, program)
+        messages.append(str(raised.value))
+    assert len(set(messages)) == 1
+
+
+@pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="such rules return logs there")
+def test_what_an_accumulating_rule_returns_does_not_matter() -> None:
+    primitive = Primitive("accumulated")
+    primitive.def_abstract_eval(lambda x: x)
+    ad.primitive_jvps[primitive] = lambda primals, tangents: (
+        primitive.bind(*primals),
+        primitive.bind(*tangents),
+    )
+    fancy_transposes[primitive] = lambda ct, *sums: [total.accum(ct) for total in sums]
+    for _ in range(3):
+        assert_same(jax.grad(lambda x: primitive.bind(x).sum()))
+
+
+@pytest.mark.parametrize("make_answer", [list, tuple, lambda pair: pair[0], lambda pair: pair[:1]])
+def test_what_an_abstract_evaluation_returns_is_unpacked(make_answer: Any) -> None:
+    primitive = Primitive("effectful")
+    primitive.def_effectful_abstract_eval(lambda x: make_answer((x, core.no_effects)))
+    found = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr, jaxide.make_jaxpr):
+        try:
+            found.append(text(make, primitive.bind))
+        except (TypeError, ValueError) as error:
+            found.append(f"{type(error).__name__}: {error}")
+    assert len(set(found)) == 1
+
+
 def test_the_rule_of_a_function_of_jax_is_looked_at() -> None:
     relu, rule = jax.nn.relu, jax.nn.relu.jvp
     program = lambda x: jax.jvp(relu, (x,), (x,))
@@ -441,6 +488,52 @@ def test_what_is_taken_back_while_a_call_is_recorded() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         tensor_contractions.vdot = stock
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_call_during_which_jax_changes_is_remembered_the_next_time() -> None:
+    """jax registers rules of its own while it traces, too."""
+
+    def change(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "dot_general":
+            sys.setprofile(None)
+            with mock.patch.object(tensor_contractions, "vdot", doubled):
+                pass
+
+    jaxide.clear_caches()
+    hits = []
+    for is_changed in (True, False, False, False):
+        sys.setprofile(change if is_changed else None)
+        text(jaxide.make_jaxpr, lambda x: jnp.vecdot(x, x))
+        hits.append(jaxide.cache_info().callables["jax.numpy.vecdot"].hits)
+    assert hits[-1] > 0
+
+
+def test_what_is_taken_back_is_noticed_by_jits_alone() -> None:
+    jaxide.install()
+    try:
+        program = lambda x: jnp.vecdot(x, x)
+        trace = lambda: jax.jit(lambda x: program(x)).trace(X)
+        for _ in range(3):
+            trace()
+        with mock.patch.object(np, "shape", lambda x: x.shape):
+            trace()
+        hits = jaxide.cache_info().hits
+        for _ in range(3):
+            trace()
+        assert jaxide.cache_info().hits > hits
+    finally:
+        jaxide.uninstall()
+
+
+@pytest.mark.parametrize("module", ["jax._src.test_util", "jax.experimental.array_serialization"])
+def test_modules_for_tests_and_files_do_not_count(module: str) -> None:
+    code = f"""
+import jax, jaxide, {module}
+from jaxide import _core
+jaxide.make_jaxpr(lambda x: x)(1.0)
+assert _core.world_number() == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_defaults_of_keywords_are_changed_where_they_are() -> None:

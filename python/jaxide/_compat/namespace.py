@@ -272,6 +272,7 @@ def load_namespace() -> types.SimpleNamespace:
         full_lower=checked_function(f"{core}:full_lower", "val"),
         get_referent=checked_function(f"{core}:get_referent", "x"),
         abstract_eval_cached=symbol(f"{pe}:_cached_abstract_eval"),
+        unpack_pair=_unpack_pair,
         verify_params_are_hashable=checked_function(
             f"{pe}:_verify_params_are_hashable", "primitive params"
         ),
@@ -490,6 +491,12 @@ def _linearize_trace() -> Any:
     return symbol(path)
 
 
+def _unpack_pair(answer: Any) -> tuple[Any, Any]:
+    """The two items that a rule of the user's answers, maybe as a list, with Python's errors."""
+    out_avals, effects = answer
+    return out_avals, effects
+
+
 def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """One step of jax's ``backward_pass3``, and its loop's context.
 
@@ -499,7 +506,9 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
     ad = jax_module("jax._src.interpreters.ad")
     transform_name_stack = checked_function("source_info_util:transform_name_stack", "name")
     name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
+    safe_zip = symbol("util:safe_zip")
     rule_of = checked_function("interpreters.ad:get_primitive_transpose", "p")
+    has_logs = optional_symbol("interpreters.ad:_merge_rule_logs") is not None
 
     def undefined(x: Any) -> Any:
         return ad.UndefinedPrimal(x.aval) if isinstance(x, ad.GradAccum) else x
@@ -509,7 +518,8 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
         cts = cts_in if primitive.multiple_results else cts_in[0]
         with eqn.ctx.manager, name_stack_context(eqn.source_info):
             if primitive in ad.fancy_transposes:
-                return ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
+                logs = ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
+                return logs if has_logs else None
             rule = rule_of(primitive)
             primals = list(map(undefined, operands))
             if getattr(primitive, "call_primitive", False):
@@ -518,7 +528,7 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
                 out = rule(params, call_jaxpr, primals, cts, [v.aval for v in eqn.outvars])
             else:
                 out = rule(cts, *primals, **eqn.params)
-            for x, ct in zip(operands, out, strict=False):
+            for x, ct in safe_zip(operands, out):
                 if isinstance(x, ad.GradAccum):
                     x.accum(ct)
         return None

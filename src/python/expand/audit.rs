@@ -30,7 +30,7 @@ use super::record::{
     Before, Captured, EquationObjects, Part, Recorded, Renew, Scope, same_literal, same_value,
 };
 use super::result::Recipe;
-use super::site::{Ran, Site, run_recorded};
+use super::site::{CHANGED_MEANWHILE, Ran, Site, run_recorded};
 use super::store;
 use super::twins::{Given, Making};
 
@@ -252,6 +252,7 @@ pub fn call<'py>(
     let mut audit = Audit { py, jax, renews: !site.forgets };
     let mut real = None;
     let reason = match learnt {
+        Err(CHANGED_MEANWHILE) => None,
         Err(reason) => Some(format!("the call is one that is not recorded: {reason}")),
         Ok(mut learnt) => {
             let found = audit.difference(recorded, &mut learnt, given.as_ref());

@@ -30,7 +30,7 @@ use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
 use super::programs::{Form, Number, is_jaxpr, number_of, open};
 use super::record::NEW_OBJECTS;
-use super::site::{BARRED, REACHES_CHANGE, WARNED};
+use super::site::{BARRED, CHANGED_MEANWHILE, WARNED, refusal};
 use super::store::{self, Hits};
 use super::twins::{Given, Making, OwnChanges, close, has_lines_among};
 
@@ -97,10 +97,10 @@ impl DerivationCache {
             None => None,
         };
         let warnings = warn::count();
-        let (result, reaches) = world::reaching(py, run)?;
+        let (result, reach) = world::reaching(py, run)?;
         let result = result?;
-        let derivation = if reaches {
-            Err(REACHES_CHANGE)
+        let derivation = if let Some(reason) = refusal(reach) {
+            Err(reason)
         } else if warn::count() == warnings {
             attached(|| Derivation::learn(jax, given, &result, candidate))
         } else {
@@ -110,7 +110,9 @@ impl DerivationCache {
             Ok(_) => store::count_miss(self.id),
             Err(reason) => store::count_bypass(self.id, reason),
         }
-        Memo::insert(&key, Known { derivation })?;
+        if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
+            Memo::insert(&key, Known { derivation })?;
+        }
         Ok(result)
     }
 }

@@ -13,7 +13,7 @@ use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::reads;
 use super::super::warn;
-use super::super::world;
+use super::super::world::{self, Reach};
 use super::audit;
 use super::encode::{Call, Reason, encode, encode_params, is_stable};
 use super::now::{FOLDS_EAGERLY, Now, configuration_now};
@@ -33,6 +33,17 @@ pub const READ: Reason = "function that looks into a concrete array";
 pub const WARNED: Reason = "function that warned";
 pub const KEPT: Reason = "new program that may be used again";
 pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
+/// Says nothing about the next call, so it is not kept.
+pub const CHANGED_MEANWHILE: Reason = "call during which jax changed";
+
+/// Why a call is not remembered, by what of jax it has reached.
+pub fn refusal(reach: Reach) -> Option<Reason> {
+    match reach {
+        Reach::Nothing => None,
+        Reach::Difference => Some(REACHES_CHANGE),
+        Reach::Unknown => Some(CHANGED_MEANWHILE),
+    }
+}
 pub const MINGLED: Reason = "program that other calls have beside others";
 pub const BARRED: Reason = "barred by audit";
 
@@ -351,13 +362,13 @@ pub fn derive_params<'py>(
         }
         None => None,
     };
-    let (made, reaches) = world::reaching(py, || run_rule(run))?;
+    let (made, reach) = world::reaching(py, || run_rule(run))?;
     let Some(made) = made? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
     let made = settling.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
-        let learnt = if reaches { Err(REACHES_CHANGE) } else { learnt };
+        let learnt = refusal(reach).map_or(learnt, Err);
         let known = known_of(py, jax, learnt, candidate, given);
         store::insert(py, site.id, &call.signature, known, pins, None)?;
     }
@@ -482,7 +493,7 @@ pub fn run_recorded<'py>(
     let before = Before::now(jax, now, call)?;
     let (warnings, reads) = (warn::count(), reads::count());
     let recording = warn::Recording::begin(py, jax)?;
-    let (result, reaches) =
+    let (result, reach) =
         world::reaching(
             py,
             || {
@@ -498,8 +509,9 @@ pub fn run_recorded<'py>(
     }
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.
-    let learnt = if reaches && !audited {
-        Err(REACHES_CHANGE)
+    let refusal = refusal(reach).filter(|&reason| reason == CHANGED_MEANWHILE || !audited);
+    let learnt = if let Some(reason) = refusal {
+        Err(reason)
     } else if warn::count() != warnings {
         Err(WARNED)
     } else if call.has_arrays && reads::count() != reads && !audited {

@@ -13,7 +13,7 @@ use super::super::shared::Shared;
 use super::encode::Reason;
 use super::pins::Pins;
 use super::record::Recorded;
-use super::site::BARRED;
+use super::site::{BARRED, CHANGED_MEANWHILE};
 
 /// What is known of a call.
 pub enum Known {
@@ -214,6 +214,10 @@ pub fn insert(
     pins: Pins,
     generation: Option<u64>,
 ) -> PyResult<()> {
+    if let Known::Bypass(CHANGED_MEANWHILE) = known {
+        count_bypass(id, CHANGED_MEANWHILE);
+        return Ok(());
+    }
     let bytes = match &known {
         Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
         Known::Bypass(_) => 0,

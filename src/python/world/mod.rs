@@ -185,11 +185,22 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
     Ok(LAST.peek(|last| last.difference.clone()))
 }
 
-/// Runs `body`, and says whether that reached something of jax that differs from what it was.
+/// What a call has reached of jax.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing that differs from what it was.
+    Nothing,
+    /// Something that differs.
+    Difference,
+    /// Nobody knows: jax was changed meanwhile, or nobody could look.
+    Unknown,
+}
+
+/// Runs `body`, and says what of jax that reached.
 ///
 /// # Errors
 /// Calls cannot be looked at.
-pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, bool)> {
+pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, Reach)> {
     let before = difference(py)?;
     let times = watch::times();
     let looking = match &before {
@@ -197,15 +208,22 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, boo
         Difference::Some(_, differing) if differing.is_empty(py) => None,
         Difference::Some(_, differing) => match Reached::start(py, differing.clone())? {
             Some(looking) => Some(looking),
-            None => return Ok((body(), true)),
+            None => return Ok((body(), Reach::Unknown)),
         },
-        Difference::Total => return Ok((body(), true)),
+        Difference::Total => return Ok((body(), Reach::Unknown)),
     };
     let result = body();
     let reaches = looking.map(|looking| looking.finish(py)).transpose()?.unwrap_or(false);
     // It may have changed jax itself, or somebody else has meanwhile, even if he took that back.
     poll();
-    Ok((result, reaches || watch::times() != times || difference(py)?.number() != before.number()))
+    let reach = if watch::times() != times || difference(py)?.number() != before.number() {
+        Reach::Unknown
+    } else if reaches {
+        Reach::Difference
+    } else {
+        Reach::Nothing
+    };
+    Ok((result, reach))
 }
 
 /// jax's own primitives.
