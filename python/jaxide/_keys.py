@@ -7,15 +7,20 @@ effects.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxide import _compat, _core
-from jaxide._content import IDENTITIES, is_genuine
+from jaxide._content import IDENTITIES, Unsettled, is_genuine
 
 # Variables that the compilers of devices read.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS")
+# What numpy does about an error in a number without telling anybody each time.
+_UNTOLD = {"ignore", "warn", "raise"}
 
 
 class Hashed:
@@ -111,6 +116,22 @@ def _environment(_: Call) -> Any:
     return tuple(_core.environment_variables(_VARIABLES))
 
 
+def _number_errors(_: Call) -> Any:
+    """What becomes of errors in numbers that numpy finds at lowering: stock jax lowers each
+    function, and fails each time.
+
+    Raises:
+      Unsettled: numpy tells somebody of them each time.
+    """
+    modes = tuple(np.geterr().values())
+    if not _UNTOLD.issuperset(modes):
+        raise Unsettled("numpy tells somebody of errors in numbers")
+    return modes, any(
+        action == "error" and issubclass(RuntimeWarning, category)
+        for action, _, category, _, _ in warnings.filters
+    )
+
+
 def _constants(call: Call) -> Any:
     """How many arrays are captured; their types are the program's."""
     return len(call.const_avals)
@@ -130,6 +151,7 @@ ITEMS: dict[str, Callable[[Call], Any]] = {
     "context": lambda call: _context(call.context),
     "settings": lambda call: _settings(call.settings),
     "environment": _environment,
+    "errors in numbers": _number_errors,
     "number of constants": _constants,
 }
 

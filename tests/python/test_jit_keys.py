@@ -666,6 +666,23 @@ def environment(jit: Jit) -> Any:
     return compiled.count
 
 
+def number_errors(jit: Jit) -> Any:
+    results = []
+    calls: list[Any] = []
+    modes = ["ignore", "raise", "ignore", "call"]
+    for mode, action in [*((mode, "ignore") for mode in modes), ("warn", "error")]:
+        with (
+            np.errstate(over=mode, call=lambda *args: calls.append(args)),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter(action)
+            try:
+                results.append(jit(lambda x: x * 1e40)(np.arange(1, 4)).tolist())
+            except (FloatingPointError, RuntimeWarning) as error:
+                results.append(repr(error))
+    return results, len(calls) > 0
+
+
 def default_devices(jit: Jit) -> Any:
     results = []
     for device in jax.devices()[:2]:
@@ -742,6 +759,7 @@ LEFT_OUT: dict[str, Run] = {
     "compiler options": compiler_options,
     "settings": settings,
     "environment": environment,
+    "errors in numbers": number_errors,
 }
 
 
