@@ -12,15 +12,11 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxide import _compat, _core
 from jaxide._content import IDENTITIES, Unsettled, is_genuine
 
 # Variables that the compilers of devices read.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS")
-# What numpy does about an error in a number without telling anybody each time.
-_UNTOLD = {"ignore", "warn", "raise"}
 
 
 class Hashed:
@@ -123,8 +119,8 @@ def _number_errors(_: Call) -> Any:
     Raises:
       Unsettled: numpy tells somebody of them each time.
     """
-    modes = tuple(np.geterr().values())
-    if not _UNTOLD.issuperset(modes):
+    modes = _compat.numpy_error_state()
+    if modes is None:
         raise Unsettled("numpy tells somebody of errors in numbers")
     return modes, any(
         action == "error" and issubclass(RuntimeWarning, category)

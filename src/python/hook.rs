@@ -542,18 +542,12 @@ unsafe fn own_class(
     if lowering || class != jax.trace_type.as_ptr().cast() {
         return Ok(None);
     }
-    let difference = super::world::difference(py).and_then(|difference| {
-        if !difference.is_total() {
-            return Ok(difference);
-        }
-        // While all is left to jax nobody else looks whether that was taken back.
-        super::world::poll();
-        super::world::difference(py)
-    });
-    match difference {
-        // Where anything of jax may have been changed, all is left to it.
-        Ok(difference) if difference.is_total() => Ok(None),
-        Ok(_) => Ok(trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)),
+    // While all is left to jax nobody else looks whether that was taken back.
+    let is_altered = super::world::difference(py)
+        .and_then(|known| Ok(known.is_total() && super::world::is_jax_altered(py)?));
+    match is_altered {
+        Ok(true) => Ok(None),
+        Ok(false) => Ok(trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)),
         // There may be room for jax's own trace.
         Err(error) if error.is_instance_of::<PyRecursionError>(py) => Ok(None),
         Err(error) => Err(error),

@@ -71,6 +71,7 @@ from jaxide._compat.lowering_rules import is_file_of_jax as is_file_of_jax
 from jaxide._compat.lowering_rules import is_internal_file as is_internal_file
 from jaxide._compat.lowering_rules import lowering_rules as lowering_rules
 from jaxide._compat.namespace import load_namespace
+from jaxide._compat.namespace import numpy_error_state as numpy_error_state
 from jaxide._compat.objects import flat_trees as flat_trees
 from jaxide._compat.objects import objects as objects
 from jaxide._compat.printing import print_in_rust

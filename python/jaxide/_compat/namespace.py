@@ -240,7 +240,7 @@ def load_namespace() -> types.SimpleNamespace:
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
         all_settings=jax.config._value_holders,
         numpy_errors=getattr(umath, "_extobj_contextvar", None),
-        numpy_error_state=_numpy_error_state,
+        numpy_error_state=numpy_error_state,
         setting_type=symbol("config:State"),
         check_tracer_leaks=symbol("config:check_tracer_leaks"),
         no_tracing=symbol("config:no_tracing"),
@@ -405,7 +405,7 @@ def _interned_aval() -> type:
     return cls
 
 
-def _numpy_error_state() -> tuple[Any, ...] | None:
+def numpy_error_state() -> tuple[Any, ...] | None:
     """What numpy does about errors in numbers; None where it tells somebody else of them."""
     modes = np.geterr()
     if not {"ignore", "warn", "raise"}.issuperset(modes.values()):
