@@ -172,6 +172,7 @@ jax_objects! {
 
     abstract_eval_cached: PyAny,
     unpack_pair: PyAny,
+    safe_zip: PyAny,
     verify_params_are_hashable: PyAny,
     resolve_input_effects: PyAny,
     make_jaxpr_effects: PyAny,

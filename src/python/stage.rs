@@ -353,10 +353,7 @@ fn abstract_eval<'py>(
     } else {
         at.primitive.getattr(intern!(py, "abstract_eval"))?.call(avals, Some(params))?
     };
-    let (out_avals, effects): (Bound<'py, PyAny>, Bound<'py, PyAny>) = match answer.extract() {
-        Ok(pair) => pair,
-        Err(_) => jax.unpack_pair.bind(py).call1((answer,))?.extract()?,
-    };
+    let (out_avals, effects) = unpack_pair(jax, &answer)?;
     let several = out_avals.is_instance_of::<PyTuple>() || out_avals.is_instance_of::<PyList>();
     if several != at.info.multiple_results {
         return Err(PyValueError::new_err(format!(
@@ -366,6 +363,17 @@ fn abstract_eval<'py>(
         )));
     }
     Ok((out_avals, effects))
+}
+
+/// The two items that a rule answers.
+fn unpack_pair<'py>(
+    jax: &Jax,
+    answer: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    match answer.extract() {
+        Ok(pair) => Ok(pair),
+        Err(_) => jax.unpack_pair.bind(answer.py()).call1((answer,))?.extract(),
+    }
 }
 
 /// Whether a folding rule would be asked.
@@ -411,14 +419,19 @@ pub fn fold_constants<'py>(
         return Ok(None);
     }
     let out_avals = out_avals();
-    let values = rule.call1((PyList::new(py, constants)?, params, PyList::new(py, &out_avals)?))?;
+    let out_avals = PyList::new(py, out_avals)?;
+    let values = rule.call1((PyList::new(py, constants)?, params, &out_avals))?;
     if values.is_none() {
         return Ok(None);
     }
-    values
+    jax.safe_zip
+        .bind(py)
+        .call1((values, out_avals))?
         .try_iter()?
-        .zip(out_avals)
-        .map(|(value, aval)| const_operand(jax, frame, &value?, Some(aval)))
+        .map(|pair| {
+            let (value, aval): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair?.extract()?;
+            const_operand(jax, frame, &value, Some(aval))
+        })
         .collect::<PyResult<_>>()
         .map(Some)
 }
@@ -465,10 +478,12 @@ fn stage_with_rule<'py>(
         .iter()
         .map(|operand| tracer_of(jax, at.trace, at.frame, operand, at.source))
         .collect::<PyResult<_>>()?;
+    // What the rule answers is used as an index of Python's, with its errors.
+    let tracers = PyList::new(py, tracers)?;
     let made = at.trace.call_method1(
         intern!(py, "make_eqn"),
         (
-            PyList::new(py, &tracers)?,
+            &tracers,
             PyList::new(py, out_avals)?,
             at.primitive,
             params,
@@ -476,18 +491,18 @@ fn stage_with_rule<'py>(
             at.source.to_object(jax)?,
         ),
     )?;
-    let (eqn, outs): (Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>) = made.extract()?;
-    let (forwards, eqn): (Vec<Option<usize>>, Bound<'py, PyAny>) = rule.call1((eqn,))?.extract()?;
-    let mut outs: Objects<'py> = outs.into_iter().collect();
-    for (out, forwarded) in outs.iter_mut().zip(forwards) {
-        if let Some(tracer) = forwarded.and_then(|index| tracers.get(index)) {
-            *out = tracer.clone();
+    let (eqn, outs): (Bound<'py, PyAny>, Bound<'py, PyAny>) = made.extract()?;
+    let (forwards, eqn) = unpack_pair(jax, &rule.call1((eqn,))?)?;
+    for (out, operand) in forwards.try_iter()?.enumerate() {
+        let operand = operand?;
+        if !operand.is_none() {
+            outs.set_item(out, tracers.as_any().get_item(operand)?)?;
         }
     }
     if !eqn.is_none() {
         at.frame.call_method1(intern!(py, "add_eqn"), (eqn,))?;
     }
-    Ok(outs)
+    outs.try_iter()?.collect()
 }
 
 /// jax's `resolve_input_effects`; None where nothing is left.

@@ -370,7 +370,6 @@ def collected(seconds: float) -> None:
 def interrupted(seconds: float, raises: bool = False) -> None:
     """Signal handlers at random moments, but for those at which the collector runs: jaxlib may be
     taking a traceback then, which none of its own must interrupt (see `keep_codes`)."""
-    codes = codes_of_jax()
     collecting: list[bool] = []
     # Before and after the collector's callbacks of jax, in which signals arrive.
     gc.callbacks.insert(0, lambda phase, _: collecting.append(True))
@@ -396,11 +395,6 @@ def interrupted(seconds: float, raises: bool = False) -> None:
             ARMED.clear()
             forget_what_jax_left()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    gc.collect()
-    jaxide.uninstall()
-    for name, function, code in codes:
-        if function.__code__ is not code:
-            FAILED.append(f"the code of {name} was not put back")
 
 
 def interrupted_for_good(seconds: float) -> None:
@@ -409,11 +403,10 @@ def interrupted_for_good(seconds: float) -> None:
 
 
 def codes_of_jax() -> list[tuple[str, Any, Any]]:
-    """The functions of jax that jaxide catches, with their own code."""
+    """The functions of jax, with their own code."""
     from jax._src import pjit
     from jax._src.interpreters import partial_eval
 
-    jaxide.uninstall()
     found = []
     for module in (jnp, lax, core, core.Primitive, pjit, partial_eval, jax.nn):
         for name, value in list(vars(module).items()):
@@ -456,11 +449,20 @@ def main(scenario: str, seconds: float, seed: int) -> int:
     faulthandler.enable()
     faulthandler.dump_traceback_later(seconds + 240, exit=True)
     RANDOM.seed(seed)
+    codes = codes_of_jax()
     learn()
     if scenario != "profiled":
         keep_codes()
     SCENARIOS[scenario](seconds)
+    BUSY.within = 1  # nobody comes in between any more
+    gc.collect()
     jaxide.uninstall()
+    for name, function, code in codes:
+        if function.__code__ is not code:
+            FAILED.append(f"the code of {name} was not put back")
+    # An exception within a cache of jaxlib's leaves an entry there that refuses all calls (stock jax
+    # 0.10.2 alone: where `explain` of `util.weakref_lru_cache` is called).
+    jax.clear_caches()
     for program in PROGRAMS:
         check_text(program, "stock text", jax.make_jaxpr(fresh(program))(X))
         check_text(program, "text", jaxide.make_jaxpr(fresh(program))(X))

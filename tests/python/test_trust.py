@@ -37,6 +37,7 @@ from jax.interpreters import ad
 import jaxide
 from jaxide import _core, _trust, _world
 
+ONE = np.float32(1.0)
 X = np.ones(3, np.float32)
 GAIN = 2.0
 
@@ -295,13 +296,62 @@ def test_what_an_accumulating_rule_returns_does_not_matter() -> None:
 def test_what_an_abstract_evaluation_returns_is_unpacked(make_answer: Any) -> None:
     primitive = Primitive("effectful")
     primitive.def_effectful_abstract_eval(lambda x: make_answer((x, core.no_effects)))
+    assert_same_outcome(primitive.bind)
+
+
+def assert_same_outcome(program: Callable[..., Any]) -> None:
     found = []
     for make in (jax.make_jaxpr, jaxide.make_jaxpr, jaxide.make_jaxpr):
         try:
-            found.append(text(make, primitive.bind))
-        except (TypeError, ValueError) as error:
+            found.append(text(make, program))
+        except (IndexError, TypeError, ValueError) as error:
             found.append(f"{type(error).__name__}: {error}")
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda eqn: ([0], None),
+        lambda eqn: ([0], eqn),
+        lambda eqn: [[1], None],
+        lambda eqn: ([-1], None),
+        lambda eqn: ([True], None),
+        lambda eqn: (iter([None]), eqn),
+        lambda eqn: ([], eqn),
+        lambda eqn: ([2], None),
+        lambda eqn: ([0, 1], None),
+        lambda eqn: (["first"], None),
+        lambda eqn: ([0],),
+        lambda eqn: None,
+    ],
+)
+def test_what_a_forwarding_rule_returns_is_used_as_jax_does(rule: Any) -> None:
+    primitive = Primitive("forwarding")
+    primitive.def_abstract_eval(lambda a, b: a)
+    with mock.patch.dict(partial_eval.forwarding_rules, {primitive: rule}):
+        assert_same_outcome(lambda x: primitive.bind(x, x * 2.0))
+
+
+@pytest.mark.parametrize("values", [[], [ONE], [ONE, ONE], (ONE,), ONE, None])
+def test_what_a_folding_rule_returns_is_used_as_jax_does(values: Any) -> None:
+    primitive = Primitive("folding")
+    primitive.def_abstract_eval(lambda a, b: core.ShapedArray((), np.float32))
+    rule = lambda consts, params, avals: values
+    with mock.patch.dict(partial_eval.const_fold_rules, {primitive: rule}):
+        assert_same_outcome(lambda x: primitive.bind(x, np.float32(2.0)) + x)
+        assert_same_outcome(lambda x: jax.jit(primitive.bind, inline=True)(x, np.float32(2.0)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_as_many_results_as_variables(count: int) -> None:
+    """What is not linear is evaluated while a program is transposed."""
+    primitive = Primitive("several")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda: [core.ShapedArray((), np.float32)])
+    primitive.def_impl(lambda: [np.float32(3.0)] * count)
+    linear = lambda x: x * primitive.bind()[0]
+    assert_same_outcome(lambda x: jax.linear_transpose(linear, x[0])(x[0])[0])
 
 
 def test_the_rule_of_a_function_of_jax_is_looked_at() -> None:

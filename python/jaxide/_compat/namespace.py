@@ -273,6 +273,7 @@ def load_namespace() -> types.SimpleNamespace:
         get_referent=checked_function(f"{core}:get_referent", "x"),
         abstract_eval_cached=symbol(f"{pe}:_cached_abstract_eval"),
         unpack_pair=_unpack_pair,
+        safe_zip=symbol("util:safe_zip"),
         verify_params_are_hashable=checked_function(
             f"{pe}:_verify_params_are_hashable", "primitive params"
         ),
@@ -576,11 +577,15 @@ def _ref_transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
 def _evaluation_step() -> Callable[[Any, Any], Any]:
     """What ``backward_pass3`` does with an equation that is not linear."""
     name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
+    foreach = symbol("util:foreach")
 
     def step(eqn: Any, operands: Any) -> Any:
         params = eqn.primitive.get_bind_params(eqn.params)
         with eqn.ctx.manager, name_stack_context(eqn.source_info):
-            results = eqn.primitive.bind(*operands, **params)
-        return results if eqn.primitive.multiple_results else [results]
+            answer = eqn.primitive.bind(*operands, **params)
+        results: list[Any] = []
+        answer = answer if eqn.primitive.multiple_results else [answer]
+        foreach(lambda _, result: results.append(result), eqn.outvars, answer)
+        return results
 
     return step

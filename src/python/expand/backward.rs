@@ -332,9 +332,13 @@ impl Pass {
     /// Adds the cotangents of the outputs.
     fn accumulate_outputs(&mut self, jax: &Jax, cotangents: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = cotangents.py();
-        for (read, cotangent) in
-            std::mem::take(&mut self.outputs).iter().zip(cotangents.try_iter()?)
-        {
+        let outputs = std::mem::take(&mut self.outputs);
+        if outputs.len() != cotangents.len()? {
+            // Raises.
+            let places = PyTuple::new(py, 0..outputs.len())?;
+            jax.safe_zip.bind(py).call1((places, cotangents))?;
+        }
+        for (read, cotangent) in outputs.iter().zip(cotangents.try_iter()?) {
             // A literal is no accumulator, nor is a value that was passed on.
             let Read::Var(place) = *read else { continue };
             let cotangent = cotangent?;
