@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::ir::{ArrayType, BuildError, DType, DebugInfo, Dim, Type};
 
 use super::jax::Jax;
+use super::native::string_of;
 use super::shared::Shared;
 
 /// What the trace reads off an aval, once.
@@ -95,7 +96,7 @@ fn read_aval(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<AvalInfo> {
 }
 
 fn array_type(jax: &Jax, aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<ArrayType> {
-    let dtype = aval.getattr("dtype")?.getattr("name")?.str()?.to_string();
+    let dtype = string_of(&aval.getattr("dtype")?.getattr("name")?.str()?);
     // numpy spells the dtype of float0 `void`.
     let dtype = if dtype.starts_with("void") { DType::Float0 } else { DType::from_name(&dtype) };
     let mut dims = Vec::new();
@@ -115,7 +116,8 @@ fn array_type(jax: &Jax, aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<
         ty.manual_axis_type = aval.getattr_opt("manual_axis_type")?.map(text).transpose()?;
     }
     let memory_space = aval.getattr("memory_space")?;
-    let memory_space = memory_space.getattr_opt("name")?.unwrap_or(memory_space).str()?.to_string();
+    let memory_space = memory_space.getattr_opt("name")?.unwrap_or(memory_space).str()?;
+    let memory_space = string_of(&memory_space);
     ty.memory_space = (memory_space != "Device").then(|| memory_space.into());
     ty.layout = match aval.getattr_opt("layout")? {
         Some(layout) if !layout.is_none() && !layout.is(&jax.auto_layout) => Some(text(layout)?),
@@ -126,7 +128,7 @@ fn array_type(jax: &Jax, aval: &Bound<'_, PyAny>, empty_mesh: bool) -> PyResult<
 
 /// The types other than arrays that the IR describes: Refs and tokens.
 fn structured_type(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Option<Type>> {
-    let class = aval.get_type().name()?.to_string();
+    let class = string_of(&aval.get_type().name()?);
     if class == "AbstractToken" {
         return Ok(Some(Type::Token));
     }

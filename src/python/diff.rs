@@ -13,6 +13,7 @@ use crate::structure::{Nested, Place, inputs};
 
 use super::graph::Graph;
 use super::jax::jax;
+use super::native::string_of;
 use super::print::eqn_texts;
 use super::shared::Once;
 use super::side::address;
@@ -494,7 +495,7 @@ fn atom_text(of: &Of<'_>, atom: Atom) -> String {
 
 fn object_text(of: &Of<'_>, object: crate::ir::ForeignId) -> String {
     let text = of.objects.object(object).repr();
-    text.map_or_else(|_| "an object without a text".to_owned(), |text| text.to_string())
+    text.map_or_else(|_| "an object without a text".to_owned(), |text| string_of(&text))
 }
 
 fn value_text(of: &Of<'_>, value: &ParamValue) -> String {

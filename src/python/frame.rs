@@ -21,6 +21,7 @@ use super::graph::{Graph, JaxprFields, new_jaxpr, new_nested_jaxpr};
 use super::hook::Recording;
 use super::jax::{EqnParts, Jax, jax};
 use super::memo::Entry;
+use super::native::string_of;
 use super::objects::{LiteralCopies, OwnLiteral, Vars};
 use super::shared::{Quiet, Shared};
 use super::side::{PrimitiveWords, ReadEffects, Side, SourceKey, StackPlace, literal_type};
@@ -769,7 +770,7 @@ impl Frame {
             Some(var) => Ok(Operand::Var { var, aval, tracer: Some(tracer.clone()) }),
             None => Err(PyRuntimeError::new_err(format!(
                 "jaxide: the tracer {} has a variable that its trace does not know",
-                tracer.repr()?
+                string_of(&tracer.repr()?)
             ))),
         }
     }
@@ -1079,7 +1080,10 @@ impl Frame {
         let py = slf.py();
         let jax = jax(py)?;
         if !eqn.get_type().is(&jax.tracing_eqn_type) {
-            return Err(PyTypeError::new_err(format!("not a TracingEqn: {}", eqn.repr()?)));
+            return Err(PyTypeError::new_err(format!(
+                "not a TracingEqn: {}",
+                string_of(&eqn.repr()?)
+            )));
         }
         let mut operands = Vec::new();
         for tracer in eqn.getattr("in_tracers")?.try_iter()? {

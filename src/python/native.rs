@@ -38,6 +38,12 @@ pub fn entries<'py>(dict: &Bound<'py, PyDict>) -> Vec<(Bound<'py, PyAny>, Bound<
     dict.iter().collect()
 }
 
+/// What a string says. As `Display` of an object, it would be a text of its own where a signal handler
+/// raises: `PyObject_Str` runs them.
+pub fn string_of(string: &Bound<'_, PyString>) -> String {
+    string.to_string_lossy().into_owned()
+}
+
 /// Whether a value is an instance of a class, whatever it says itself (`__class__`).
 pub fn is_a(value: &Bound<'_, PyAny>, class: *const ffi::PyTypeObject) -> bool {
     // SAFETY: a live object, and a class that is alive while it is called.
@@ -86,8 +92,11 @@ impl Slot {
     /// # Errors
     /// `class` has no such slot.
     pub fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Self> {
-        Self::of_descriptor(&class.getattr(name)?)
-            .ok_or_else(|| PyTypeError::new_err(format!("{class}.{name} is not a slot")))
+        if let Some(slot) = Self::of_descriptor(&class.getattr(name)?) {
+            return Ok(slot);
+        }
+        let class = string_of(&class.repr()?);
+        Err(PyTypeError::new_err(format!("{class}.{name} is not a slot")))
     }
 
     /// The slot behind an attribute of a class; None where it is something else.

@@ -18,7 +18,7 @@ use rustc_hash::FxHasher;
 use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use super::jax::Jax;
-use super::native::entries;
+use super::native::{entries, string_of};
 use super::shared::Once;
 use super::side::{Side, is_exactly};
 
@@ -306,7 +306,7 @@ fn canonical(
     }
     let known = known(py)?;
     if value.is_instance(known.dtype.bind(py))? {
-        let name = value.getattr(pyo3::intern!(py, "name"))?.str()?.to_string();
+        let name = string_of(&value.getattr(pyo3::intern!(py, "name"))?.str()?);
         // The name says neither the order of bytes nor what somebody has noted on the dtype.
         let is_plain = value.getattr(pyo3::intern!(py, "isnative"))?.is_truthy()?
             && value.getattr(pyo3::intern!(py, "metadata"))?.is_none();

@@ -24,6 +24,7 @@ use crate::ir::{
 use super::convert::{self, AvalInfo};
 use super::graph::Graph;
 use super::jax::Jax;
+use super::native::string_of;
 use super::objects::{LiteralCopies, OwnLiteral, Vars};
 use super::params::{self, typed_equal, typed_hash};
 use super::shared::{Quiet, Shared};
@@ -996,7 +997,7 @@ impl PrimitiveWords {
     pub fn of(primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = primitive.py();
         Ok(Self {
-            name: primitive.getattr(intern!(py, "name"))?.str()?.to_string(),
+            name: string_of(&primitive.getattr(intern!(py, "name"))?.str()?),
             multiple: primitive.getattr(intern!(py, "multiple_results"))?.is_truthy()?,
         })
     }

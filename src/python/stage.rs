@@ -16,7 +16,7 @@ use super::expand::audit;
 use super::frame::{Appended, Frame, NewVar, Operand};
 use super::jax::Jax;
 use super::memo::{self, Context, Entry, Key, Outcome, PrimitiveInfo};
-use super::native::while_handling;
+use super::native::{string_of, while_handling};
 use super::source::SourceRef;
 use super::trace::{attach_qdd, const_operand, constant_value, operand_of_tracer, tracer_of};
 use super::tracer::new_tracer;
@@ -356,10 +356,9 @@ fn abstract_eval<'py>(
     let (out_avals, effects) = unpack_pair(jax, &answer)?;
     let several = out_avals.is_instance_of::<PyTuple>() || out_avals.is_instance_of::<PyList>();
     if several != at.info.multiple_results {
+        let name = string_of(&at.primitive.str()?);
         return Err(PyValueError::new_err(format!(
-            "{}.abstract_eval() method should return a tuple or a list iff {}.multiple_results.",
-            at.primitive.str()?,
-            at.primitive.str()?
+            "{name}.abstract_eval() method should return a tuple or a list iff {name}.multiple_results."
         )));
     }
     Ok((out_avals, effects))

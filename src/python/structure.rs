@@ -22,7 +22,7 @@ use crate::structure::{
 use super::convert::aval_info;
 use super::graph::Graph;
 use super::jax::{Jax, jax};
-use super::native::with_bytes;
+use super::native::{string_of, with_bytes};
 use super::params::{typed_equal, typed_hash};
 use super::side::{address, is_exactly};
 
@@ -111,13 +111,13 @@ impl<'py> PyObjects<'py> {
     pub fn literal_text(&self, literal: ForeignId) -> String {
         let literal = self.object(literal);
         let text = literal.getattr(intern!(literal.py(), "val")).and_then(|value| value.str());
-        text.map_or_else(|_| "a value without a text".to_owned(), |text| text.to_string())
+        text.map_or_else(|_| "a value without a text".to_owned(), |text| string_of(&text))
     }
 
     /// A constant, as it is printed.
     pub fn constant_text(&self, value: ConstId) -> String {
         let text = self.constant(value).str();
-        text.map_or_else(|_| "a value without a text".to_owned(), |text| text.to_string())
+        text.map_or_else(|_| "a value without a text".to_owned(), |text| string_of(&text))
     }
 
     fn py(&self) -> Python<'py> {

@@ -16,7 +16,7 @@ use super::hook::Recording;
 use super::jax::{Jax, jax};
 use super::leaves::array_type;
 use super::memo::{Context, PrimitiveInfo};
-use super::native::{Args, TypeSpec, call_init, entries, heap_type, method};
+use super::native::{Args, TypeSpec, call_init, entries, heap_type, method, string_of};
 use super::shared::Once;
 use super::side::is_exactly;
 use super::source::SourceRef;
@@ -209,8 +209,8 @@ fn check_canonical(x: &Bound<'_, PyAny>) -> PyResult<()> {
     if refused {
         return Err(PyAssertionError::new_err(format!(
             "non-canonical constant of type {}: {}",
-            class.name()?,
-            x.repr()?
+            string_of(&class.name()?),
+            string_of(&x.repr()?)
         )));
     }
     Ok(())

@@ -18,7 +18,9 @@ use crate::ir::{SourceId, Var};
 use super::expand::{operators, switch::catch_method};
 use super::frame::Frame;
 use super::jax::{Jax, jax};
-use super::native::{Args, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots};
+use super::native::{
+    Args, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots, string_of,
+};
 use super::shared::{Once, Shared};
 use super::side::is_exactly;
 
@@ -116,7 +118,7 @@ fn catch_methods(jax: &Jax, class: &Bound<'_, PyType>) -> PyResult<()> {
         let name = name.cast_into::<PyString>()?;
         if let Some(method) = base.getattr_opt(&name)? {
             let method = operators::uncaught(jax, &method)?;
-            class.setattr(&name, catch_method(&format!("Array.{name}"), &method)?)?;
+            class.setattr(&name, catch_method(&format!("Array.{}", string_of(&name)), &method)?)?;
         }
     }
     Ok(())

@@ -402,6 +402,34 @@ def interrupted_for_good(seconds: float) -> None:
     interrupted(seconds, raises=True)
 
 
+def interrupted_reading(seconds: float) -> None:
+    """Signal handlers that raise, at short intervals, while programs of jax's are read anew."""
+    programs = [(p, jax.make_jaxpr(fresh(p))(X)) for p in PROGRAMS]
+    texts = {p: str(jaxide.from_jaxpr(made)) for p, made in programs}
+
+    def handler(*_: Any) -> None:
+        if ARMED:
+            COUNTS["interrupts"] = COUNTS.get("interrupts", 0) + 1
+            raise Interrupted
+
+    signal.signal(signal.SIGALRM, handler)
+    for _ in until(seconds):
+        program, made = RANDOM.choice(programs)
+        number, text = HASHES[program], texts[program]
+        signal.setitimer(signal.ITIMER_REAL, RANDOM.expovariate(1 / 0.0004) + 1e-5)
+        try:
+            ARMED.append(True)
+            copy = core.ClosedJaxpr(made.jaxpr.replace(), made.consts)
+            number = jaxide.structural_hash(copy)
+            text = str(jaxide.from_jaxpr(copy))
+        except Interrupted:
+            pass
+        ARMED.clear()
+        check(program, "hash", number, HASHES[program])
+        check(program, "text", text, texts[program])
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def codes_of_jax() -> list[tuple[str, Any, Any]]:
     """The functions of jax, with their own code."""
     from jax._src import pjit
@@ -441,7 +469,8 @@ def threaded(seconds: float) -> None:
 
 
 SCENARIOS = {
-    f.__name__: f for f in (profiled, collected, interrupted, interrupted_for_good, threaded)
+    f.__name__: f
+    for f in (profiled, collected, interrupted, interrupted_for_good, interrupted_reading, threaded)
 }
 
 
@@ -460,8 +489,8 @@ def main(scenario: str, seconds: float, seed: int) -> int:
     for name, function, code in codes:
         if function.__code__ is not code:
             FAILED.append(f"the code of {name} was not put back")
-    # An exception within a cache of jaxlib's leaves an entry there that refuses all calls (stock jax
-    # 0.10.2 alone: where `explain` of `util.weakref_lru_cache` is called).
+    # An exception within a cache of jaxlib leaves an entry that refuses all calls: stock jax 0.10.2
+    # alone, where `explain` of `util.weakref_lru_cache` is called.
     jax.clear_caches()
     for program in PROGRAMS:
         check_text(program, "stock text", jax.make_jaxpr(fresh(program))(X))

@@ -14,7 +14,14 @@ from alone import run_alone
 SCRIPT = Path(__file__).with_name("reentrance.py")
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 SECONDS = 600.0 if IS_LONG else 8.0
-SCENARIOS = ("profiled", "collected", "interrupted", "interrupted_for_good", "threaded")
+SCENARIOS = (
+    "profiled",
+    "collected",
+    "interrupted",
+    "interrupted_for_good",
+    "interrupted_reading",
+    "threaded",
+)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
 
 use crate::expand::{CallableId, Operand, Template};
 use crate::ir::Eqn;
 
 use super::super::jax::Jax;
+use super::super::native::string_of;
 use super::super::params::{typed_equal, typed_hash};
 use super::super::side::address;
 use super::super::warn;
@@ -341,7 +342,7 @@ pub fn evaluation<'py>(
     key.set_item("params", params)?;
     warn::uncounted(|| {
         let module = py.import(intern!(py, "jaxide._audit"))?;
-        let name = format!("abstract evaluation of {}", primitive.str()?);
+        let name = format!("abstract evaluation of {}", string_of(&primitive.str()?));
         let reason = "types, effects, or the operand that is forwarded";
         let args = (name, reason, key, remembered, real);
         module.call_method1(intern!(py, "replay_differs"), args)?;
@@ -500,7 +501,7 @@ impl<'py> Audit<'_, 'py> {
         for (name, value) in one {
             let other = another.get_item(&name).ok().flatten();
             if !other.is_some_and(|other| self.same(&value, &other)) {
-                return Some(name.to_string());
+                return Some(name.cast::<PyString>().map_or_else(|_| "name".to_owned(), string_of));
             }
         }
         None
@@ -677,7 +678,7 @@ fn row<'py>(
         let text = match *operand {
             Operand::Arg(index) => format!("argument {index}"),
             Operand::Out(index) => format!("output {index}"),
-            Operand::Literal(index) => part.literals[index as usize].0.bind(py).repr()?.to_string(),
+            Operand::Literal(index) => string_of(&part.literals[index as usize].0.bind(py).repr()?),
             Operand::Const(index) => format!("constant {index}"),
         };
         operands.append(text)?;

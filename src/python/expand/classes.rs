@@ -5,9 +5,10 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySet, PyTuple, PyType};
+use pyo3::types::{PyDict, PySet, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
+use super::super::native::string_of;
 use super::super::shared::{Once, Shared};
 
 /// What is known of a class.
@@ -249,6 +250,7 @@ fn is_made_by_namedtuple(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Some(function) = function_of(value)? else { return Ok(false) };
     let globals = function.getattr("__globals__")?.cast_into::<PyDict>()?;
     let name = globals.get_item("__name__")?;
-    let made = name.is_some_and(|name| name.to_string().starts_with("namedtuple_"));
+    let name = name.as_ref().and_then(|name| name.cast::<PyString>().ok());
+    let made = name.is_some_and(|name| string_of(name).starts_with("namedtuple_"));
     Ok(made && !globals.contains("__file__")?)
 }

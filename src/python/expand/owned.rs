@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
 
 use super::super::hook;
+use super::super::native::string_of;
 use super::super::side::address;
 use super::site::Site;
 use super::store;
@@ -112,7 +113,7 @@ pub fn transposition(
         }
         Some(_) => {}
     }
-    let name = primitive.getattr(intern!(params.py(), "name"))?;
+    let name = string_of(&primitive.getattr(intern!(params.py(), "name"))?.str()?);
     let new = Arc::new(Transposition { site: Site::pure(&format!("transpose of {name}")) });
     let mut known = known();
     let known = known.as_mut().and_then(|all| all.get_mut(&address));

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::super::hook;
 use super::super::jax::{Jax, jax};
+use super::super::native::string_of;
 use super::super::side::address;
 use super::encode::{Call, encode_evaluation, encode_rule};
 use super::now::Now;
@@ -128,7 +129,7 @@ impl Sites {
         if let Some(site) = known().as_ref().and_then(|sites| sites.get(&place).cloned()) {
             return Ok(site);
         }
-        let name = primitive.getattr(intern!(primitive.py(), "name"))?;
+        let name = string_of(&primitive.getattr(intern!(primitive.py(), "name"))?.str()?);
         let py = primitive.py();
         let of_jits = jax(py)?.is_jit(primitive);
         let programs = if of_jits { Use::Kept } else { Use::Rule };

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::super::hook;
 use super::super::jax::Jax;
-use super::super::native::guarded_by_caller;
+use super::super::native::{guarded_by_caller, string_of};
 use super::super::shared::{Once, Shared};
 use super::super::warn;
 use super::super::world::{note_caught, was_given_code};
@@ -140,7 +140,10 @@ pub fn catch_function(
     let trampoline = make_code.call1((stand_in,))?;
     let is_function = function.get_type_ptr() == &raw mut ffi::PyFunction_Type;
     if !is_function || !trampoline.getattr("co_freevars")?.eq(stock.getattr("co_freevars")?)? {
-        return Err(PyTypeError::new_err(format!("no trampoline fits {}", function.repr()?)));
+        return Err(PyTypeError::new_err(format!(
+            "no trampoline fits {}",
+            string_of(&function.repr()?)
+        )));
     }
     register_stable(function);
     note_caught(function);
@@ -240,6 +243,7 @@ fn called_types() -> MutexGuard<'static, Vec<&'static CalledType>> {
 pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
     // SAFETY: a live type.
     let Some(call) = (unsafe { (*class.as_type_ptr()).tp_call }) else {
+        let class = string_of(&class.repr()?);
         return Err(PyTypeError::new_err(format!("instances of {class} cannot be called")));
     };
     std::mem::forget(class.clone().unbind());
@@ -398,9 +402,10 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         return Ok(site);
     }
     let py = jitted.py();
-    let name = jitted
-        .getattr_opt("__qualname__")?
-        .map_or_else(|| "<jit>".to_owned(), |name| name.to_string());
+    let name = match jitted.getattr_opt("__qualname__")? {
+        Some(name) => string_of(&name.str()?),
+        None => "<jit>".to_owned(),
+    };
     let forgets = !is_stable(jitted.as_ptr());
     let site = Arc::new(Site { forgets, is_compiled: !forgets, ..Site::pure(&name) });
     let id = site.id;

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyList, PyModule, PyString, P
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
-use super::super::native::{entries, is_a};
+use super::super::native::{entries, is_a, string_of};
 use super::super::side::{address, is_exactly};
 
 /// What the files of code begin with that was generated for Python and for numpy.
@@ -339,7 +339,7 @@ impl Trust {
 pub fn module_of(class: &Bound<'_, PyType>) -> PyResult<Option<String>> {
     let py = class.py();
     match class.getattr(intern!(py, "__module__")) {
-        Ok(module) => Ok(module.cast_exact::<PyString>().ok().map(ToString::to_string)),
+        Ok(module) => Ok(module.cast_exact::<PyString>().ok().map(string_of)),
         Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
         Err(error) => Err(error),
     }
