@@ -501,15 +501,14 @@ def _unpack_pair(answer: Any) -> tuple[Any, Any]:
 def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """One step of jax's ``backward_pass3``, and its loop's context.
 
-    The step transposes an equation as jax does, and returns what its rule logs (jax 0.12 on). The
-    context runs a loop with the name stack that jax gives it.
+    The step transposes an equation as jax does, and returns what its rule does: from jax 0.12 on, what
+    it logs. The context runs a loop with the name stack that jax gives it.
     """
     ad = jax_module("jax._src.interpreters.ad")
     transform_name_stack = checked_function("source_info_util:transform_name_stack", "name")
     name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
     safe_zip = symbol("util:safe_zip")
     rule_of = checked_function("interpreters.ad:get_primitive_transpose", "p")
-    has_logs = optional_symbol("interpreters.ad:_merge_rule_logs") is not None
 
     def undefined(x: Any) -> Any:
         return ad.UndefinedPrimal(x.aval) if isinstance(x, ad.GradAccum) else x
@@ -519,8 +518,7 @@ def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
         cts = cts_in if primitive.multiple_results else cts_in[0]
         with eqn.ctx.manager, name_stack_context(eqn.source_info):
             if primitive in ad.fancy_transposes:
-                logs = ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
-                return logs if has_logs else None
+                return ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
             rule = rule_of(primitive)
             primals = list(map(undefined, operands))
             if getattr(primitive, "call_primitive", False):

@@ -454,7 +454,7 @@ impl Pass {
         for lent in &lent {
             self.take_back(lent)?;
         }
-        Ok((!logs.is_none()).then_some(logs))
+        Ok((!logs.is_none() && !jax.merge_rule_logs.is_none(py)).then_some(logs))
     }
 
     /// Transposes an equation that makes a Ref or reads its last value.
