@@ -1,5 +1,6 @@
 //! Where two programs differ ([`crate::diff`]), as Python has it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
@@ -13,7 +14,7 @@ use crate::structure::{Nested, Place, inputs};
 
 use super::graph::Graph;
 use super::jax::jax;
-use super::native::string_of;
+use super::native::{said, string_of};
 use super::print::eqn_texts;
 use super::shared::Once;
 use super::side::address;
@@ -101,7 +102,7 @@ pub fn diff_of(
         let own = program.count();
         count += own;
         if left > 0 {
-            programs.push(Sides::of(&program).found(&program, left));
+            programs.push(Sides::of(&program).found(&program, left)?);
             shown.push(Shown::new(program, context, left));
             left = left.saturating_sub(own);
         }
@@ -205,7 +206,7 @@ impl Rows {
             .get(start..stop)
             .ok_or_else(|| PyIndexError::new_err(format!("there are {} rows", rows.len())))?;
         let (sides, texts) = (shown.bind(py)?, self.all.texts(py)?);
-        Ok(found.iter().map(|row| sides.row(row, texts)).collect())
+        found.iter().map(|row| sides.row(row, texts)).collect()
     }
 }
 
@@ -261,19 +262,21 @@ impl<'py> Sides<'py> {
     }
 
     /// All but the rows; of the ends so many.
-    fn found(&self, diff: &ProgramDiff<PyObjects<'py>>, limit: usize) -> ProgramFound {
+    fn found(&self, diff: &ProgramDiff<PyObjects<'py>>, limit: usize) -> PyResult<ProgramFound> {
         let ProgramDiff { programs: _, path, inputs, rows, results, effects } = diff;
         let path = path.iter().map(|Step { eqns: [eqn, other], primitive, param }| {
             (eqn.as_u32(), other.as_u32(), primitive.to_string(), param.to_string())
         });
-        let before = inputs.iter().take(limit).map(|&ends| self.input(ends)).collect();
-        let mut after: Vec<_> = results.iter().take(limit).map(|&ends| self.result(ends)).collect();
+        let before = inputs.iter().take(limit).map(|&ends| self.input(ends));
+        let before = before.collect::<PyResult<_>>()?;
+        let after = results.iter().take(limit).map(|&ends| self.result(ends));
+        let mut after: Vec<_> = after.collect::<PyResult<_>>()?;
         if *effects {
             let text = |side: usize| {
                 let of = self.side(side);
                 effects_text(of, of.program.effects())
             };
-            after.push(("effects", String::new(), text(0), text(1)));
+            after.push(("effects", String::new(), text(0)?, text(1)?));
         }
         let mut counts = [0; 4];
         for row in rows {
@@ -285,22 +288,25 @@ impl<'py> Sides<'py> {
                 Row::Same(..) | Row::MovedFrom(..) => {}
             }
         }
-        ProgramFound { path: path.collect(), before, hunks: Vec::new(), after, counts }
+        Ok(ProgramFound { path: path.collect(), before, hunks: Vec::new(), after, counts })
     }
 
-    fn row(&self, row: &Row, texts: &[Texts; 2]) -> RowFound<'py> {
+    fn row(&self, row: &Row, texts: &[Texts; 2]) -> PyResult<RowFound<'py>> {
         let [old, new] = eqns_of(row);
         let scopes = self.scopes();
         let eqn = |side: usize, eqn: Option<Eqn>| {
-            let eqn = eqn?;
+            let Some(eqn) = eqn else { return Ok(None) };
             let of = self.side(side);
-            let text = texts[side].get(&(scopes[side], eqn)).cloned();
-            Some(EqnFound {
+            let text = match texts[side].get(&(scopes[side], eqn)) {
+                Some(text) => text.clone(),
+                None => eqn_in_words(of, eqn)?,
+            };
+            Ok::<_, PyErr>(Some(EqnFound {
                 place: eqn.as_u32(),
                 primitive: primitive_name(&of.program, eqn),
-                text: text.unwrap_or_else(|| eqn_in_words(of, eqn)),
+                text,
                 traceback: traceback_of(of, eqn),
-            })
+            }))
         };
         let mut details = Vec::new();
         let kind = match row {
@@ -310,61 +316,72 @@ impl<'py> Sides<'py> {
             Row::MovedTo(..) => "moved to",
             Row::MovedFrom(..) => "moved from",
             Row::Changed(old, new, places) => {
-                details.extend(places.iter().map(|place| self.detail([*old, *new], place)));
+                for place in places {
+                    details.push(self.detail([*old, *new], place)?);
+                }
                 "changed"
             }
         };
-        RowFound { kind, old: eqn(0, old), new: eqn(1, new), details }
+        Ok(RowFound { kind, old: eqn(0, old)?, new: eqn(1, new)?, details })
     }
 
     /// What both programs have, as Python has it; "none" where one has nothing.
-    fn texts(&self, text: &dyn Fn(usize, &Of<'py>) -> Option<String>) -> (String, String) {
-        let [old, new] = [0, 1].map(|side| text(side, self.side(side)));
-        let none = || "none".to_owned();
-        (old.unwrap_or_else(none), new.unwrap_or_else(none))
+    fn texts(
+        &self,
+        text: &dyn Fn(usize, &Of<'py>) -> PyResult<Option<String>>,
+    ) -> PyResult<(String, String)> {
+        let text = |side| {
+            Ok::<_, PyErr>(text(side, self.side(side))?.unwrap_or_else(|| "none".to_owned()))
+        };
+        Ok((text(0)?, text(1)?))
     }
 
     /// Two types; all of them where what is printed is the same.
     fn types(&self, types: [Option<TypeId>; 2]) -> (String, String) {
         let text = |detailed: bool| {
-            self.texts(&|side, of| Some(type_text(of.program.ty(types[side]?), detailed)))
+            let text = |side: usize| {
+                let ty = types[side].map(|ty| self.side(side).program.ty(ty));
+                ty.map_or_else(|| "none".to_owned(), |ty| type_text(ty, detailed))
+            };
+            (text(0), text(1))
         };
         let (old, new) = text(false);
         if old == new { text(true) } else { (old, new) }
     }
 
-    fn detail(&self, eqns: [Eqn; 2], place: &Place) -> Detail {
+    fn detail(&self, eqns: [Eqn; 2], place: &Place) -> PyResult<Detail> {
         let (kind, name, (old, new)) = match place {
             Place::Primitive => {
-                let text =
-                    |side: usize, of: &Of<'py>| Some(primitive_name(&of.program, eqns[side]));
-                ("primitive", String::new(), self.texts(&text))
+                let text = |side: usize| primitive_name(&self.side(side).program, eqns[side]);
+                ("primitive", String::new(), (text(0), text(1)))
             }
             Place::Param(name) => {
                 let text = |side: usize, of: &Of<'py>| {
                     let params = of.program.params(of.program.eqn(eqns[side]).params);
-                    Some(value_text(of, params.get(name)?))
+                    params.get(name).map(|value| value_text(of, value)).transpose()
                 };
-                ("param", name.to_string(), self.texts(&text))
+                ("param", name.to_string(), self.texts(&text)?)
             }
             Place::Context => {
                 let text = |side: usize, of: &Of<'py>| {
                     let context = of.program.context(of.program.eqn(eqns[side]).context);
-                    Some(object_text(of, context))
+                    object_text(of, context).map(Some)
                 };
-                ("context", String::new(), self.texts(&text))
+                ("context", String::new(), self.texts(&text)?)
             }
             Place::Operand(index) => {
                 let atom = |side: usize, of: &Of<'py>| {
                     of.program.eqn_invars(eqns[side]).get(*index).copied()
                 };
-                let text = |side: usize, of: &Of<'py>| Some(atom_text(of, atom(side, of)?));
+                let text = |side: usize, of: &Of<'py>| {
+                    atom(side, of).map(|atom| atom_text(of, atom)).transpose()
+                };
                 let are_literals = [0, 1].into_iter().all(|side| {
                     let kind = atom(side, self.side(side)).map(Atom::kind);
                     matches!(kind, Some(AtomKind::Literal(_)))
                 });
                 let kind = if are_literals { "literal" } else { "operand" };
-                (kind, index.to_string(), self.texts(&text))
+                (kind, index.to_string(), self.texts(&text)?)
             }
             Place::Output(index) => {
                 let ty = |side: usize| {
@@ -376,16 +393,16 @@ impl<'py> Sides<'py> {
             }
             Place::Effects => {
                 let text = |side: usize, of: &Of<'py>| {
-                    Some(effects_text(of, of.program.eqn(eqns[side]).effects))
+                    effects_text(of, of.program.eqn(eqns[side]).effects).map(Some)
                 };
-                ("effects", String::new(), self.texts(&text))
+                ("effects", String::new(), self.texts(&text)?)
             }
         };
-        (kind, name, old, new)
+        Ok((kind, name, old, new))
     }
 
     /// What differs of a constant or an input; the name is its number and that of the argument.
-    fn input(&self, ends: Ends) -> Detail {
+    fn input(&self, ends: Ends) -> PyResult<Detail> {
         let described = |side: usize, index: usize| {
             let of = self.side(side);
             let var = inputs(&of.program).nth(index);
@@ -396,7 +413,7 @@ impl<'py> Sides<'py> {
             if is_constant { constant } else { kind }
         };
         let name = |name: Option<String>| name.unwrap_or_default();
-        match ends {
+        Ok(match ends {
             Ends::Removed(index) => {
                 let (named, ty) = described(0, index);
                 let old = self.types([ty, None]).0;
@@ -420,30 +437,32 @@ impl<'py> Sides<'py> {
             Ends::Value(index, other) => {
                 let text = |side: usize, of: &Of<'py>| {
                     let index = if side == 0 { index } else { other };
-                    Some(of.objects.constant_text(of.program.constvars().get(index)?.1))
+                    let constant = of.program.constvars().get(index);
+                    constant.map(|&(_, value)| of.objects.constant_text(value)).transpose()
                 };
-                let (old, new) = self.texts(&text);
+                let (old, new) = self.texts(&text)?;
                 ("constant", other.to_string(), old, new)
             }
-        }
+        })
     }
 
-    fn result(&self, ends: Ends) -> Detail {
+    fn result(&self, ends: Ends) -> PyResult<Detail> {
         let text = |side: usize, index: usize| {
             let of = self.side(side);
-            of.program.outvars().get(index).map_or_else(String::new, |&atom| atom_text(of, atom))
+            let atom = of.program.outvars().get(index);
+            atom.map_or_else(|| Ok(String::new()), |&atom| atom_text(of, atom))
         };
-        match ends {
+        Ok(match ends {
             Ends::Removed(index) => {
-                ("removed result", index.to_string(), text(0, index), String::new())
+                ("removed result", index.to_string(), text(0, index)?, String::new())
             }
             Ends::Added(index) => {
-                ("added result", index.to_string(), String::new(), text(1, index))
+                ("added result", index.to_string(), String::new(), text(1, index)?)
             }
             Ends::Changed(index, other) | Ends::Value(index, other) => {
-                ("result", other.to_string(), text(0, index), text(1, other))
+                ("result", other.to_string(), text(0, index)?, text(1, other)?)
             }
-        }
+        })
     }
 }
 
@@ -472,12 +491,12 @@ fn input_name(of: &Of<'_>, var: Var) -> String {
 }
 
 /// A literal, or where a variable is from.
-fn atom_text(of: &Of<'_>, atom: Atom) -> String {
+fn atom_text(of: &Of<'_>, atom: Atom) -> PyResult<String> {
     let program = &of.program;
     let ty = program.ty(program.atom_type(atom));
-    match atom.kind() {
+    Ok(match atom.kind() {
         AtomKind::Literal(literal) => {
-            format!("{}:{ty}", of.objects.literal_text(program.literal(literal).object))
+            format!("{}:{ty}", of.objects.literal_text(program.literal(literal).object)?)
         }
         AtomKind::Var(var) => match program.var(var).def {
             Def::Eqn(eqn) => {
@@ -490,17 +509,21 @@ fn atom_text(of: &Of<'_>, atom: Atom) -> String {
             Def::Constvar(_) => format!("constant {}:{ty}", input_name(of, var)),
             _ => format!("input {}:{ty}", input_name(of, var)),
         },
-    }
+    })
 }
 
-fn object_text(of: &Of<'_>, object: crate::ir::ForeignId) -> String {
-    let text = of.objects.object(object).repr();
-    text.map_or_else(|_| "an object without a text".to_owned(), |text| string_of(&text))
+fn object_text(of: &Of<'_>, object: crate::ir::ForeignId) -> PyResult<String> {
+    let object = of.objects.object(object);
+    let text = said(object.py(), object.repr())?.as_ref().map(string_of);
+    Ok(text.unwrap_or_else(|| "an object without a text".to_owned()))
 }
 
-fn value_text(of: &Of<'_>, value: &ParamValue) -> String {
+fn value_text(of: &Of<'_>, value: &ParamValue) -> PyResult<String> {
+    let interrupt = Cell::new(None);
     let say = |value: &ParamValue| match value {
-        ParamValue::Opaque(object) => Some(object_text(of, *object)),
+        ParamValue::Opaque(object) => {
+            object_text(of, *object).map_err(|error| interrupt.set(Some(error))).ok()
+        }
         ParamValue::Program(program) => {
             let program = of.program.subprogram(*program).program.as_ref()?;
             let count = program.num_eqns();
@@ -508,13 +531,14 @@ fn value_text(of: &Of<'_>, value: &ParamValue) -> String {
         }
         _ => None,
     };
-    value.spelled(&say).to_string()
+    let text = value.spelled(&say).to_string();
+    interrupt.take().map_or(Ok(text), Err)
 }
 
-fn effects_text(of: &Of<'_>, effects: crate::ir::EffectsId) -> String {
+fn effects_text(of: &Of<'_>, effects: crate::ir::EffectsId) -> PyResult<String> {
     let names = of.program.effect_list(effects).iter().map(|effect| match effect.input {
-        Some(var) => format!("{} of {}", effect.name, atom_text(of, var.into())),
-        None => effect.name.to_string(),
+        Some(var) => Ok(format!("{} of {}", effect.name, atom_text(of, var.into())?)),
+        None => Ok(effect.name.to_string()),
     });
-    format!("{{{}}}", names.collect::<Vec<_>>().join(", "))
+    Ok(format!("{{{}}}", names.collect::<PyResult<Vec<_>>>()?.join(", ")))
 }

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
@@ -42,6 +42,18 @@ pub fn entries<'py>(dict: &Bound<'py, PyDict>) -> Vec<(Bound<'py, PyAny>, Bound<
 /// raises: `PyObject_Str` runs them.
 pub fn string_of(string: &Bound<'_, PyString>) -> String {
     string.to_string_lossy().into_owned()
+}
+
+/// What was asked of somebody's class; None where the class raises an error.
+///
+/// # Errors
+/// Whoever asked was interrupted.
+pub fn said<T>(py: Python<'_>, asked: PyResult<T>) -> PyResult<Option<T>> {
+    match asked {
+        Ok(said) => Ok(Some(said)),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a value is an instance of a class, whatever it says itself (`__class__`).

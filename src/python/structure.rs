@@ -22,7 +22,7 @@ use crate::structure::{
 use super::convert::aval_info;
 use super::graph::Graph;
 use super::jax::{Jax, jax};
-use super::native::{string_of, with_bytes};
+use super::native::{said, string_of, with_bytes};
 use super::params::{typed_equal, typed_hash};
 use super::side::{address, is_exactly};
 
@@ -108,16 +108,17 @@ impl<'py> PyObjects<'py> {
     }
 
     /// The value of a literal, as it is printed.
-    pub fn literal_text(&self, literal: ForeignId) -> String {
+    pub fn literal_text(&self, literal: ForeignId) -> PyResult<String> {
         let literal = self.object(literal);
-        let text = literal.getattr(intern!(literal.py(), "val")).and_then(|value| value.str());
-        text.map_or_else(|_| "a value without a text".to_owned(), |text| string_of(&text))
+        let text = literal.getattr(intern!(self.py(), "val")).and_then(|value| value.str());
+        let text = said(self.py(), text)?.as_ref().map(string_of);
+        Ok(text.unwrap_or_else(|| "a value without a text".to_owned()))
     }
 
     /// A constant, as it is printed.
-    pub fn constant_text(&self, value: ConstId) -> String {
-        let text = self.constant(value).str();
-        text.map_or_else(|_| "a value without a text".to_owned(), |text| string_of(&text))
+    pub fn constant_text(&self, value: ConstId) -> PyResult<String> {
+        let text = said(self.py(), self.constant(value).str())?.as_ref().map(string_of);
+        Ok(text.unwrap_or_else(|| "a value without a text".to_owned()))
     }
 
     fn py(&self) -> Python<'py> {
@@ -406,31 +407,34 @@ pub fn primitive_name(program: &Program, eqn: Eqn) -> String {
 }
 
 /// A literal with its value, and of a variable its type.
-fn operand_text(of: &Nested<PyObjects<'_>>, atom: Atom) -> String {
-    let ty = of.program.ty(of.program.atom_type(atom)).to_string();
-    match atom.kind() {
+fn operand_text(of: &Nested<PyObjects<'_>>, atom: Atom) -> PyResult<String> {
+    let ty = of.program.ty(of.program.atom_type(atom));
+    Ok(match atom.kind() {
         AtomKind::Var(_) => format!("a value {ty}"),
         AtomKind::Literal(literal) => {
-            format!("{}:{ty}", of.objects.literal_text(of.program.literal(literal).object))
+            format!("{}:{ty}", of.objects.literal_text(of.program.literal(literal).object)?)
         }
-    }
+    })
 }
 
 /// An equation in words, which needs no names of variables.
-pub fn eqn_in_words(of: &Nested<PyObjects<'_>>, eqn: Eqn) -> String {
+///
+/// # Errors
+/// Whoever asked was interrupted.
+pub fn eqn_in_words(of: &Nested<PyObjects<'_>>, eqn: Eqn) -> PyResult<String> {
     let program = &of.program;
     let data = program.eqn(eqn);
     let types = program.eqn_outvars(eqn).map(|var| program.ty(program.var_type(var)).to_string());
     let outputs: Vec<_> = types.collect();
-    let operands: Vec<_> =
-        program.eqn_invars(eqn).iter().map(|&atom| operand_text(of, atom)).collect();
+    let operands = program.eqn_invars(eqn).iter().map(|&atom| operand_text(of, atom));
+    let operands: Vec<_> = operands.collect::<PyResult<_>>()?;
     let params = program.params(data.params).iter().map(|(name, value)| match value {
         ParamValue::Program(_) => format!("{name}={{...}}"),
         _ => format!("{name}={value}"),
     });
     let params = params.collect::<Vec<_>>().join(" ");
     let (outputs, operands) = (outputs.join(", "), operands.join(", "));
-    format!("({outputs}) = {}[{params}] ({operands})", primitive_name(program, eqn))
+    Ok(format!("({outputs}) = {}[{params}] ({operands})", primitive_name(program, eqn)))
 }
 
 /// Where an equation is from.
@@ -471,10 +475,10 @@ pub fn describe_step(
         }
         Added::Results => {
             let results = program.outvars().iter().map(|&atom| operand_text(of, atom));
-            let results: Vec<_> = results.collect();
+            let results: Vec<_> = results.collect::<PyResult<_>>()?;
             return Ok((format!("results ({})", results.join(", ")), None));
         }
     };
-    let text = format!("equation {}: {}", eqn.as_u32(), eqn_in_words(of, eqn));
+    let text = format!("equation {}: {}", eqn.as_u32(), eqn_in_words(of, eqn)?);
     Ok((text, traceback_of(of, eqn)))
 }

@@ -501,8 +501,8 @@ def _unpack_pair(answer: Any) -> tuple[Any, Any]:
 def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """One step of jax's ``backward_pass3``, and its loop's context.
 
-    The step transposes an equation as jax does, and returns what its rule does: from jax 0.12 on, what
-    it logs. The context runs a loop with the name stack that jax gives it.
+    The step transposes an equation as jax does, and returns what its rule does: from jax 0.12 on,
+    what it logs. The context runs a loop with the name stack that jax gives it.
     """
     ad = jax_module("jax._src.interpreters.ad")
     transform_name_stack = checked_function("source_info_util:transform_name_stack", "name")

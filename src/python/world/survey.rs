@@ -3,14 +3,13 @@
 //! Modules have thousands of entries. They are looked at here, where the first trace after an import
 //! waits for it; `jaxide._world` judges the few that have changed since.
 
-use pyo3::exceptions::PyException;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMappingProxy, PyModule, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::native::{NoCollection, entries, is_a};
+use super::super::native::{NoCollection, entries, is_a, said};
 use super::super::shared::{Quiet, Shared};
 use super::super::side::address;
 use super::trust::{Trust, is_jax_module, is_within, module_of};
@@ -608,11 +607,7 @@ fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
     let initializing = spec
         .getattr_opt(intern!(py, "_initializing"))
         .and_then(|initializing| initializing.map_or(Ok(false), |found| found.is_truthy()));
-    match initializing {
-        // Somebody's own specification says nothing.
-        Err(error) if error.is_instance_of::<PyException>(py) => Ok(false),
-        known => known,
-    }
+    Ok(said(py, initializing)?.unwrap_or(false))
 }
 
 fn is_made_in_python(class: &Bound<'_, PyType>) -> bool {

@@ -3,7 +3,7 @@
 //! `jaxide._trust` says what jax is built on; here each of the thousands of values of jax's modules is
 //! asked about. No code of theirs runs, but for that of objects that make their own attributes.
 
-use pyo3::exceptions::{PyAttributeError, PyException};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyList, PyModule, PyString, P
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
-use super::super::native::{entries, is_a, string_of};
+use super::super::native::{entries, is_a, said, string_of};
 use super::super::side::{address, is_exactly};
 
 /// What the files of code begin with that was generated for Python and for numpy.
@@ -338,11 +338,8 @@ impl Trust {
 /// Whoever is asked was interrupted.
 pub fn module_of(class: &Bound<'_, PyType>) -> PyResult<Option<String>> {
     let py = class.py();
-    match class.getattr(intern!(py, "__module__")) {
-        Ok(module) => Ok(module.cast_exact::<PyString>().ok().map(string_of)),
-        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let module = said(py, class.getattr(intern!(py, "__module__")))?;
+    Ok(module.and_then(|module| module.cast_exact::<PyString>().ok().map(string_of)))
 }
 
 /// A name, where it is a text and of no class that compares in its own way.
