@@ -19,6 +19,10 @@ use super::shared::Once;
 
 /// Grows with each change of configuration in any thread, and whenever changes may have been missed.
 static CONFIG: AtomicU64 = AtomicU64::new(0);
+/// Grows with each assignment to a setting that is for all threads.
+static ASSIGNED: AtomicU64 = AtomicU64::new(0);
+/// The address of the method that assigns one.
+static SET_GLOBAL: AtomicUsize = AtomicUsize::new(0);
 /// Changes are noticed.
 static NOTICING: AtomicBool = AtomicBool::new(false);
 
@@ -47,6 +51,12 @@ impl Epoch {
     pub fn same_config(self, other: Self) -> bool {
         self.config == other.config
     }
+}
+
+/// How often settings were assigned for all threads. What changes them for its own thread, as a context,
+/// takes that back; this remains.
+pub fn assigned() -> u64 {
+    ASSIGNED.load(Ordering::Relaxed)
 }
 
 /// Whether changes are noticed.
@@ -101,6 +111,9 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             return Ok(());
         }
         let method = member.as_ptr() as usize;
+        if name == "set_global" {
+            SET_GLOBAL.store(method, Ordering::Relaxed);
+        }
         std::mem::forget(member.unbind());
         found.push(Mutator(pointer));
         calls.push((method, stock));
@@ -140,6 +153,9 @@ unsafe extern "C" fn counting_call(
         TRACE.set(TRACE.get() + 1);
     } else {
         settings::note(object);
+        if method as usize == SET_GLOBAL.load(Ordering::Relaxed) {
+            ASSIGNED.fetch_add(1, Ordering::Relaxed);
+        }
         CONFIG.fetch_add(1, Ordering::Relaxed);
     }
     let stock = STOCK_CALLS

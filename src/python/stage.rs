@@ -365,7 +365,10 @@ fn abstract_eval<'py>(
 }
 
 /// The two items that a rule answers.
-fn unpack_pair<'py>(
+///
+/// # Errors
+/// Python's, where it answers something else.
+pub fn unpack_pair<'py>(
     jax: &Jax,
     answer: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {

@@ -403,6 +403,13 @@ def interrupted_for_good(seconds: float) -> None:
     interrupted(seconds, raises=True)
 
 
+def copied(made: Any) -> Any:
+    """A program that nobody has read."""
+    if hasattr(core, "ClosedJaxpr"):  # until jax 0.11
+        return made.replace(jaxpr=made.jaxpr.replace())
+    return made.replace()
+
+
 def interrupted_reading(seconds: float) -> None:
     """Signal handlers that raise, at short intervals, while programs of jax's are read anew."""
     programs = [(p, jax.make_jaxpr(fresh(p))(X)) for p in PROGRAMS]
@@ -422,7 +429,7 @@ def interrupted_reading(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, RANDOM.expovariate(1 / 0.0004) + 1e-5)
         try:
             ARMED.append(True)
-            copy = core.ClosedJaxpr(made.jaxpr.replace(), made.consts)
+            copy = copied(made)
             number = jaxide.structural_hash(copy)
             read = jaxide.from_jaxpr(copy)
             text = str(read)

@@ -309,6 +309,92 @@ def assert_same_outcome(program: Callable[..., Any]) -> None:
     assert len(set(found)) == 1
 
 
+SHAPE = [3]
+SETTING = "jax_default_matmul_precision"
+
+
+def set_precision(precision: str | None) -> None:
+    jax.config.update(SETTING, precision)
+
+
+def set_wide(is_wide: bool) -> None:
+    jax.config.update("jax_enable_x64", is_wide)
+
+
+def set_shape(shape: list[int]) -> None:
+    SHAPE[:] = shape
+
+
+# A program, the function of jax within which something changes, how, from what, and to what.
+CHANGED_WITHIN: dict[str, tuple[Callable[[Any], Any], str, Callable[[Any], None], Any, Any]] = {
+    "precision": (lambda x: lax.dot(x, x), "dot", set_precision, None, "highest"),
+    "no precision": (
+        lambda x: lax.dot(x, x),
+        "dot",
+        set_precision,
+        "highest",
+        None,
+    ),
+    "width": (lambda x: x + lax.iota(int, 3), "iota", set_wide, False, True),
+    "width of zeros": (
+        lambda x: x + lax.full((3,), 1.0, dtype=float),
+        "full",
+        set_wide,
+        True,
+        False,
+    ),
+    "list": (lambda x: lax.reshape(x, SHAPE), "reshape", set_shape, [3], [1, 3]),
+    "list of a size": (lambda x: lax.full(SHAPE, 2.0) * x[0], "full", set_shape, [3], [4]),
+}
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("name", CHANGED_WITHIN)
+def test_what_changes_while_a_call_is_recorded(name: str, stays: bool) -> None:
+    program, within, change, before, meanwhile = CHANGED_WITHIN[name]
+    if change is set_shape and not stays:
+        pytest.skip("docs/limits.md: a list that is changed back")
+    frames: list[Any] = []
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == within:
+            # The first frame is of the code that asks jaxide.
+            frames.append(frame)
+            if len(frames) == 2:
+                change(meanwhile)
+        elif event == "return" and not stays and frame in frames[1:2]:
+            change(before)
+
+    change(before)
+    jaxide.clear_caches()
+    try:
+        sys.setprofile(profile)
+        try:
+            text(jaxide.make_jaxpr, program)
+        finally:
+            sys.setprofile(None)
+        assert len(frames) == 2
+        change(before)
+        for _ in range(3):
+            assert_same(program)
+    finally:
+        set_precision(None)
+        set_wide(False)
+        set_shape([3])
+
+
+@pytest.mark.parametrize(
+    "make_answer", [list, tuple, iter, lambda pair: None, lambda pair: pair[:1]]
+)
+def test_what_a_rule_for_dead_code_returns_is_unpacked(make_answer: Any) -> None:
+    primitive = Primitive("without_dead_code")
+    primitive.def_abstract_eval(lambda x: x)
+    ad.deflinear2(primitive, lambda ct, x: [ct * 2.0])
+    rule = lambda used, eqn: make_answer(([True], eqn))
+    with mock.patch.dict(partial_eval.dce_rules, {primitive: rule}):
+        assert_same_outcome(jax.grad(lambda x: jax.jit(lambda y: primitive.bind(y) * 2)(x).sum()))
+
+
 @pytest.mark.parametrize(
     "rule",
     [

@@ -24,13 +24,12 @@ use super::super::read::graph_of;
 use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
-use super::super::world;
 use super::audit;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
 use super::programs::{Form, Number, is_jaxpr, number_of, open};
 use super::record::NEW_OBJECTS;
-use super::site::{BARRED, CHANGED_MEANWHILE, WARNED, refusal};
+use super::site::{BARRED, CHANGED_MEANWHILE, WARNED, watched};
 use super::store::{self, Hits};
 use super::twins::{Given, Making, OwnChanges, close, has_lines_among};
 
@@ -97,9 +96,9 @@ impl DerivationCache {
             None => None,
         };
         let warnings = warn::count();
-        let (result, reach) = world::reaching(py, run)?;
+        let (result, refusal) = watched(py, jax, Ok(configuration), run)?;
         let result = result?;
-        let derivation = if let Some(reason) = refusal(reach) {
+        let derivation = if let Some(reason) = refusal {
             Err(reason)
         } else if warn::count() == warnings {
             attached(|| Derivation::learn(jax, given, &result, candidate))

@@ -39,6 +39,13 @@ pub struct Configuration {
     pub jit_disabled: bool,
 }
 
+impl Configuration {
+    /// Whether a program that is made in the other one is made in this.
+    pub fn is(self, other: Self) -> bool {
+        self.number == other.number
+    }
+}
+
 /// The moment of a call.
 pub struct Now<'py> {
     /// The trace that records; under transformations the one below them.

@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 
 use crate::expand::CallableId;
 
+use super::super::epoch;
 use super::super::hook;
 use super::super::jax::{Jax, jax};
 use super::super::native::attached;
@@ -16,7 +17,7 @@ use super::super::warn;
 use super::super::world::{self, Reach};
 use super::audit;
 use super::encode::{Call, Reason, encode, encode_params, is_stable};
-use super::now::{FOLDS_EAGERLY, Now, configuration_now};
+use super::now::{Configuration, FOLDS_EAGERLY, Now, configuration_now};
 use super::pins::Pins;
 use super::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
 use super::replay::replay;
@@ -35,17 +36,34 @@ pub const KEPT: Reason = "new program that may be used again";
 pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
 /// Says nothing about the next call, so it is not kept.
 pub const CHANGED_MEANWHILE: Reason = "call during which jax changed";
-
-/// Why a call is not remembered, by what of jax it has reached.
-pub fn refusal(reach: Reach) -> Option<Reason> {
-    match reach {
-        Reach::Nothing => None,
-        Reach::Difference => Some(REACHES_CHANGE),
-        Reach::Unknown => Some(CHANGED_MEANWHILE),
-    }
-}
 pub const MINGLED: Reason = "program that other calls have beside others";
 pub const BARRED: Reason = "barred by audit";
+
+/// Runs what is to be remembered in a configuration; why it must not be: for what it reaches of jax, or
+/// since somebody, a signal handler or another thread, changed jax or a setting meanwhile, even if he
+/// took that back.
+///
+/// # Errors
+/// jax's state cannot be read.
+pub fn watched<R>(
+    py: Python<'_>,
+    jax: &Jax,
+    configuration: Result<Configuration, Reason>,
+    body: impl FnOnce() -> R,
+) -> PyResult<(R, Option<Reason>)> {
+    let assigned = epoch::assigned();
+    let (result, reach) = world::reaching(py, body)?;
+    let refusal = match reach {
+        Reach::Difference => Some(REACHES_CHANGE),
+        Reach::Unknown => Some(CHANGED_MEANWHILE),
+        Reach::Nothing => {
+            let is_same = configuration_now(py, jax)?
+                .is_ok_and(|now| configuration.is_ok_and(|before| now.is(before)));
+            (!is_same || epoch::assigned() != assigned).then_some(CHANGED_MEANWHILE)
+        }
+    };
+    Ok((result, refusal))
+}
 
 /// A callable that is caught.
 pub struct Site {
@@ -231,7 +249,7 @@ pub fn replay_or_learn<'py>(
     site: &Site,
     now: &Now<'py>,
     call: &Call,
-    describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
+    describe: impl Fn(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -293,9 +311,12 @@ pub fn replay_or_learn<'py>(
     };
 
     attached(|| {
-        let pins = pins(py, call, describe);
+        let before = pins(py, call, &describe);
         let (result, known) = learn(py, jax, site, now, call, candidate, proceed, captures)?;
-        if let Some(pins) = pins {
+        // Somebody may have changed a list or what a function reads meanwhile.
+        let after = before.is_some().then(|| pins(py, call, &describe)).flatten();
+        drop(before);
+        if let Some(pins) = after {
             store::insert(py, site.id, &call.signature, known, pins, generation)?;
         }
         Ok(result)
@@ -362,13 +383,13 @@ pub fn derive_params<'py>(
         }
         None => None,
     };
-    let (made, reach) = world::reaching(py, || run_rule(run))?;
+    let (made, refusal) = watched(py, jax, Ok(configuration), || run_rule(run))?;
     let Some(made) = made? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
     let made = settling.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
-        let learnt = refusal(reach).map_or(learnt, Err);
+        let learnt = refusal.map_or(learnt, Err);
         let known = known_of(py, jax, learnt, candidate, given);
         store::insert(py, site.id, &call.signature, known, pins, None)?;
     }
@@ -493,13 +514,9 @@ pub fn run_recorded<'py>(
     let before = Before::now(jax, now, call)?;
     let (warnings, reads) = (warn::count(), reads::count());
     let recording = warn::Recording::begin(py, jax)?;
-    let (result, reach) =
-        world::reaching(
-            py,
-            || {
-                if call.programs.is_empty() { proceed() } else { run_rule(proceed) }
-            },
-        )?;
+    let (result, refusal) = watched(py, jax, now.configuration(), || {
+        if call.programs.is_empty() { proceed() } else { run_rule(proceed) }
+    })?;
     drop(recording);
     let result = result?;
     let given = Given::of(py, jax, call);
@@ -509,7 +526,7 @@ pub fn run_recorded<'py>(
     }
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.
-    let refusal = refusal(reach).filter(|&reason| reason == CHANGED_MEANWHILE || !audited);
+    let refusal = refusal.filter(|&reason| reason == CHANGED_MEANWHILE || !audited);
     let learnt = if let Some(reason) = refusal {
         Err(reason)
     } else if warn::count() != warnings {
