@@ -82,6 +82,9 @@ pub struct Call {
     pub has_arrays: bool,
     /// There are arrays of numpy's, by what is in them.
     pub has_mutable_arrays: bool,
+    /// There are objects that somebody may change while it runs: lists, dicts, arrays, what functions
+    /// read.
+    pub may_change: bool,
     /// Some argument is a finite float: where a literal is not, numpy warned of an overflow.
     pub finite_float: bool,
     /// Where it happens is part of it: what it appends may have lines of the user's.
@@ -165,6 +168,7 @@ impl Call {
             located: false,
             has_arrays: false,
             has_mutable_arrays: false,
+            may_change: false,
             finite_float: false,
             unread_code: None,
         }
@@ -945,7 +949,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 return self.sequence(class, items, depth);
             }
             if class == &raw mut ffi::PyList_Type {
-                self.mutable = true;
+                (self.mutable, self.call.may_change) = (true, true);
                 let len = ffi::PyList_GET_SIZE(value);
                 let len = if is_omitted(Item::Mutable) { 0 } else { len };
                 let items =
@@ -953,7 +957,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 return self.sequence(class, items, depth);
             }
             if class == &raw mut ffi::PyDict_Type {
-                self.mutable = true;
+                (self.mutable, self.call.may_change) = (true, true);
                 let len = ffi::PyDict_Size(value);
                 self.call.signature.tag(Tag::Dict, len.unsigned_abs());
                 if is_omitted(Item::Mutable) {
@@ -1298,7 +1302,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         }
         self.call.finite_float = true;
         self.call.has_mutable_arrays = true;
-        self.mutable = true;
+        (self.mutable, self.call.may_change) = (true, true);
         Ok(())
     }
 

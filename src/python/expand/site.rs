@@ -311,12 +311,13 @@ pub fn replay_or_learn<'py>(
     };
 
     attached(|| {
-        let before = pins(py, call, &describe);
+        let mut pinned = pins(py, call, &describe);
         let (result, known) = learn(py, jax, site, now, call, candidate, proceed, captures)?;
-        // Somebody may have changed a list or what a function reads meanwhile.
-        let after = before.is_some().then(|| pins(py, call, &describe)).flatten();
-        drop(before);
-        if let Some(pins) = after {
+        if call.may_change && pinned.is_some() {
+            let after = pins(py, call, &describe);
+            drop(std::mem::replace(&mut pinned, after));
+        }
+        if let Some(pins) = pinned {
             store::insert(py, site.id, &call.signature, known, pins, generation)?;
         }
         Ok(result)

@@ -281,6 +281,7 @@ impl Encoder<'_, '_> {
             self.identity(value);
         }
         self.within.push(value);
+        self.call.may_change = true;
         // SAFETY: as above.
         let parts = unsafe {
             let dict = (*function).func_dict;
@@ -343,6 +344,7 @@ impl Encoder<'_, '_> {
         self.call.signature.pair(Tag::Fields, 4, unsafe { ffi::Py_TYPE(value) } as u64);
         let may_run = self.rule_may_run()?;
         self.within.push(value);
+        self.call.may_change = true;
         self.function(fun, depth + 1)?;
         self.derivative(rule, may_run, depth)?;
         self.value(field(intern!(py, "nondiff_argnums"))?, depth + 1)?;
@@ -379,6 +381,7 @@ impl Encoder<'_, '_> {
         self.call.signature.pair(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
         let may_run = self.rule_may_run()?;
         self.within.push(value);
+        self.call.may_change = true;
         self.function(fun.as_ptr(), depth + 1)?;
         for (rule, may_run) in [(&fwd, may_run), (&bwd, is_nested)] {
             self.derivative(rule.as_ptr(), may_run, depth)?;
