@@ -48,6 +48,7 @@ __all__ = [
     "memo_len",
     "new_accumulators",
     "note_code",
+    "num_settings_assigned",
     "omit_key_item",
     "optimize",
     "plain_types",
@@ -454,6 +455,9 @@ def watch_function(function: FunctionType) -> None:
 
 def keyword_defaults(function: FunctionType) -> dict[str, Any] | None:
     """``__kwdefaults__``, for who does not change them: they are not watched for that."""
+
+def num_settings_assigned() -> int:
+    """How often settings were assigned for all threads, since jaxide traced first."""
 
 def world_number() -> int:
     """Names how jax differs from what it was: 0 where it does not."""

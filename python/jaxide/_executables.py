@@ -244,13 +244,14 @@ class Executables:
             # jax has warned then, and has arrays as they were.
             return self._stock(args, params, "it was lowered before it was called", plan.known)
         stock = functools.partial(self._stock, args, params, known=plan.known, program=program)
+        assigned = _core.num_settings_assigned()
         try:
             call = Call(resolved, context, jax_.settings(), plan.const_avals)
             key = key_of(call, self._left_out)
             values = _captured.values(plan.consts)
         except Unsettled as error:
             return stock(str(error))
-        made = _Making(jax_, plan, program, params, call, key, values)
+        made = _Making(jax_, plan, program, params, call, key, values, assigned)
         try:
             run, executable_is_new = self._make(made, captured)
         except (Unsettled, _Unlifted) as error:
@@ -264,7 +265,8 @@ class Executables:
         if not executable_is_new:
             _warnings.say_again(run.executable.warnings)
         jax_.test_event("jit_cpp_cache_miss")
-        plan.runs[resolved, context] = run
+        if not executable_is_new or made.is_settled():
+            plan.runs[resolved, context] = run
         outcome = Outcome(
             plan.known,
             executable_is_new,
@@ -305,6 +307,9 @@ class Executables:
                 found = made.with_constants(wanted)
             else:
                 found = self._with_arguments(made, wanted, one_device=not is_chosen)
+            if not made.is_settled():
+                # Somebody changed a setting meanwhile: nobody else runs this.
+                found.key = (*wanted, ("unsettled", object()))
             program.add(found)
         assert found is not None
         prepared = made.prepared(found) if found.preparation is not None else ()
@@ -498,6 +503,7 @@ class _Making:
         call: Call,
         key: Key,
         values: tuple[Any, ...],
+        assigned: int,
     ):
         self.jax_ = jax_
         self.plan = plan
@@ -507,8 +513,16 @@ class _Making:
         self.key = key
         # Those of the constants.
         self.values = values
+        # How often settings had been assigned when the key was made.
+        self.assigned = assigned
         # Seconds that were spent.
         self.lowering = self.compiling = 0.0
+
+    def is_settled(self) -> bool:
+        """Whether what is set is what it was all the time."""
+        jax_, call = self.jax_, self.call
+        is_same = (jax_.trace_context(), jax_.settings()) == (call.context, call.settings)
+        return is_same and _core.num_settings_assigned() == self.assigned
 
     def built_in(self) -> Any:
         """What an executable that has the constants built in depends on of them."""

@@ -55,6 +55,7 @@ impl Epoch {
 
 /// How often settings were assigned for all threads. What changes them for its own thread, as a context,
 /// takes that back; this remains.
+#[pyfunction(name = "num_settings_assigned")]
 pub fn assigned() -> u64 {
     ASSIGNED.load(Ordering::Relaxed)
 }

@@ -100,6 +100,8 @@ mod _core {
     #[pymodule_export]
     use super::environment::environment_variables;
     #[pymodule_export]
+    use super::epoch::assigned;
+    #[pymodule_export]
     use super::expand::audit::{audit_counts, clear_audit_counts, set_audit};
     #[pymodule_export]
     use super::expand::classes::set_known_classes;

@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import functools
 import struct
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -369,6 +370,36 @@ def test_equal_arrays_run_one_executable() -> None:
 
 
 INFINITE = np.array([np.inf, np.nan, -2, 3], np.float32)
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_is_lowered_while_a_setting_changes_is_not_shared(stays: bool) -> None:
+    setting = "jax_default_matmul_precision"
+    frames: list[Any] = []
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "lower_jaxpr_to_module" and not frames:
+            frames.append(frame)
+            jax.config.update(setting, "highest")
+        elif event == "return" and not stays and frame in frames:
+            jax.config.update(setting, None)
+
+    def call() -> int:
+        with Compiled() as compiled:
+            jaxide.jit(lambda x: jnp.tan(x) * 41.0 + jnp.cosh(x))(np.ones(7, np.float32))
+        return compiled.count
+
+    try:
+        sys.setprofile(profile)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+        assert frames
+        jax.config.update(setting, None)
+        assert [call(), call()] == [1, 0]
+    finally:
+        jax.config.update(setting, None)
 
 
 def test_a_mask_that_is_captured_is_a_constant() -> None:
