@@ -18,7 +18,7 @@ NEEDED: dict[str, str] = {
     "pytree registry": "namedtuple_registered_later",
     "repetition of values": "one_argument_twice",
     "rules of primitives": "transposition_reads_a_list",
-    "side effects of functions": "counts_in_a_list",
+    "side effects of functions": "counts_in_an_attribute",
     "state of the process": "recursion_limit",
     "texts": "text_as_an_argument",
     "types of values": "type_of_an_argument",
