@@ -369,9 +369,6 @@ def test_equal_arrays_run_one_executable() -> None:
     np.testing.assert_array_equal(jaxide.jit(lambda x: x * arrays[2])(X), X * X)
 
 
-INFINITE = np.array([np.inf, np.nan, -2, 3], np.float32)
-
-
 @pytest.mark.parametrize("stays", [False, True])
 def test_what_is_lowered_while_a_setting_changes_is_not_shared(stays: bool) -> None:
     setting = "jax_default_matmul_precision"
@@ -400,6 +397,9 @@ def test_what_is_lowered_while_a_setting_changes_is_not_shared(stays: bool) -> N
         assert [call(), call()] == [1, 0]
     finally:
         jax.config.update(setting, None)
+
+
+INFINITE = np.array([np.inf, np.nan, -2, 3], np.float32)
 
 
 def test_a_mask_that_is_captured_is_a_constant() -> None:

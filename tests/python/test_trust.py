@@ -310,11 +310,10 @@ def assert_same_outcome(program: Callable[..., Any]) -> None:
 
 
 SHAPE = [3]
-SETTING = "jax_default_matmul_precision"
 
 
 def set_precision(precision: str | None) -> None:
-    jax.config.update(SETTING, precision)
+    jax.config.update("jax_default_matmul_precision", precision)
 
 
 def set_wide(is_wide: bool) -> None:
