@@ -371,6 +371,7 @@ def test_equal_arrays_run_one_executable() -> None:
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_what_is_lowered_while_a_setting_changes_is_not_shared(stays: bool) -> None:
+    jaxide.clear_caches()
     setting = "jax_default_matmul_precision"
     frames: list[Any] = []
 
