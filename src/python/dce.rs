@@ -25,7 +25,6 @@ use super::expand::twins::run_rule;
 use super::graph::{Graph, unfilled};
 use super::jax::{EqnParts, Jax, jax};
 use super::side::address;
-use super::stage::unpack_pair;
 use super::world::difference;
 
 /// Params that are others once dead code is removed.
@@ -295,7 +294,7 @@ fn trimmed<'py>(
     let py = eqn.py();
     let outvars = eqn.getattr(intern!(py, "outvars"))?;
     let used = PyList::new(py, std::iter::repeat_n(true, outvars.len()?))?;
-    let (used_inputs, new) = unpack_pair(jax, &jax.trim.bind(py).call1((used, eqn))?)?;
+    let (used_inputs, new) = jax.unpack_pair(&jax.trim.bind(py).call1((used, eqn))?)?;
     if new.is_none()
         || !all_true(&used_inputs)
         || new.getattr(intern!(py, "effects"))?.is_truthy()?

@@ -586,6 +586,20 @@ impl Jax {
         !atom.is_null() && is_exactly(atom, self.literal_type.as_ptr().cast())
     }
 
+    /// The two items that a rule answers.
+    ///
+    /// # Errors
+    /// Python's, where it answers something else.
+    pub fn unpack_pair<'py>(
+        &self,
+        answer: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        match answer.extract() {
+            Ok(pair) => Ok(pair),
+            Err(_) => self.unpack_pair.bind(answer.py()).call1((answer,))?.extract(),
+        }
+    }
+
     /// An equation like another, with params and lists of its own.
     pub fn with_params<'py>(
         &self,

@@ -353,7 +353,7 @@ fn abstract_eval<'py>(
     } else {
         at.primitive.getattr(intern!(py, "abstract_eval"))?.call(avals, Some(params))?
     };
-    let (out_avals, effects) = unpack_pair(jax, &answer)?;
+    let (out_avals, effects) = jax.unpack_pair(&answer)?;
     let several = out_avals.is_instance_of::<PyTuple>() || out_avals.is_instance_of::<PyList>();
     if several != at.info.multiple_results {
         let name = string_of(&at.primitive.str()?);
@@ -362,20 +362,6 @@ fn abstract_eval<'py>(
         )));
     }
     Ok((out_avals, effects))
-}
-
-/// The two items that a rule answers.
-///
-/// # Errors
-/// Python's, where it answers something else.
-pub fn unpack_pair<'py>(
-    jax: &Jax,
-    answer: &Bound<'py, PyAny>,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    match answer.extract() {
-        Ok(pair) => Ok(pair),
-        Err(_) => jax.unpack_pair.bind(answer.py()).call1((answer,))?.extract(),
-    }
 }
 
 /// Whether a folding rule would be asked.
@@ -420,8 +406,7 @@ pub fn fold_constants<'py>(
     if constants.iter().all(Option::is_none) {
         return Ok(None);
     }
-    let out_avals = out_avals();
-    let out_avals = PyList::new(py, out_avals)?;
+    let out_avals = PyList::new(py, out_avals())?;
     let values = rule.call1((PyList::new(py, constants)?, params, &out_avals))?;
     if values.is_none() {
         return Ok(None);
@@ -494,7 +479,7 @@ fn stage_with_rule<'py>(
         ),
     )?;
     let (eqn, outs): (Bound<'py, PyAny>, Bound<'py, PyAny>) = made.extract()?;
-    let (forwards, eqn) = unpack_pair(jax, &rule.call1((eqn,))?)?;
+    let (forwards, eqn) = jax.unpack_pair(&rule.call1((eqn,))?)?;
     for (out, operand) in forwards.try_iter()?.enumerate() {
         let operand = operand?;
         if !operand.is_none() {

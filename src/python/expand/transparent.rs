@@ -280,8 +280,7 @@ impl Encoder<'_, '_> {
         if !by_code.unwrap_or(known.is_of_jax) {
             self.identity(value);
         }
-        self.within.push(value);
-        self.call.may_change = true;
+        self.enter(value);
         // SAFETY: as above.
         let parts = unsafe {
             let dict = (*function).func_dict;
@@ -343,8 +342,7 @@ impl Encoder<'_, '_> {
         // SAFETY: a live object.
         self.call.signature.pair(Tag::Fields, 4, unsafe { ffi::Py_TYPE(value) } as u64);
         let may_run = self.rule_may_run()?;
-        self.within.push(value);
-        self.call.may_change = true;
+        self.enter(value);
         self.function(fun, depth + 1)?;
         self.derivative(rule, may_run, depth)?;
         self.value(field(intern!(py, "nondiff_argnums"))?, depth + 1)?;
@@ -380,8 +378,7 @@ impl Encoder<'_, '_> {
         // SAFETY: a live object.
         self.call.signature.pair(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
         let may_run = self.rule_may_run()?;
-        self.within.push(value);
-        self.call.may_change = true;
+        self.enter(value);
         self.function(fun.as_ptr(), depth + 1)?;
         for (rule, may_run) in [(&fwd, may_run), (&bwd, is_nested)] {
             self.derivative(rule.as_ptr(), may_run, depth)?;
@@ -437,6 +434,12 @@ impl Encoder<'_, '_> {
             self.locate()?;
         }
         Ok(differentiates)
+    }
+
+    /// What follows is within a function, which is read where it is: it may be changed meanwhile.
+    fn enter(&mut self, value: *mut ffi::PyObject) {
+        self.within.push(value);
+        self.call.may_change = true;
     }
 
     /// Whether a function is one of those that lead here, which then says all of it.
