@@ -325,8 +325,8 @@ class _Writer:
         return "object", self._receiver(value)
 
     def _receiver(self, value: Any) -> Any:
-        if isinstance(value, np.ufunc) or _is_of_module(value):
-            # They live as long as their module; not all can be referred to weakly.
+        if _is_of_module(value):
+            # It lives as long as its module, and cannot be referred to weakly.
             _KEPT[id(value)] = value
             self.identified.append(value)
             return "permanent", id(value)
@@ -349,7 +349,7 @@ def _encoded(written: Any) -> bytes:
 # The contents of meshes and contexts, which jax makes once and has in each program.
 _LASTING: AddressCache[Any] = AddressCache()
 
-# Functions of modules that were called back.
+# Ufuncs of modules that were called back.
 _KEPT: dict[int, Any] = {}
 
 _bits = lambda value: struct.pack("<d", value)
@@ -467,11 +467,11 @@ def dtype_words(dtype: Any) -> tuple[str, str]:
 
 
 def _is_of_module(value: Any) -> bool:
-    """Whether something is a builtin function of a module."""
-    owner = getattr(value, "__self__", None)
-    return type(value) is types.BuiltinFunctionType and (
-        owner is None or isinstance(owner, types.ModuleType)
-    )
+    """Whether something is a ufunc of a module: not one that ``np.frompyfunc`` has made."""
+    if type(value) is not np.ufunc:
+        return False
+    modules = (np, sys.modules.get("scipy.special"))
+    return any(getattr(module, value.__name__, None) is value for module in modules)
 
 
 def _is_function(value: Any) -> bool:

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::jax::Jax;
 use super::params::{equal_params, hash_params};
+use super::world::owns_primitive;
 
 /// Entries beyond this start the memo afresh.
 const MAX_ENTRIES: usize = 1 << 15;
@@ -56,6 +57,7 @@ pub struct Entry {
     /// Unique in the process.
     pub number: u32,
     primitive: Py<PyAny>,
+    multiple_results: bool,
     context: u32,
     avals: SmallVec<[Py<PyAny>; 2]>,
     pub params: Py<PyDict>,
@@ -82,6 +84,7 @@ pub struct Outcome<'a, 'py> {
 pub struct Key<'a, 'py> {
     hash: u64,
     primitive: &'a Bound<'py, PyAny>,
+    multiple_results: bool,
     context: u32,
     avals: SmallVec<[*mut ffi::PyObject; 4]>,
     params: &'a Bound<'py, PyDict>,
@@ -113,6 +116,7 @@ impl<'a, 'py> Key<'a, 'py> {
     /// None where the params cannot be keyed.
     pub fn new(
         primitive: &'a Bound<'py, PyAny>,
+        info: PrimitiveInfo,
         context: &Context,
         avals: impl Iterator<Item = *mut ffi::PyObject>,
         params: &'a Bound<'py, PyDict>,
@@ -127,11 +131,14 @@ impl<'a, 'py> Key<'a, 'py> {
         if !hash_params(params, &mut hasher) {
             return None;
         }
-        Some(Self { hash: hasher.finish(), primitive, context: context.number, avals, params })
+        let (hash, context) = (hasher.finish(), context.number);
+        let multiple_results = info.multiple_results;
+        Some(Self { hash, primitive, multiple_results, context, avals, params })
     }
 
     fn matches(&self, entry: &Entry) -> bool {
         entry.primitive.as_ptr() == self.primitive.as_ptr()
+            && entry.multiple_results == self.multiple_results
             && entry.context == self.context
             && entry.avals.len() == self.avals.len()
             && entry.avals.iter().zip(&self.avals).all(|(a, &b)| a.as_ptr() == b)
@@ -158,6 +165,7 @@ impl<'a, 'py> Key<'a, 'py> {
         let mut entry = Entry {
             number: 0,
             primitive: own(self.primitive),
+            multiple_results: self.multiple_results,
             context: self.context,
             avals,
             params: self.params.clone().unbind(),
@@ -243,8 +251,13 @@ impl PrimitiveInfo {
     /// What there is to know of `primitive`.
     pub fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
         let address = primitive.as_ptr() as usize;
-        if let Some(info) = with_memo(|memo| memo.primitives.get(&address).map(|(_, info)| *info)) {
-            return Ok(info);
+        let known = with_memo(|memo| memo.primitives.get(&address).map(|(_, info)| *info));
+        if let Some(info) = known {
+            if owns_primitive(jax, primitive) {
+                return Ok(info);
+            }
+            // What the user has of a primitive may be another thing now.
+            return Ok(Self { barred: info.barred, ..Self::read(jax, primitive)? });
         }
         let info = Self::read(jax, primitive)?;
         with_memo(|memo| {

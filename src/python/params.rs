@@ -9,6 +9,7 @@ use std::hash::Hasher;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
@@ -18,7 +19,7 @@ use rustc_hash::FxHasher;
 use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use super::jax::Jax;
-use super::native::{entries, string_of};
+use super::native::{entries, is_a, string_of};
 use super::shared::Once;
 use super::side::{Side, is_exactly};
 
@@ -54,6 +55,38 @@ pub fn known(py: Python<'_>) -> PyResult<&Known> {
             numpy_array: class("numpy", "ndarray")?,
         })
     })
+}
+
+/// Whether others may have the value of a literal, and write to it or delete it: any but numbers, and
+/// but arrays that jax has made of numbers. Such an array is a view, and nothing else refers to what it
+/// is a view of.
+///
+/// # Errors
+/// numpy cannot be imported.
+pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let known = known(value.py())?;
+    if value.is_instance_of::<PyFloat>()
+        || value.is_instance_of::<PyInt>()
+        || value.is_instance_of::<PyComplex>()
+        || is_a(value, known.numpy_scalar.as_ptr().cast())
+    {
+        return Ok(false);
+    }
+    if !value.get_type().is(&jax.typed_array_type) {
+        return Ok(true);
+    }
+    let base = intern!(value.py(), "base");
+    let viewed = value.getattr(base)?;
+    if viewed.is_none() {
+        return Ok(false);
+    }
+    // SAFETY: a live object.
+    let references = unsafe { ffi::Py_REFCNT(viewed.as_ptr()) };
+    // The view refers to it, and `viewed` does.
+    let is_own = references == 2
+        && viewed.get_type().is(&known.numpy_array)
+        && viewed.getattr(base)?.is_none();
+    Ok(!is_own)
 }
 
 /// How the typed forms treat a value.

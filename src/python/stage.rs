@@ -168,7 +168,7 @@ impl<'py> Staging<'_, 'py> {
             return None;
         }
         let avals = operands.iter().map(|operand| operand.aval().as_ptr());
-        Key::new(self.primitive, self.context, avals, params)
+        Key::new(self.primitive, self.info, self.context, avals, params)
     }
 }
 

@@ -331,6 +331,11 @@ impl NoteWarnings {
         note();
         false
     }
+
+    /// A copy notes nothing: `re.compile("(?!)")`.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (&'static str,))> {
+        Ok((py.import(intern!(py, "re"))?.getattr(intern!(py, "compile"))?, ("(?!)",)))
+    }
 }
 
 /// Puts the noting filter in front, or takes it out wherever it is. Python's registry of warnings

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
 import enum
 import functools
 import gc
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
@@ -32,7 +34,7 @@ from jax._src.interpreters.ad import fancy_transposes
 from jax._src.lax import lax as lax_internal
 from jax._src.numpy import array_methods, lax_numpy, tensor_contractions
 from jax.extend.core import Primitive
-from jax.interpreters import ad
+from jax.interpreters import ad, batching
 
 import jaxide
 from jaxide import _core, _trust, _world
@@ -851,3 +853,79 @@ def test_what_was_there_before_the_import(how: str) -> None:
     script = PROGRAM_BEFORE_THE_IMPORT.format(change=BEFORE_THE_IMPORT[how], how=how)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+class ByGlobal(core.Primitive):
+    """A primitive that has several results where a global says so."""
+
+    SEVERAL = False
+
+    multiple_results = property(lambda self: self.SEVERAL, lambda self, value: None)
+
+
+def bind_otherwise(primitive: Any) -> None:
+    primitive.bind_with_trace = lambda trace, args, params: args[0] * 7
+
+
+CHANGES_OF_A_PRIMITIVE: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "assigned": (core.Primitive, lambda made: setattr(made, "multiple_results", True)),
+    "in the dict": (core.Primitive, lambda made: made.__dict__.update(multiple_results=True)),
+    "by a global": (ByGlobal, lambda made: setattr(ByGlobal, "SEVERAL", True)),
+    "bound otherwise": (core.Primitive, bind_otherwise),
+}
+
+
+@pytest.mark.parametrize("around", ["itself", "jit", "vmap"])
+@pytest.mark.parametrize("how", CHANGES_OF_A_PRIMITIVE)
+def test_attributes_of_the_users_primitives_may_change(how: str, around: str) -> None:
+    class_, change = CHANGES_OF_A_PRIMITIVE[how]
+
+    def made() -> Any:
+        primitive = class_("up")
+        primitive.def_abstract_eval(lambda x: core.ShapedArray(x.shape, x.dtype))
+        batching.primitive_batchers[primitive] = lambda args, dims: (
+            primitive.bind(*args),
+            dims[0],
+        )
+        return primitive
+
+    def outcome(make_jaxpr: Callable[..., Any], primitive: Any) -> str:
+        wrap = {"itself": lambda f: f, "jit": jax.jit, "vmap": jax.vmap}[around]
+        program = wrap(lambda x: primitive.bind(x))
+        try:
+            return str(make_jaxpr(lambda x: program(x))(X))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    outcomes = []
+    for make_jaxpr in (jax.make_jaxpr, jaxide.make_jaxpr):
+        ByGlobal.SEVERAL = False
+        primitive = made()
+        found = [outcome(make_jaxpr, primitive) for _ in range(3)]
+        change(primitive)
+        outcomes.append(found + [outcome(make_jaxpr, primitive) for _ in range(2)])
+    ByGlobal.SEVERAL = False
+    assert outcomes[0] == outcomes[1]
+
+
+def test_ufuncs_that_are_called_back_are_let_go() -> None:
+    def step(number: int) -> None:
+        big = jnp.full(777, float(number))
+        called = np.frompyfunc(lambda v: v + big.shape[0], 1, 1)
+        jaxide.jit(lambda x: (jax.debug.callback(called, x), x)[1])(X)
+        jax.effects_barrier()
+
+    for number in range(5):
+        step(number)
+    jax.clear_caches()
+    gc.collect()
+    assert not [array for array in jax.live_arrays() if array.shape == (777,)]
+
+
+def test_filters_of_warnings_can_be_copied_within_a_trace() -> None:
+    def program(x: Any) -> Any:
+        copies = copy.deepcopy(warnings.filters)
+        assert len(copies) == len(warnings.filters)
+        return x * 2
+
+    assert_same(lambda x: jax.jit(lambda v: program(v))(x))

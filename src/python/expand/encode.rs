@@ -44,6 +44,8 @@ pub const USERS_CLASS: Reason = "class of the user's that may have methods";
 pub const USERS_PRIMITIVE: Reason = "primitive that is not jax's";
 pub const TANGENT: Reason = "tangent that was captured or is zero";
 pub const TWO_TRACERS: Reason = "two tracers of one value";
+/// A literal whose value the user has too, and may write to.
+pub const LITERAL_OF_OTHERS: Reason = "literal that may be written to";
 pub const LARGE_VALUE: Reason = "value too large for a key";
 /// A traced value where only what is fixed is expected.
 pub const TRACED_PARAM: Reason = "traced value within a program";

@@ -24,9 +24,12 @@ use super::super::hook;
 use super::super::jax::Jax;
 use super::super::native::entries;
 use super::super::omit::{Item, is_omitted};
+use super::super::params::is_of_others;
 use super::super::side::{address, is_exactly};
 use super::super::source::SourceRef;
-use super::encode::{CALLABLE, Call, Encoder, Held, REF, Reason, UNKNOWN_OBJECT};
+use super::encode::{
+    CALLABLE, Call, Encoder, FOREIGN_TRACER, Held, LITERAL_OF_OTHERS, REF, Reason, UNKNOWN_OBJECT,
+};
 use super::pins::Pins;
 use super::shared::shared;
 use super::site::put_in_words;
@@ -858,10 +861,13 @@ impl<'py> Encoder<'_, 'py> {
 
     fn program_literal(&mut self, literal: &Bound<'py, PyAny>) -> Result<(), Reason> {
         let slots = &self.jax.slots;
-        let literal = literal.as_ptr();
         // SAFETY: a live jax `Literal`.
         let (value, aval) =
-            unsafe { (slots.literal_val.peek(literal), slots.literal_aval.peek(literal)) };
-        self.literal_value(value, aval, Held::Bare)
+            unsafe { (slots.literal_val.get(literal), slots.literal_aval.get(literal)) };
+        let (value, aval) = value.zip(aval).ok_or(FOREIGN_TRACER)?;
+        if is_of_others(self.jax, &value).map_err(|_| UNKNOWN_OBJECT)? {
+            return Err(LITERAL_OF_OTHERS);
+        }
+        self.literal_value(value.as_ptr(), aval.as_ptr(), Held::Bare)
     }
 }

@@ -14,12 +14,13 @@ use crate::ir::{Atom, AtomKind, Def, Eqn, LiteralId, Var};
 use super::super::convert::{AvalInfo, aval_info};
 use super::super::frame::{Frame, Mark, State};
 use super::super::jax::Jax;
-use super::super::params::{known, typed_equal, typed_hash};
+use super::super::native::with_bytes;
+use super::super::params::{is_of_others, known, typed_equal, typed_hash};
 use super::super::side::{address, literal_type};
 use super::super::source::SourceRef;
 use super::super::tracer::{Traced, traced, variable};
 use super::appended::{Equation, Operand as Appended, appended_since};
-use super::encode::{CONCRETE_ARRAY, Call, Reason};
+use super::encode::{CONCRETE_ARRAY, Call, LITERAL_OF_OTHERS, Reason};
 use super::now::Now;
 use super::owned::OwnedParams;
 use super::renewed::Renewed;
@@ -335,6 +336,13 @@ fn is_infinite(literal: &Bound<'_, PyAny>) -> bool {
     value.and_then(|value| value.extract::<f64>()).is_ok_and(f64::is_infinite)
 }
 
+/// Whether others have its value too.
+fn has_value_of_others(jax: &Jax, literal: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a jax `Literal`.
+    let value = unsafe { jax.slots.literal_val.get(literal) };
+    value.is_none_or(|value| is_of_others(jax, &value).unwrap_or(true))
+}
+
 fn row(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
@@ -619,6 +627,9 @@ impl<'py> Reading<'_, 'py> {
                         let index = *tables.literal_rows.entry(*id).or_insert(next);
                         if index == next {
                             let given = self.given_literal(literal);
+                            if given.is_none() && has_value_of_others(jax, literal) {
+                                return Err(LITERAL_OF_OTHERS);
+                            }
                             tables.literals.push((literal.clone().unbind(), given));
                         }
                         operands.push(Operand::Literal(index));
@@ -1053,10 +1064,18 @@ impl Part {
 /// They are none.
 pub fn same_literal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (value_a, value_b) = (a.getattr("val")?, b.getattr("val")?);
-    Ok(a.is(b)
-        || a.getattr("aval")?.is(&b.getattr("aval")?)
-            && value_a.get_type().is(value_b.get_type())
-            && value_a.repr()?.to_str()? == value_b.repr()?.to_str()?)
+    if a.is(b) {
+        return Ok(true);
+    }
+    if !a.getattr("aval")?.is(&b.getattr("aval")?) || !value_a.get_type().is(value_b.get_type()) {
+        return Ok(false);
+    }
+    let bits =
+        |value: &Bound<'_, PyAny>| with_bytes(value.as_ptr(), SmallVec::<[u8; 16]>::from_slice);
+    match (bits(&value_a), bits(&value_b)) {
+        (Some(a), Some(b)) => Ok(a == b),
+        _ => Ok(value_a.repr()?.to_str()? == value_b.repr()?.to_str()?),
+    }
 }
 
 fn same_params(jax: &Jax, a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
