@@ -19,6 +19,7 @@ from typing import Any
 import jax
 
 from jaxide import _core
+from jaxide._addresses import AddressCache
 
 OF_JAX = os.path.join(os.path.dirname(inspect.getfile(jax)), "")
 
@@ -101,8 +102,20 @@ def hands_on(function: types.FunctionType) -> bool:
     if function.__defaults__ or function.__kwdefaults__ or function.__closure__:
         return False
     known = getattr(sys.modules.get(function.__module__), function.__name__, None)
-    operations = (instruction.opname for instruction in dis.get_instructions(function.__code__))
-    return known is function and _HANDING_ON.issuperset(operations)
+    return known is function and _only_hands_on(function.__code__)
+
+
+def _only_hands_on(code: types.CodeType) -> bool:
+    found = _CODES.get(code)
+    if found is None:
+        operations = (instruction.opname for instruction in dis.get_instructions(code))
+        found = _HANDING_ON.issuperset(operations)
+        _CODES.put(code, found)
+    return found
+
+
+# Whether codes do nothing else than to hand on what they are given.
+_CODES: AddressCache[bool] = AddressCache()
 
 
 @cache

@@ -164,8 +164,12 @@ impl Drop for Looking {
     }
 }
 
+/// How often one looks at what changes all the time before he leaves it: a look may take longer than a
+/// signal handler, or another thread, takes to change the next thing.
+const MAX_LOOKS: usize = 4;
+
 /// How jax differs now. Whoever comes in between, while another one looks at what has changed, does not
-/// wait: to him anything may be affected.
+/// wait: to him anything may be affected. So it is where the changes do not end.
 ///
 /// # Errors
 /// What jax has cannot be compared. It is looked at again by the next one who asks.
@@ -178,8 +182,12 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
     }
     if watch::has_changed() {
         let Some(_looking) = Looking::start() else { return Ok(Difference::Total) };
-        while let Some((dicts, functions)) = watch::take() {
+        for _ in 0..MAX_LOOKS {
+            let Some((dicts, functions)) = watch::take() else { break };
             look(py, dicts, functions)?;
+        }
+        if watch::has_changed() {
+            return Ok(Difference::Total);
         }
     }
     Ok(LAST.peek(|last| last.difference.clone()))
