@@ -627,6 +627,26 @@ def test_what_is_taken_back_while_a_call_is_recorded() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_changes_that_do_not_end() -> None:
+    """Each look at what has changed comes upon the next change."""
+    program, stock, looks = lambda x: jnp.sin(x) * 2, _world.World.look, [0]
+
+    def look(self: Any, *args: Any) -> Any:
+        looks[0] += 1
+        assert looks[0] < 1000
+        core.Primitive.noted_by_a_test = looks[0]
+        return stock(self, *args)
+
+    core.Primitive.noted_by_a_test = 0
+    try:
+        with mock.patch.object(_world.World, "look", look):
+            assert_same(program)
+        assert looks[0] > 1
+    finally:
+        del core.Primitive.noted_by_a_test
+    assert_same(program)
+
+
 def test_a_call_during_which_jax_changes_is_remembered_the_next_time() -> None:
     """jax registers rules of its own while it traces, too."""
 
