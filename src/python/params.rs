@@ -65,15 +65,12 @@ pub fn known(py: Python<'_>) -> PyResult<&Known> {
 /// numpy cannot be imported.
 pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let known = known(value.py())?;
-    if value.is_instance_of::<PyFloat>()
-        || value.is_instance_of::<PyInt>()
-        || value.is_instance_of::<PyComplex>()
-        || is_a(value, known.numpy_scalar.as_ptr().cast())
-    {
-        return Ok(false);
-    }
     if !value.get_type().is(&jax.typed_array_type) {
-        return Ok(true);
+        let is_number = value.is_instance_of::<PyFloat>()
+            || value.is_instance_of::<PyInt>()
+            || value.is_instance_of::<PyComplex>()
+            || is_a(value, known.numpy_scalar.as_ptr().cast());
+        return Ok(!is_number);
     }
     let base = intern!(value.py(), "base");
     let viewed = value.getattr(base)?;
