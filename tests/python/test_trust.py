@@ -301,14 +301,17 @@ def test_what_an_abstract_evaluation_returns_is_unpacked(make_answer: Any) -> No
     assert_same_outcome(primitive.bind)
 
 
+def outcome(make: Callable[..., Any], program: Callable[..., Any]) -> str:
+    """The text of a program, or the error that tracing it ends with."""
+    try:
+        return text(make, program)
+    except (IndexError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def assert_same_outcome(program: Callable[..., Any]) -> None:
-    found = []
-    for make in (jax.make_jaxpr, jaxide.make_jaxpr, jaxide.make_jaxpr):
-        try:
-            found.append(text(make, program))
-        except (IndexError, TypeError, ValueError) as error:
-            found.append(f"{type(error).__name__}: {error}")
-    assert len(set(found)) == 1
+    makers = (jax.make_jaxpr, jaxide.make_jaxpr, jaxide.make_jaxpr)
+    assert len({outcome(make, program) for make in makers}) == 1
 
 
 SHAPE = [3]
@@ -899,6 +902,7 @@ CHANGES_OF_A_PRIMITIVE: dict[str, tuple[type, Callable[[Any], None]]] = {
 @pytest.mark.parametrize("how", CHANGES_OF_A_PRIMITIVE)
 def test_attributes_of_the_users_primitives_may_change(how: str, around: str) -> None:
     class_, change = CHANGES_OF_A_PRIMITIVE[how]
+    wrap = {"itself": lambda f: f, "jit": jax.jit, "vmap": jax.vmap}[around]
 
     def made() -> Any:
         primitive = class_("up")
@@ -909,21 +913,15 @@ def test_attributes_of_the_users_primitives_may_change(how: str, around: str) ->
         )
         return primitive
 
-    def outcome(make_jaxpr: Callable[..., Any], primitive: Any) -> str:
-        wrap = {"itself": lambda f: f, "jit": jax.jit, "vmap": jax.vmap}[around]
-        program = wrap(lambda x: primitive.bind(x))
-        try:
-            return str(make_jaxpr(lambda x: program(x))(X))
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-
     outcomes = []
     for make_jaxpr in (jax.make_jaxpr, jaxide.make_jaxpr):
         ByGlobal.SEVERAL = False
         primitive = made()
-        found = [outcome(make_jaxpr, primitive) for _ in range(3)]
+        # A function of its own each time, which no jit has seen.
+        fresh = lambda primitive=primitive: wrap(lambda x: primitive.bind(x))
+        found = [outcome(make_jaxpr, fresh()) for _ in range(3)]
         change(primitive)
-        outcomes.append(found + [outcome(make_jaxpr, primitive) for _ in range(2)])
+        outcomes.append(found + [outcome(make_jaxpr, fresh()) for _ in range(2)])
     ByGlobal.SEVERAL = False
     assert outcomes[0] == outcomes[1]
 

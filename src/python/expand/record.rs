@@ -1063,10 +1063,10 @@ impl Part {
 /// # Errors
 /// They are none.
 pub fn same_literal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let (value_a, value_b) = (a.getattr("val")?, b.getattr("val")?);
     if a.is(b) {
         return Ok(true);
     }
+    let (value_a, value_b) = (a.getattr("val")?, b.getattr("val")?);
     if !a.getattr("aval")?.is(&b.getattr("aval")?) || !value_a.get_type().is(value_b.get_type()) {
         return Ok(false);
     }
