@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import functools
 import gc
 import itertools
 import os
@@ -230,7 +231,7 @@ class Interrupted(BaseException):
 
 def come_in_between(probability: float) -> None:
     """Does something, as a profiler or a finalizer might; not within itself."""
-    if BUSY.within or RANDOM.random() > probability or is_making_a_jit():
+    if BUSY.within or RANDOM.random() > probability or holds_a_lock():
         return
     BUSY.within = 1
     try:
@@ -239,15 +240,21 @@ def come_in_between(probability: float) -> None:
         BUSY.within = 0
 
 
-def is_making_a_jit() -> bool:
-    """Whether jaxlib makes a jit: it holds a lock while it calls ``__hash__`` of the settings, so
-    that who makes a jit there waits for ever (stock jax 0.10.2 and 0.12.0 alone)."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_name == "_cpp_pjit":
+def holds_a_lock() -> bool:
+    """Whether this thread is within a lock, so that who comes in waits for ever, with stock jax
+    0.10.2 and 0.12.0 alone: jaxlib's, held while a jit is made and ``__hash__`` of its settings is
+    called; and the one of ``functools.cached_property`` (Python 3.11), for which another thread
+    waits in the middle of compiling, where what it compiles is executed within the property."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_cpp_pjit" or code is CACHED_PROPERTY:
             return True
+        frame = frame.f_back
     return False
+
+
+CACHED_PROPERTY = functools.cached_property.__get__.__code__
 
 
 def choose() -> Callable[..., Any]:
