@@ -411,7 +411,7 @@ class Survey:
       trust: what is jax's own.
       packages: packages whose modules, classes and registries are taken in.
       beside: other modules that are taken in, without their classes.
-      skipped: names that are no definitions, in modules.
+      skipped: names that are no definitions, in modules: the objects themselves.
       unread: modules whose registries no trace asks.
       primitive: the class of jax's primitives.
       instances: classes whose instances count by their attributes.

@@ -480,6 +480,14 @@ def _functions_within(value: Any) -> list[types.FunctionType]:
     return [function for member in members for function in _trust.functions_of(member)]
 
 
+def _keys_of_modules() -> list[str]:
+    """The strings that name what is none of the definitions of a module, as objects."""
+    module = types.ModuleType("any")
+    exec("name: int", vars(module))
+    # CPython 3.11 has some of its own, which are not the interned ones.
+    return [*map(sys.intern, _OF_MODULES), *(key for key in vars(module) if key in _OF_MODULES)]
+
+
 def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Survey:
     """What jax's modules have, once they are taken in.
 
@@ -491,7 +499,7 @@ def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Surv
         _trust.TRUST,
         _PACKAGES,
         {*_BESIDE, _WARNING[0]},
-        tuple(_OF_MODULES),
+        _keys_of_modules(),
         _LOWERING,
         primitive_type,
         (*instance_types, types.SimpleNamespace),

@@ -140,6 +140,18 @@ impl Builder {
         Self::from_program(Program::empty(), dce)
     }
 
+    /// As `new`, with room for so many variables and equations. What is left of it at the end is given
+    /// back.
+    pub fn with_room(dce: DeadCode, num_vars: usize, num_eqns: usize) -> Self {
+        let mut builder = Self::new(dce);
+        builder.program.vars.reserve(num_vars);
+        builder.program.eqns.reserve(num_eqns);
+        if let Uses::OfAll(uses) = &mut builder.uses {
+            uses.reserve(num_vars);
+        }
+        builder
+    }
+
     fn from_program(program: Program, dce: DeadCode) -> Self {
         let mut uses = match dce {
             DeadCode::Keep => {

@@ -418,9 +418,10 @@ impl State {
 impl Frame {
     pub fn new(debug_info: Bound<'_, PyAny>, auto_dce: bool, recording: Recording) -> Self {
         let dce = if auto_dce { DeadCode::RemoveUnreferenced } else { DeadCode::Keep };
+        let [num_vars, num_eqns] = recording.room();
         let state = State {
             auto_dce,
-            builder: Some(Builder::new(dce)),
+            builder: Some(Builder::with_room(dce, num_vars, num_eqns)),
             recording: Some(recording),
             side: Side::default(),
             graph: None,
@@ -1333,6 +1334,9 @@ impl State {
         quiet: Quiet<'_>,
     ) -> PyResult<(Option<Recording>, Option<Object>)> {
         let builder = self.builder.take().ok_or_else(finished)?;
+        if let Some(recording) = &self.recording {
+            recording.note_size([builder.num_vars(), builder.num_appended()]);
+        }
         let mut side = std::mem::take(&mut self.side);
         let given_up = (self.recording.take(), side.shrink());
         self.entries = FxHashMap::default();

@@ -63,19 +63,28 @@ pub fn is_tracing() -> bool {
 pub struct Recording {
     /// Those of the thread that it began in.
     of_thread: Arc<AtomicUsize>,
+    /// Its program is not part of another.
+    is_outermost: bool,
 }
+
+/// How many variables and equations the last program came to that is not part of another.
+static LAST_SIZE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// For how many of them there is room beforehand at most.
+const MAX_ROOM: usize = 1 << 14;
 
 impl Recording {
     /// A trace begins: from now on jax's functions are ours.
     pub fn start(py: Python<'_>, jax: &Jax, parent: &Bound<'_, PyAny>) -> Self {
         let of_thread = RECORDING.with(Arc::clone);
-        if parent.is(&jax.eval_trace) {
+        let is_part = !parent.is(&jax.eval_trace);
+        if !is_part {
             EPOCH.fetch_add(1, Ordering::Relaxed);
-            // Some rules of jax leave the trace that is under way for as long as they trace.
-            if of_thread.load(Ordering::Relaxed) == 0 {
-                begin_outermost();
-                audit::trace_begins();
-            }
+        }
+        // Some rules of jax leave the trace that is under way for as long as they trace.
+        let is_outermost = !is_part && of_thread.load(Ordering::Relaxed) == 0;
+        if is_outermost {
+            begin_outermost();
+            audit::trace_begins();
         }
         of_thread.fetch_add(1, Ordering::Relaxed);
         // First, so that no other thread lets the functions go.
@@ -93,7 +102,23 @@ impl Recording {
             // Somebody has replaced a function of jax: it is called as it is.
             error.write_unraisable(py, None);
         }
-        Self { of_thread }
+        Self { of_thread, is_outermost }
+    }
+
+    /// For how many variables and equations to have room: mostly a program is traced again and again.
+    pub fn room(&self) -> [usize; 2] {
+        LAST_SIZE.each_ref().map(|last| {
+            if self.is_outermost { last.load(Ordering::Relaxed).min(MAX_ROOM) } else { 0 }
+        })
+    }
+
+    /// The program has so many variables and equations.
+    pub fn note_size(&self, size: [usize; 2]) {
+        if self.is_outermost {
+            for (last, size) in LAST_SIZE.iter().zip(size) {
+                last.store(size, Ordering::Relaxed);
+            }
+        }
     }
 }
 

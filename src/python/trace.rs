@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyAssertionError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple, PyType, PyWeakrefReference};
 use smallvec::SmallVec;
 
 use super::convert::aval_info;
@@ -93,8 +93,7 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
     let debug_info = args.required(0, "debug_info")?;
     let lower =
         args.get(2, "lower")?.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
-    let weakref =
-        py.import(intern!(py, "weakref"))?.getattr(intern!(py, "ref"))?.call1((trace,))?;
+    let weakref = PyWeakrefReference::new(trace)?.into_any();
     let parent = args.get(1, "parent_trace")?.unwrap_or_else(none);
     let recording = Recording::start(py, jax, &parent);
     let frame = Bound::new(py, Frame::new(debug_info, flag(3, "auto_dce")?, recording))?;

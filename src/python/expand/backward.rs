@@ -21,7 +21,7 @@ use crate::ir::{Atom, AtomKind, Eqn, Var};
 use super::super::graph::{Graph, Unread, unfilled};
 use super::super::jax::{EqnParts, Jax, jax};
 use super::super::leaves::{Derived, derived_type};
-use super::super::native::allocate;
+use super::super::native::{allocate, instance};
 use super::super::side::address;
 use super::super::source::SourceRef;
 use super::encode::{Call, Equation, Operand, encode_transposition};
@@ -726,7 +726,7 @@ pub fn new_accumulator<'py>(
     sum: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = aval.py();
-    let accumulator = allocate(jax.val_accum_type.bind(py))?;
+    let accumulator = instance(jax.val_accum_type.bind(py))?;
     accumulator.setattr(intern!(py, "aval"), aval)?;
     accumulator.setattr(intern!(py, "val"), sum)?;
     Ok(accumulator)

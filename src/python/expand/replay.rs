@@ -571,7 +571,11 @@ fn import(jax: &Jax, frame: &Bound<'_, Frame>, number: u64, part: &Part) -> PyRe
         equations.push((primitive, effects));
     }
     frame.get().with(py, |state, quiet| {
-        let mut rows = Rows::default();
+        let mut rows = Rows {
+            equations: Vec::with_capacity(part.equations.len()),
+            literals: Vec::with_capacity(part.literals.len()),
+            source: None,
+        };
         let (builder, side) = state.recording()?;
         let types = part.types.iter().zip(&part.type_infos);
         let type_rows: SmallVec<[TypeId; 8]> =

@@ -131,10 +131,11 @@ pub fn world_number(py: Python<'_>) -> PyResult<u32> {
     Ok(difference(py)?.number())
 }
 
-/// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax.
+/// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
+/// attributes of instances are looked at when the trace begins.
 #[pyfunction]
 pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
-    watch::poll();
+    watch::poll_soon();
     Ok(difference(py)?.is_total())
 }
 

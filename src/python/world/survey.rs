@@ -201,7 +201,7 @@ pub struct Survey {
     trust: Py<Trust>,
     packages: Vec<String>,
     beside: FxHashSet<String>,
-    /// By address, names that are no definitions; they are interned and kept alive.
+    /// By address, names that are no definitions, which are kept alive.
     skipped: FxHashSet<usize>,
     _skipped: Vec<Py<PyString>>,
     unread: Vec<String>,
@@ -249,7 +249,7 @@ impl Survey {
     ///     trust: what is jax's own.
     ///     packages: packages whose modules, classes and registries are taken in.
     ///     beside: other modules that are taken in, without their classes.
-    ///     skipped: names that are no definitions, in modules.
+    ///     skipped: names that are no definitions, in modules: the objects themselves.
     ///     unread: modules whose registries no trace asks.
     ///     primitive: the class of jax's primitives.
     ///     instances: classes whose instances count by their attributes.
@@ -261,14 +261,12 @@ impl Survey {
         trust: Py<Trust>,
         packages: Vec<String>,
         beside: FxHashSet<String>,
-        skipped: Vec<String>,
+        skipped: Vec<Py<PyString>>,
         unread: Vec<String>,
         primitive: Py<PyType>,
         instances: Vec<Py<PyType>>,
         modules: Bound<'_, PyDict>,
     ) -> PyResult<Self> {
-        let skipped: Vec<_> =
-            skipped.iter().map(|name| PyString::intern(py, name).unbind()).collect();
         let imported = Place {
             kind: Kind::Modules,
             name: PyString::new(py, "sys.modules").unbind(),

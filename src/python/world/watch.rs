@@ -23,7 +23,7 @@ use super::super::warn::is_trampoline;
 struct Watched {
     /// By kind. Never freed: their addresses are known.
     dicts: [Vec<Dict>; 3],
-    /// The addresses of those that are looked at, by kind.
+    /// The addresses of those that are looked at, by kind, in order: neighbours cost less.
     #[cfg(not(Py_3_12))]
     polled: [Vec<usize>; 2],
     by_address: FxHashMap<usize, u32>,
@@ -170,7 +170,7 @@ fn watch_as(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
         unknown.insert(next);
         #[cfg(not(Py_3_12))]
         if let Some(polled) = watched.polled.get_mut(kind as usize) {
-            polled.push(address);
+            polled.insert(polled.partition_point(|&other| other < address), address);
         }
         watched.dicts[kind as usize].push(Dict { number: next, object, version });
         (next, None)
