@@ -1387,7 +1387,7 @@ impl<'a> ReadPrimitive<'a> {
         Self::read(primitive, is_known)
     }
 
-    /// As `of`, of several.
+    /// As `of`, of several, which are then made ids in this order.
     ///
     /// # Errors
     /// An attribute cannot be read.
@@ -1398,7 +1398,10 @@ impl<'a> ReadPrimitive<'a> {
         let addresses: SmallVec<[usize; 4]> =
             primitives.clone().map(|primitive| primitive.as_ptr() as usize).collect();
         let is_known = frame.get().peek(|state| {
-            let is_known = |&address| state.side.known_primitive(address).is_some();
+            // By the time that it comes again it is known.
+            let mut met = FxHashSet::default();
+            let is_known =
+                |&at: &usize| state.side.known_primitive(at).is_some() || !met.insert(at);
             addresses.iter().map(is_known).collect::<SmallVec<[bool; 8]>>()
         });
         primitives.zip(is_known).map(|(primitive, known)| Self::read(primitive, known)).collect()
