@@ -576,7 +576,9 @@ pub fn instance<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> 
     // SAFETY: `object` has a tp_new, which returns a new reference or null with an error set; the class
     // is a heap type, and no subclass of another type of C.
     unsafe {
-        let new = ffi::PyBaseObject_Type.tp_new.ok_or_else(|| PyTypeError::new_err("object has no __new__"))?;
+        let new = ffi::PyBaseObject_Type
+            .tp_new
+            .ok_or_else(|| PyTypeError::new_err("object has no __new__"))?;
         let made = new(class.as_type_ptr(), nothing.as_ptr(), std::ptr::null_mut());
         Bound::from_owned_ptr_or_err(class.py(), made)
     }

@@ -947,3 +947,42 @@ def test_filters_of_warnings_can_be_copied_within_a_trace() -> None:
         return x * 2
 
     assert_same(lambda x: jax.jit(lambda v: program(v))(x))
+
+
+def tripled(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    primal, tangent = jax.nn.relu(args[0][0]), args[1][0]
+    return primal, tangent * 3.0
+
+
+def gradient_of_relu(x: Any) -> Any:
+    return jax.grad(lambda x: jax.nn.softplus(jax.nn.relu(x)).sum())(x)
+
+
+def patched_in_the_middle(x: Any) -> Any:
+    before = gradient_of_relu(x)
+    with mock.patch.object(jax.nn.relu, "jvp", tripled):
+        between = gradient_of_relu(x)
+    return before, between, gradient_of_relu(x)
+
+
+def test_rules_of_jax_change_within_a_trace() -> None:
+    for _ in range(3):
+        text(jaxide.make_jaxpr, gradient_of_relu)
+    for _ in range(3):
+        assert_same(patched_in_the_middle)
+    assert_same(gradient_of_relu)
+
+
+def test_nothing_is_learnt_while_a_primitive_is_another() -> None:
+    def program(x: Any) -> Any:
+        return lax.neg(x)
+
+    def learning(x: Any) -> Any:
+        with mock.patch.object(lax.neg_p, "bind", lambda x: lax.cos_p.bind(x, accuracy=None)):
+            return [program(x) for _ in range(4)]
+
+    for _ in range(3):
+        jaxide.clear_caches()
+        assert_same(learning)
+        assert_same(program)
+    assert_same(lambda x: [program(x) for _ in range(4)])

@@ -132,7 +132,7 @@ pub fn world_number(py: Python<'_>) -> PyResult<u32> {
 }
 
 /// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
-/// attributes of instances are looked at when the trace begins.
+/// attributes of primitives are looked at when the trace begins.
 #[pyfunction]
 pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
     watch::poll_soon();

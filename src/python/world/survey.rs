@@ -278,7 +278,7 @@ impl Survey {
         let imported = Bound::new(py, imported)?;
         watch::start(py)?;
         let places = PyDict::new(py);
-        let number = watch::watch(modules.as_any())?;
+        let number = watch::watch(watch::Kind::Frequent, modules.as_any())?;
         places.set_item(number, &imported)?;
         Ok(Self {
             trust,
@@ -470,7 +470,12 @@ impl Survey {
     ) -> PyResult<()> {
         let py = owner.py();
         // It is watched first: what comes in between counts as a change.
-        let number = watch::watch(owner)?;
+        let how_often = match kind {
+            Kind::Class => watch::Kind::Told,
+            Kind::Instance if self.is_primitive(owner) => watch::Kind::Seldom,
+            Kind::Modules | Kind::Module | Kind::Registry | Kind::Instance => watch::Kind::Frequent,
+        };
+        let number = watch::watch(how_often, owner)?;
         let places = self.places.bind(py);
         if !places.contains(number)? {
             let place = Place {

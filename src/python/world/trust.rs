@@ -245,6 +245,10 @@ impl Trust {
     /// what its closure has: jax wraps rules that somebody registers.
     fn is_of_library(&self, function: &Bound<'_, PyFunction>) -> PyResult<bool> {
         let py = function.py();
+        // SAFETY: a part of a live function, which may be missing. Most have no closure.
+        if parts_of(function).func_closure.is_null() {
+            return self.has_code_of_library(function);
+        }
         let mut pending: SmallVec<[_; 4]> = smallvec![function.clone().into_any()];
         // They stay alive, so that each has an address of its own.
         let mut seen: SmallVec<[_; 8]> = SmallVec::new();

@@ -1,9 +1,10 @@
 //! Noticing that a dict of jax, or a function of jax, may have changed.
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
-//! dict has a version. The versions of modules and registries are compared before each call, those of
-//! instances whenever a trace begins or its surroundings change. Attributes of classes and of functions
-//! are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions those of names.
+//! dict has a version. The versions of modules, registries and custom rules are compared before each
+//! call, those of primitives whenever a trace begins or its surroundings change. Attributes of classes and
+//! of functions are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions
+//! those of names.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -54,28 +55,12 @@ struct Dict {
 /// How often a dict is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Before each call: modules and registries.
+    /// Before each call: modules, registries, and instances but for primitives.
     Frequent,
-    /// When a trace begins: instances, and defaults of functions that were handed out.
+    /// When a trace begins: primitives, and defaults of functions that were handed out.
     Seldom,
     /// Never: whoever changes a class tells.
     Told,
-}
-
-impl Kind {
-    fn of(owner: &Bound<'_, PyAny>) -> Self {
-        // SAFETY: a live object.
-        unsafe {
-            let owner = owner.as_ptr();
-            if ffi::PyType_Check(owner) != 0 {
-                Self::Told
-            } else if ffi::PyModule_Check(owner) != 0 || ffi::PyDict_Check(owner) != 0 {
-                Self::Frequent
-            } else {
-                Self::Seldom
-            }
-        }
-    }
 }
 
 /// A function before it was changed: itself, its code, its defaults, its names.
@@ -152,11 +137,7 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
 ///
 /// # Errors
 /// It has no dict, or `CPython` cannot watch it.
-pub fn watch(owner: &Bound<'_, PyAny>) -> PyResult<u32> {
-    watch_as(Kind::of(owner), owner)
-}
-
-fn watch_as(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
+pub fn watch(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     let dict = dict_of(owner)?;
     notify(&dict)?;
     let version = version(dict.as_ptr());
@@ -344,7 +325,7 @@ pub unsafe fn note_handed_out(
     let (function, defaults) =
         unsafe { (Bound::from_borrowed_ptr(py, function), Bound::from_borrowed_ptr(py, defaults)) };
     let Ok(dict) = defaults.cast::<PyDict>() else { return };
-    let watched = dict.copy().and_then(|was| Ok((was, watch_as(Kind::Seldom, &defaults)?)));
+    let watched = dict.copy().and_then(|was| Ok((was, watch(Kind::Seldom, &defaults)?)));
     match watched {
         Ok((was, number)) => {
             let (function, was) = (function.unbind(), was.into_any().unbind());
@@ -458,7 +439,7 @@ mod noticing {
         }
     }
 
-    /// Looks for changes in the dicts of modules and registries.
+    /// Looks for changes in the dicts that are looked at before each call.
     #[inline]
     pub fn poll_soon() {
         if let Some(next) = next_version() {
