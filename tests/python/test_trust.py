@@ -973,6 +973,15 @@ def test_rules_of_jax_change_within_a_trace() -> None:
     assert_same(gradient_of_relu)
 
 
+def test_what_is_taken_back_of_a_primitive_is_noticed() -> None:
+    text(jaxide.make_jaxpr, jnp.sin)
+    with mock.patch.object(lax.sin_p, "multiple_results", 0):
+        text(jaxide.make_jaxpr, jnp.sin)
+        assert _core.is_jax_altered()
+    text(jaxide.make_jaxpr, jnp.sin)
+    assert not _core.is_jax_altered()
+
+
 def test_nothing_is_learnt_while_a_primitive_is_another() -> None:
     def program(x: Any) -> Any:
         return lax.neg(x)

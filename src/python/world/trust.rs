@@ -245,7 +245,7 @@ impl Trust {
     /// what its closure has: jax wraps rules that somebody registers.
     fn is_of_library(&self, function: &Bound<'_, PyFunction>) -> PyResult<bool> {
         let py = function.py();
-        // SAFETY: a part of a live function, which may be missing. Most have no closure.
+        // Most have no closure.
         if parts_of(function).func_closure.is_null() {
             return self.has_code_of_library(function);
         }
