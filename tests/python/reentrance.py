@@ -375,6 +375,13 @@ def collected(seconds: float) -> None:
         gc.unfreeze()
 
 
+def end_alarms() -> None:
+    """Ignored first: a handler that is still due sets the timer again, and an alarm after the
+    interpreter has given its handlers up ends the process."""
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def interrupted(seconds: float, raises: bool = False) -> None:
     """Signal handlers at random moments, but for those at which the collector runs: jaxlib may be
     taking a traceback then, which none of its own must interrupt (see `keep_codes`)."""
@@ -402,7 +409,7 @@ def interrupted(seconds: float, raises: bool = False) -> None:
         except Interrupted:
             ARMED.clear()
             forget_what_jax_left()
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    end_alarms()
 
 
 def interrupted_for_good(seconds: float) -> None:
@@ -447,7 +454,7 @@ def interrupted_reading(seconds: float) -> None:
         check(program, "hash", number, HASHES[program])
         check(program, "text", text, texts[program])
         check(program, "differences", difference, differences[program])
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    end_alarms()
 
 
 def codes_of_jax() -> list[tuple[str, Any, Any]]:
