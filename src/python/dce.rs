@@ -25,7 +25,7 @@ use super::expand::twins::run_rule;
 use super::graph::{Graph, unfilled};
 use super::jax::{EqnParts, Jax, jax};
 use super::side::address;
-use super::world::difference;
+use super::world::{difference, poll_soon};
 
 /// Params that are others once dead code is removed.
 type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
@@ -142,6 +142,7 @@ fn with_live_programs<'py>(
 
 /// Whether somebody has changed jax, so that what is done here may not be what it does.
 fn has_changed_rules(py: Python<'_>) -> PyResult<bool> {
+    poll_soon();
     Ok(difference(py)?.is_total())
 }
 

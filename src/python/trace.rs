@@ -383,6 +383,7 @@ fn invalidate<'py>(trace: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<'
     let py = trace.py();
     let frame = own_frame(jax(py)?, trace)?;
     super::expand::now::forget();
+    super::world::prove_what_was_learnt();
     frame.call_method0(intern!(py, "invalidate"))
 }
 

@@ -995,3 +995,66 @@ def test_nothing_is_learnt_while_a_primitive_is_another() -> None:
         assert_same(learning)
         assert_same(program)
     assert_same(lambda x: [program(x) for _ in range(4)])
+
+
+def test_what_was_learnt_stays_when_a_module_is_imported() -> None:
+    def program(x: Any) -> Any:
+        return jnp.tanh(x) * 2 + x
+
+    jaxide.clear_caches()
+    for _ in range(2):
+        text(jaxide.make_jaxpr, program)
+    sys.modules["jax_is_not_in_here"] = types.ModuleType("jax_is_not_in_here")
+    try:
+        before = jaxide.cache_info()
+        text(jaxide.make_jaxpr, program)
+        after = jaxide.cache_info()
+    finally:
+        del sys.modules["jax_is_not_in_here"]
+    assert after.hits > before.hits
+    assert after.misses == before.misses
+
+
+def test_what_is_learnt_between_many_changes() -> None:
+    """Most of what is learnt here is learnt while a primitive is another, and used later."""
+
+    def another(x: Any) -> Any:
+        return lax.cos_p.bind(x, accuracy=None)
+
+    def learning(size: int, is_patched: bool) -> str:
+        aval = jax.ShapeDtypeStruct((size,), jnp.float32)
+
+        def program(x: Any) -> Any:
+            if not is_patched:
+                return lax.neg(x)
+            with mock.patch.object(lax.neg_p, "bind", another):
+                return lax.neg(x) + jnp.negative(x)
+
+        return str(jaxide.make_jaxpr(program)(aval))
+
+    jaxide.clear_caches()
+    for size in range(1, 600):
+        learning(size, is_patched=bool(size % 2))
+    for size in (*range(1, 8), 257, 258, 511, 512, 598, 599):
+        assert learning(size, is_patched=False).count("cos") == 0
+
+
+def test_a_module_changes_after_calls_that_are_not_replayed() -> None:
+    def three_times(x: Any) -> Any:
+        return lax.mul(x, 3.0)
+
+    def changing(x: Any) -> Any:
+        x = jnp.square(jnp.sinh(x))
+        with (
+            mock.patch.object(lax, "tanh", three_times),
+            mock.patch.object(jnp, "exp", three_times),
+        ):
+            x = lax.tanh(x) + jnp.exp(x)
+            x = jax.nn.sigmoid(x) + jnp.square(jnp.sinh(x))
+        return lax.tanh(x) + jnp.exp(x) + jax.nn.sigmoid(x)
+
+    for _ in range(3):
+        jaxide.clear_caches()
+        assert_same(changing)
+        assert_same(changing)
+        assert_same(lambda x: jnp.square(jnp.sinh(lax.tanh(x))))

@@ -248,7 +248,7 @@ pub fn call<'py>(
         // Later calls go on as after a replay.
         drop(Making::new(py, given, recorded.number, own));
     }
-    let Ran { result, learnt, given, before } =
+    let Ran { result, learnt, given, before, .. } =
         run_recorded(py, jax, site, now, call, proceed, true)?;
     let mut audit = Audit { py, jax, renews: !site.forgets };
     let mut real = None;

@@ -24,6 +24,7 @@ use super::super::leaves::{Derived, derived_type};
 use super::super::native::{allocate, instance};
 use super::super::side::address;
 use super::super::source::SourceRef;
+use super::super::world::poll_soon;
 use super::encode::{Call, Equation, Operand, encode_transposition};
 use super::now::{Now, Within};
 use super::owned;
@@ -44,6 +45,7 @@ pub fn backward_pass<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = jaxpr.py();
     let jax = jax(py)?;
+    poll_soon();
     let pass = if super::super::hook::is_tracing() && Now::read(py, jax)?.is_some() {
         Pass::new(jax, jaxpr, consts, primals_in, cotangents_in)?
     } else {

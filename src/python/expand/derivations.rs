@@ -24,6 +24,7 @@ use super::super::read::graph_of;
 use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
+use super::super::world::{Validity, is_as_noticed};
 use super::audit;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
@@ -75,7 +76,8 @@ impl DerivationCache {
             }
         };
         let key = (self.id.0, number.raw(), configuration.number, key).into_pyobject(py)?;
-        let known = Memo::get(&key)?;
+        let known =
+            Memo::get(&key)?.filter(|known| known.get().validity.holds() && is_as_noticed());
         let candidate = match known.as_ref().map(|known| &known.get().derivation) {
             Some(Ok(derivation)) if derivation.holds_for(&given) => {
                 self.hits.add_one();
@@ -96,7 +98,7 @@ impl DerivationCache {
             None => None,
         };
         let warnings = warn::count();
-        let (result, refusal) = watched(py, jax, Ok(configuration), run)?;
+        let (result, refusal, validity) = watched(py, jax, Ok(configuration), run)?;
         let result = result?;
         let derivation = if let Some(reason) = refusal {
             Err(reason)
@@ -110,7 +112,7 @@ impl DerivationCache {
             Err(reason) => store::count_bypass(self.id, reason),
         }
         if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
-            Memo::insert(&key, Known { derivation })?;
+            Memo::insert(&key, Known { derivation, validity })?;
         }
         Ok(result)
     }
@@ -229,6 +231,7 @@ pub const OF_THE_CALL: Reason = "program with the lines of the call";
 struct Known {
     /// Or why what was derived from one program says nothing about that of others.
     derivation: Result<Derivation, Reason>,
+    validity: Validity,
 }
 
 impl Known {

@@ -105,7 +105,6 @@ impl<'py> Now<'py> {
     /// jax's state cannot be read.
     #[inline]
     pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
-        world::poll_soon();
         numpy_errors::poll(py, jax)?;
         let epoch = Epoch::now();
         let remembered = epoch.and_then(|epoch| {

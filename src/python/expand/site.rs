@@ -14,7 +14,7 @@ use super::super::jax::{Jax, jax};
 use super::super::native::attached;
 use super::super::reads;
 use super::super::warn;
-use super::super::world::{self, Reach};
+use super::super::world::{self, Reach, Validity};
 use super::audit;
 use super::encode::{Call, Reason, encode, encode_params, is_stable};
 use super::now::{Configuration, FOLDS_EAGERLY, Now, configuration_now};
@@ -39,9 +39,9 @@ pub const CHANGED_MEANWHILE: Reason = "call during which jax changed";
 pub const MINGLED: Reason = "program that other calls have beside others";
 pub const BARRED: Reason = "barred by audit";
 
-/// Runs what is to be remembered in a configuration; why it must not be: for what it reaches of jax, or
-/// since somebody, a signal handler or another thread, changed jax or a setting meanwhile, even if he
-/// took that back.
+/// Runs what is to be remembered in a configuration, as long as that is valid; why it must not be: for
+/// what it reaches of jax, or since somebody, a signal handler or another thread, changed jax or a setting
+/// meanwhile, even if he took that back.
 ///
 /// # Errors
 /// jax's state cannot be read.
@@ -50,9 +50,9 @@ pub fn watched<R>(
     jax: &Jax,
     configuration: Result<Configuration, Reason>,
     body: impl FnOnce() -> R,
-) -> PyResult<(R, Option<Reason>)> {
+) -> PyResult<(R, Option<Reason>, Validity)> {
     let assigned = epoch::assigned();
-    let (result, reach) = world::reaching(py, body)?;
+    let (result, reach, validity) = world::reaching(py, body)?;
     let refusal = match reach {
         Reach::Difference => Some(REACHES_CHANGE),
         Reach::Unknown => Some(CHANGED_MEANWHILE),
@@ -62,7 +62,7 @@ pub fn watched<R>(
             (!is_same || epoch::assigned() != assigned).then_some(CHANGED_MEANWHILE)
         }
     };
-    Ok((result, refusal))
+    Ok((result, refusal, validity))
 }
 
 /// A callable that is caught.
@@ -312,13 +312,15 @@ pub fn replay_or_learn<'py>(
 
     attached(|| {
         let mut pinned = pins(py, call, &describe);
-        let (result, known) = learn(py, jax, site, now, call, candidate, proceed, captures)?;
+        let (result, known, validity) =
+            learn(py, jax, site, now, call, candidate, proceed, captures)?;
         if call.may_change && pinned.is_some() {
             let after = pins(py, call, &describe);
             drop(std::mem::replace(&mut pinned, after));
         }
         if let Some(pins) = pinned {
-            store::insert(py, site.id, &call.signature, known, pins, generation)?;
+            let entry = Entry { known, validity, pins, generation };
+            store::insert(py, site.id, &call.signature, entry)?;
         }
         Ok(result)
     })
@@ -384,7 +386,7 @@ pub fn derive_params<'py>(
         }
         None => None,
     };
-    let (made, refusal) = watched(py, jax, Ok(configuration), || run_rule(run))?;
+    let (made, refusal, validity) = watched(py, jax, Ok(configuration), || run_rule(run))?;
     let Some(made) = made? else { return Ok(None) };
     let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
     let made = settling.params(primitive, &made)?.unwrap_or(made);
@@ -392,7 +394,12 @@ pub fn derive_params<'py>(
         let learnt = Recorded::of_params(primitive, made.clone());
         let learnt = refusal.map_or(learnt, Err);
         let known = known_of(py, jax, learnt, candidate, given);
-        store::insert(py, site.id, &call.signature, known, pins, None)?;
+        store::insert(
+            py,
+            site.id,
+            &call.signature,
+            Entry { known, validity, pins, generation: None },
+        )?;
     }
     Ok(Some(made))
 }
@@ -497,6 +504,7 @@ pub struct Ran<'py> {
     /// The programs that it had.
     pub given: Option<Given>,
     pub before: Before<'py>,
+    pub validity: Validity,
 }
 
 /// Runs a call, and reads what it has appended.
@@ -515,7 +523,7 @@ pub fn run_recorded<'py>(
     let before = Before::now(jax, now, call)?;
     let (warnings, reads) = (warn::count(), reads::count());
     let recording = warn::Recording::begin(py, jax)?;
-    let (result, refusal) = watched(py, jax, now.configuration(), || {
+    let (result, refusal, validity) = watched(py, jax, now.configuration(), || {
         if call.programs.is_empty() { proceed() } else { run_rule(proceed) }
     })?;
     drop(recording);
@@ -528,6 +536,7 @@ pub fn run_recorded<'py>(
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.
     let refusal = refusal.filter(|&reason| reason == CHANGED_MEANWHILE || !audited);
+    let refusal = if audited && !validity.holds() { Some(CHANGED_MEANWHILE) } else { refusal };
     let learnt = if let Some(reason) = refusal {
         Err(reason)
     } else if warn::count() != warnings {
@@ -537,10 +546,10 @@ pub fn run_recorded<'py>(
     } else {
         record(jax, now, &before, call, &result, audited)
     };
-    Ok(Ran { result, learnt, given, before })
+    Ok(Ran { result, learnt, given, before, validity })
 }
 
-/// Runs a call; its result, and what is known of it now.
+/// Runs a call; its result, and what is known of it now, as long as that is valid.
 #[cold]
 #[allow(clippy::too_many_arguments)] // what `replay_or_learn` has, and what it found
 fn learn<'py>(
@@ -552,8 +561,8 @@ fn learn<'py>(
     candidate: Option<&Recorded>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
-) -> PyResult<(Bound<'py, PyAny>, Known)> {
-    let Ran { result, learnt, given, before } =
+) -> PyResult<(Bound<'py, PyAny>, Known, Validity)> {
+    let Ran { result, learnt, given, before, validity } =
         run_recorded(py, jax, site, now, call, proceed, false)?;
     drop(before);
     let learnt = match learnt {
@@ -561,7 +570,7 @@ fn learn<'py>(
         learnt => learnt,
     };
     if let Some(given) = given {
-        return Ok((result, known_of(py, jax, learnt, candidate, given)));
+        return Ok((result, known_of(py, jax, learnt, candidate, given), validity));
     }
     let renew = Renew { jax, rules: !site.forgets, programs: None };
     let known = match (learnt, candidate) {
@@ -580,5 +589,5 @@ fn learn<'py>(
         (Ok(recorded), None) if recorded.needs_confirmation(py) => Known::Candidate(recorded),
         (Ok(recorded), None) => Known::Replay(recorded),
     };
-    Ok((result, known))
+    Ok((result, known, validity))
 }

@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
 use super::super::shared::Shared;
+use super::super::world::{Validity, is_as_noticed};
 use super::encode::Reason;
 use super::pins::Pins;
 use super::record::Recorded;
@@ -29,10 +30,11 @@ pub enum Known {
 #[pyclass(frozen, module = "jaxide._core")]
 pub struct Entry {
     pub known: Known,
+    pub validity: Validity,
     /// What the signature refers to by identity.
-    pins: Pins,
+    pub pins: Pins,
     /// For a function whose program can be forgotten: when that last happened.
-    generation: Option<u64>,
+    pub generation: Option<u64>,
 }
 
 impl Entry {
@@ -169,7 +171,7 @@ pub fn new_fragment() -> u64 {
     })
 }
 
-/// What is known of a call.
+/// What is known of a call. What would be replayed is not known where jax is found to have changed.
 #[inline]
 pub fn find<'py>(
     py: Python<'py>,
@@ -181,7 +183,9 @@ pub fn find<'py>(
         Some(quiet.own(entry))
     })?;
     let found = found.into_bound(py);
-    found.get().pins.are_alive(py).then_some(found)
+    let Entry { known, validity, pins, .. } = found.get();
+    let is_current = || !matches!(known, Known::Replay(_)) || is_as_noticed();
+    (pins.are_alive(py) && validity.holds() && is_current()).then_some(found)
 }
 
 /// Counts a call that ran because it must.
@@ -206,28 +210,21 @@ pub fn count_miss(id: CallableId) {
 ///
 /// # Errors
 /// Out of memory.
-pub fn insert(
-    py: Python<'_>,
-    id: CallableId,
-    signature: &Signature,
-    known: Known,
-    pins: Pins,
-    generation: Option<u64>,
-) -> PyResult<()> {
-    if let Known::Bypass(CHANGED_MEANWHILE) = known {
+pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entry) -> PyResult<()> {
+    if let Known::Bypass(CHANGED_MEANWHILE) = entry.known {
         count_bypass(id, CHANGED_MEANWHILE);
         return Ok(());
     }
-    let bytes = match &known {
+    let bytes = match &entry.known {
         Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
         Known::Bypass(_) => 0,
     };
-    let bytes = bytes + pins.memory_bytes() + size_of::<Entry>();
-    let bypass = match known {
+    let bytes = bytes + entry.pins.memory_bytes() + size_of::<Entry>();
+    let bypass = match entry.known {
         Known::Bypass(reason) => Some(reason),
         Known::Replay(_) | Known::Candidate(_) => None,
     };
-    let entry = Py::new(py, Entry { known, pins, generation })?;
+    let entry = Py::new(py, entry)?;
     let removed = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
             if store.barred.contains(&callable.name) {

@@ -6,6 +6,7 @@
 //! reach.rs     whether a call reaches what has changed
 //! survey.rs    what jax's modules have, and what they had
 //! trust.rs     which functions and values are jax's own
+//! validity.rs  whether jax was as it was while something was learnt
 //! ```
 //!
 //! What is remembered of jax's functions rests on what they do. Where somebody changes what they look
@@ -16,6 +17,7 @@ mod assigned;
 mod reach;
 mod survey;
 mod trust;
+mod validity;
 mod watch;
 
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 
 pub use survey::{Place, Survey};
 pub use trust::Trust;
+pub use validity::{Validity, is_as_noticed, look_at_all as poll, prove_what_was_learnt};
 pub use watch::{
     is_noted_code, keyword_defaults, note_caught, note_code, poll_soon, was_given_code,
     watch_function,
@@ -98,11 +101,6 @@ pub fn is_own_module(globals: usize) -> bool {
     MODULES.has(globals)
 }
 
-/// Notices what has changed since the last trace, or since the surroundings of this one changed.
-pub fn poll() {
-    watch::poll();
-}
-
 /// Looks at modules that were imported since the last time.
 ///
 /// Returns:
@@ -116,7 +114,7 @@ pub fn extend_world(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
         survey.extend(py)?;
     }
     // What was imported since has changed `sys.modules`.
-    watch::poll();
+    poll();
     difference(py)?;
     if LOOKING.load(Ordering::Relaxed) {
         return Ok(None);
@@ -127,7 +125,7 @@ pub fn extend_world(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
 /// Names how jax differs from what it was: 0 where it does not.
 #[pyfunction]
 pub fn world_number(py: Python<'_>) -> PyResult<u32> {
-    watch::poll();
+    poll();
     Ok(difference(py)?.number())
 }
 
@@ -140,14 +138,14 @@ pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
         return Ok(false);
     }
     // No trace of ours begins meanwhile, so nobody else looks whether that was taken back.
-    watch::poll();
+    poll();
     Ok(difference(py)?.is_total())
 }
 
 /// Whether nobody has changed what texts of programs depend on.
 #[pyfunction]
 pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
-    watch::poll();
+    poll();
     let total = difference(py)?.is_total();
     Ok(!total && LAST.peek(|last| !last.is_printed))
 }
@@ -210,11 +208,11 @@ pub enum Reach {
     Unknown,
 }
 
-/// Runs `body`, and says what of jax that reached.
+/// Runs `body`, and says what of jax that reached, and whether what is learnt of it holds.
 ///
 /// # Errors
 /// Calls cannot be looked at.
-pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, Reach)> {
+pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, Reach, Validity)> {
     let before = difference(py)?;
     let times = watch::times();
     let looking = match &before {
@@ -222,14 +220,13 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, Rea
         Difference::Some(_, differing) if differing.is_empty(py) => None,
         Difference::Some(_, differing) => match Reached::start(py, differing.clone())? {
             Some(looking) => Some(looking),
-            None => return Ok((body(), Reach::Unknown)),
+            None => return Ok((body(), Reach::Unknown, Validity::of_next())),
         },
-        Difference::Total => return Ok((body(), Reach::Unknown)),
+        Difference::Total => return Ok((body(), Reach::Unknown, Validity::of_next())),
     };
     let result = body();
     let reaches = looking.map(|looking| looking.finish(py)).transpose()?.unwrap_or(false);
     // It may have changed jax itself, or somebody else has meanwhile, even if he took that back.
-    poll();
     let reach = if watch::times() != times || difference(py)?.number() != before.number() {
         Reach::Unknown
     } else if reaches {
@@ -237,7 +234,7 @@ pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, Rea
     } else {
         Reach::Nothing
     };
-    Ok((result, reach))
+    Ok((result, reach, Validity::of_next()))
 }
 
 /// jax's own primitives.

@@ -2,7 +2,7 @@
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules, registries and custom rules are compared before each
-//! call, those of primitives whenever a trace begins or its surroundings change. Attributes of classes and
+//! replay, those of primitives whenever a trace begins or ends, or something was learnt. Attributes of classes and
 //! of functions are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions
 //! those of names.
 
@@ -55,9 +55,9 @@ struct Dict {
 /// How often a dict is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Before each call: modules, registries, and instances but for primitives.
+    /// Before each replay: modules, registries, and instances but for primitives.
     Frequent,
-    /// When a trace begins: primitives, and defaults of functions that were handed out.
+    /// When a trace begins or what was learnt is used first: primitives, and defaults of functions that were handed out.
     Seldom,
     /// Never: whoever changes a class tells.
     Told,
@@ -417,6 +417,9 @@ mod noticing {
 
     use super::{Bound, Kind, Ordering, PyDict, PyResult, Python, ffi, noticed, with};
 
+    /// Whether changes are noticed when they happen.
+    pub const IS_TOLD: bool = false;
+
     /// The version of a dict, which is another after each change.
     pub fn version(dict: *mut ffi::PyObject) -> u64 {
         // SAFETY: a dict, which has a version in this CPython.
@@ -439,7 +442,7 @@ mod noticing {
         }
     }
 
-    /// Looks for changes in the dicts that are looked at before each call.
+    /// Looks for changes in the dicts that are looked at before each replay.
     #[inline]
     pub fn poll_soon() {
         if let Some(next) = next_version() {
@@ -542,6 +545,8 @@ mod noticing {
     /// The code is exchanged.
     const OF_CODE: c_int = 2;
     static WATCHER: AtomicI32 = AtomicI32::new(-1);
+    /// Whether changes are noticed when they happen.
+    pub const IS_TOLD: bool = true;
 
     pub fn version(_dict: *mut ffi::PyObject) -> u64 {
         0
@@ -604,5 +609,5 @@ mod noticing {
     }
 }
 
+pub use noticing::{IS_TOLD, poll, poll_soon};
 use noticing::{notify, version};
-pub use noticing::{poll, poll_soon};
