@@ -171,7 +171,7 @@ pub fn outermost() -> u64 {
 
 fn begin_outermost() {
     // What has changed since the last trace may have gone unnoticed.
-    super::world::poll();
+    super::world::begin_trace();
     super::epoch::note_change();
     OUTERMOST.set(OUTERMOSTS.fetch_add(1, Ordering::Relaxed) + 1);
 }

@@ -1058,3 +1058,32 @@ def test_a_module_changes_after_calls_that_are_not_replayed() -> None:
         assert_same(changing)
         assert_same(changing)
         assert_same(lambda x: jnp.square(jnp.sinh(lax.tanh(x))))
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("every", [1, 3, 100])
+def test_changes_that_matter_to_nobody(is_known: bool, every: int) -> None:
+    """Each trace registers trees, a change of registries by which jax does not differ."""
+
+    def program(x: Any, registers: bool = True) -> Any:
+        x = lax.cos(x)
+        for index, fun in enumerate((jnp.sin, jnp.tanh, lax.neg, jnp.square, lax.exp, jnp.sinh)):
+            if registers and index % every == 0:
+                tree = type("Tree", (), {})
+                jax.tree_util.register_pytree_node(tree, lambda _: ((), None), lambda *_: None)
+            x = fun(x)
+        return x
+
+    def misses(*args: Any) -> int:
+        before = jaxide.cache_info().misses
+        text(jaxide.make_jaxpr, lambda x: program(x, *args))
+        return jaxide.cache_info().misses - before
+
+    jaxide.clear_caches()
+    if is_known:
+        for _ in range(3):
+            misses(False)
+        assert misses() == 0
+    for _ in range(3):
+        misses()
+    assert misses() == 0

@@ -24,7 +24,7 @@ use super::super::read::graph_of;
 use super::super::shared::Once;
 use super::super::side::address;
 use super::super::warn;
-use super::super::world::{Validity, is_as_noticed};
+use super::super::world::{Validity, is_as_before};
 use super::audit;
 use super::encode::{Reason, UNKNOWN_OBJECT};
 use super::now::configuration_now;
@@ -76,8 +76,10 @@ impl DerivationCache {
             }
         };
         let key = (self.id.0, number.raw(), configuration.number, key).into_pyobject(py)?;
-        let known =
-            Memo::get(&key)?.filter(|known| known.get().validity.holds() && is_as_noticed());
+        let known = match Memo::get(&key)? {
+            Some(known) if known.get().validity.holds() && is_as_before(py)? => Some(known),
+            _ => None,
+        };
         let candidate = match known.as_ref().map(|known| &known.get().derivation) {
             Some(Ok(derivation)) if derivation.holds_for(&given) => {
                 self.hits.add_one();

@@ -254,7 +254,7 @@ pub fn replay_or_learn<'py>(
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let generation = if site.forgets { Some(switch::jit_generation(py, jax)?) } else { None };
-    let known = store::find(py, site.id, &call.signature);
+    let known = store::find(py, site.id, &call.signature)?;
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
     if given.as_ref().is_some_and(|given| given.are_mingled(py, jax)) {
@@ -357,7 +357,7 @@ pub fn derive_params<'py>(
         store::count_bypass(site.id, MINGLED);
         return run_rule(run);
     }
-    let known = store::find(py, site.id, &call.signature);
+    let known = store::find(py, site.id, &call.signature)?;
     let candidate = match known.as_ref().map(|entry| &entry.get().known) {
         Some(Known::Replay(recorded)) => match way(py, site, recorded, Some(&given)) {
             Way::Replay => {

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
 use super::super::shared::Shared;
-use super::super::world::{Validity, is_as_noticed};
+use super::super::world::{Validity, is_as_before};
 use super::encode::Reason;
 use super::pins::Pins;
 use super::record::Recorded;
@@ -171,21 +171,27 @@ pub fn new_fragment() -> u64 {
     })
 }
 
-/// What is known of a call. What would be replayed is not known where jax is found to have changed.
+/// What is known of a call. What would be replayed is not known where jax is found to differ otherwise.
+///
+/// # Errors
+/// What jax has cannot be compared.
 #[inline]
 pub fn find<'py>(
     py: Python<'py>,
     id: CallableId,
     signature: &Signature,
-) -> Option<Bound<'py, Entry>> {
+) -> PyResult<Option<Bound<'py, Entry>>> {
     let found = STORE.with(py, |store, quiet| {
         let entry = store.as_mut()?.cache.get(id, signature)?;
         Some(quiet.own(entry))
-    })?;
-    let found = found.into_bound(py);
+    });
+    let Some(found) = found.map(|found| found.into_bound(py)) else { return Ok(None) };
     let Entry { known, validity, pins, .. } = found.get();
-    let is_current = || !matches!(known, Known::Replay(_)) || is_as_noticed();
-    (pins.are_alive(py) && validity.holds() && is_current()).then_some(found)
+    if !pins.are_alive(py) || !validity.holds() {
+        return Ok(None);
+    }
+    let is_current = !matches!(known, Known::Replay(_)) || is_as_before(py)?;
+    Ok(is_current.then_some(found))
 }
 
 /// Counts a call that ran because it must.

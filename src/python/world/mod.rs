@@ -28,7 +28,8 @@ use pyo3::types::{IntoPyDict, PyDict};
 
 pub use survey::{Place, Survey};
 pub use trust::Trust;
-pub use validity::{Validity, is_as_noticed, look_at_all as poll, prove_what_was_learnt};
+use validity::look_if_wary;
+pub use validity::{Validity, begin_trace, look_at_all as poll, prove_what_was_learnt};
 pub use watch::{
     is_noted_code, keyword_defaults, note_caught, note_code, poll_soon, was_given_code,
     watch_function,
@@ -197,6 +198,26 @@ pub fn difference(py: Python<'_>) -> PyResult<Difference> {
     Ok(LAST.peek(|last| last.difference.clone()))
 }
 
+/// Whether jax still is as the key of what is to be replayed says. Such changes as may come between two
+/// calls of a trace are looked at.
+///
+/// # Errors
+/// As of `difference`.
+#[inline]
+pub fn is_as_before(py: Python<'_>) -> PyResult<bool> {
+    let times = watch::times();
+    watch::poll_soon();
+    if watch::times() == times { Ok(true) } else { has_still_number(py) }
+}
+
+#[cold]
+fn has_still_number(py: Python<'_>) -> PyResult<bool> {
+    poll();
+    let before = LAST.peek(|last| last.difference.clone());
+    let now = difference(py)?;
+    Ok(!now.is_total() && now.number() == before.number())
+}
+
 /// What a call has reached of jax.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
@@ -213,6 +234,7 @@ pub enum Reach {
 /// # Errors
 /// Calls cannot be looked at.
 pub fn reaching<R>(py: Python<'_>, body: impl FnOnce() -> R) -> PyResult<(R, Reach, Validity)> {
+    look_if_wary();
     let before = difference(py)?;
     let times = watch::times();
     let looking = match &before {

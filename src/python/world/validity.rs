@@ -4,21 +4,14 @@
 //! whenever something was learnt is most of what noticing costs a first trace, and most of what that
 //! learns is not used before its end. So what was learnt has numbers, and whoever uses it first, or ends
 //! the trace, looks: if something has changed since the last look, what was learnt since does not hold.
+//! Most changes matter to nobody, so in a trace in which there are some one looks whenever something is
+//! learnt.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::super::shared::Shared;
 use super::watch;
-
-/// Whether nothing has changed since somebody looked last, as the key of what is to be replayed says. Such
-/// changes as may come between two calls of a trace are looked at.
-#[inline]
-pub fn is_as_noticed() -> bool {
-    let times = watch::times();
-    watch::poll_soon();
-    watch::times() == times
-}
 
 /// Whether something that was learnt holds.
 pub struct Validity {
@@ -33,6 +26,9 @@ const MAX_RANGES: usize = 256;
 /// The number of what was learnt last.
 static LEARNT: AtomicU64 = AtomicU64::new(0);
 
+/// Something has changed within this trace, or was found not to hold.
+static IS_WARY: AtomicBool = AtomicBool::new(false);
+
 /// What the last look at everything has come to.
 struct Look {
     /// The number of what had been learnt last.
@@ -45,12 +41,19 @@ struct Look {
 
 static LAST: Shared<Look> = Shared::new(Look { learnt: 0, times: 0, doubtful: Vec::new() });
 
-/// Notices what has changed since the last trace, or since the surroundings of this one changed.
+/// Notices what has changed since the last trace.
+pub fn begin_trace() {
+    look_at_all();
+    IS_WARY.store(false, Ordering::Relaxed);
+}
+
+/// Notices what has changed since the last look, or since the surroundings of this trace changed.
 pub fn look_at_all() {
     watch::poll();
     let (learnt, times) = (LEARNT.load(Ordering::Relaxed), watch::times());
-    LAST.peek(|last| {
-        if last.times != times && last.learnt != learnt {
+    let has_changed = LAST.peek(|last| {
+        let has_changed = last.times != times;
+        if has_changed && last.learnt != learnt {
             last.doubtful.push(last.learnt + 1..=learnt);
             if last.doubtful.len() > MAX_RANGES {
                 let both = *last.doubtful[0].start()..=*last.doubtful[1].end();
@@ -58,7 +61,18 @@ pub fn look_at_all() {
             }
         }
         (last.learnt, last.times) = (learnt, times);
+        has_changed
     });
+    if has_changed {
+        IS_WARY.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Looks where something is learnt in a trace in which there are changes: before, and after.
+pub fn look_if_wary() {
+    if IS_WARY.load(Ordering::Relaxed) {
+        look_at_all();
+    }
 }
 
 /// Proves what was learnt so far, as far as it holds.
@@ -71,8 +85,12 @@ pub fn prove_what_was_learnt() {
 impl Validity {
     /// Of what was just learnt, while nothing was noticed.
     pub fn of_next() -> Self {
-        let number = || LEARNT.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { number: AtomicU64::new(if watch::IS_TOLD { HOLDS } else { number() }) }
+        if watch::IS_TOLD {
+            return Self { number: AtomicU64::new(HOLDS) };
+        }
+        let number = LEARNT.fetch_add(1, Ordering::Relaxed) + 1;
+        look_if_wary();
+        Self { number: AtomicU64::new(number) }
     }
 
     /// Whether it holds.
@@ -90,6 +108,8 @@ impl Validity {
         let holds = LAST.peek(|last| !last.doubtful.iter().any(|range| range.contains(&number)));
         if holds {
             self.number.store(HOLDS, Ordering::Relaxed);
+        } else {
+            IS_WARY.store(true, Ordering::Relaxed);
         }
         holds
     }
