@@ -380,6 +380,7 @@ pub fn record<'py>(
             uses: None,
             tracebacks: &tracebacks,
             caller: &before.source,
+            audited,
         };
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
@@ -512,7 +513,7 @@ fn tangent_part<'py>(
             None => Captured::constant(jax, value),
         }
     };
-    let reading = Reading { jax, call, base, uses: Some(&uses), tracebacks, caller };
+    let reading = Reading { jax, call, base, uses: Some(&uses), tracebacks, caller, audited };
     reading.part(&begun.frame, begun.mark, &call.tangents_of(begun.level), captured, outs)
 }
 
@@ -529,6 +530,8 @@ struct Reading<'a, 'py> {
     tracebacks: &'a FxHashSet<usize>,
     /// Where the call is.
     caller: &'a SourceRef<'py>,
+    /// It is compared with what is known, and forgotten.
+    audited: bool,
 }
 
 impl<'py> Reading<'_, 'py> {
@@ -627,7 +630,10 @@ impl<'py> Reading<'_, 'py> {
                         let index = *tables.literal_rows.entry(*id).or_insert(next);
                         if index == next {
                             let given = self.given_literal(literal);
-                            if given.is_none() && has_value_of_others(jax, literal) {
+                            // In an audit the value is compared; another thread may have it for
+                            // that, too.
+                            let is_kept = given.is_none() && !self.audited;
+                            if is_kept && has_value_of_others(jax, literal) {
                                 return Err(LITERAL_OF_OTHERS);
                             }
                             tables.literals.push((literal.clone().unbind(), given));
