@@ -29,7 +29,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 pub use survey::{Place, Survey};
 pub use trust::Trust;
 use validity::look_if_wary;
-pub use validity::{Validity, begin_trace, look_at_all as poll, prove_what_was_learnt};
+pub use validity::{Validity, begin_trace, poll, prove_what_was_learnt};
 pub use watch::{
     is_noted_code, keyword_defaults, note_caught, note_code, poll_soon, was_given_code,
     watch_function,

@@ -43,12 +43,12 @@ static LAST: Shared<Look> = Shared::new(Look { learnt: 0, times: 0, doubtful: Ve
 
 /// Notices what has changed since the last trace.
 pub fn begin_trace() {
-    look_at_all();
+    poll();
     IS_WARY.store(false, Ordering::Relaxed);
 }
 
 /// Notices what has changed since the last look, or since the surroundings of this trace changed.
-pub fn look_at_all() {
+pub fn poll() {
     watch::poll();
     let (learnt, times) = (LEARNT.load(Ordering::Relaxed), watch::times());
     let has_changed = LAST.peek(|last| {
@@ -71,14 +71,14 @@ pub fn look_at_all() {
 /// Looks where something is learnt in a trace in which there are changes: before, and after.
 pub fn look_if_wary() {
     if IS_WARY.load(Ordering::Relaxed) {
-        look_at_all();
+        poll();
     }
 }
 
 /// Proves what was learnt so far, as far as it holds.
 pub fn prove_what_was_learnt() {
     if LAST.peek(|last| last.learnt) != LEARNT.load(Ordering::Relaxed) {
-        look_at_all();
+        poll();
     }
 }
 
@@ -103,7 +103,7 @@ impl Validity {
     fn is_proven(&self) -> bool {
         let number = self.number.load(Ordering::Relaxed);
         if LAST.peek(|last| last.learnt) < number {
-            look_at_all();
+            poll();
         }
         let holds = LAST.peek(|last| !last.doubtful.iter().any(|range| range.contains(&number)));
         if holds {

@@ -2,9 +2,9 @@
 //!
 //! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules, registries and custom rules are compared before each
-//! replay, those of primitives whenever a trace begins or ends, or something was learnt. Attributes of classes and
-//! of functions are assigned by functions of `CPython` that are ours (`assigned.rs`); in all versions
-//! those of names.
+//! replay, those of primitives when a trace begins, its surroundings change, or what was learnt is
+//! proven (`validity.rs`). Attributes of classes and of functions are assigned by functions of `CPython`
+//! that are ours (`assigned.rs`); in all versions those of names.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -57,7 +57,8 @@ struct Dict {
 pub enum Kind {
     /// Before each replay: modules, registries, and instances but for primitives.
     Frequent,
-    /// When a trace begins or what was learnt is used first: primitives, and defaults of functions that were handed out.
+    /// When a trace begins or what was learnt is used first: primitives, and defaults of functions that
+    /// were handed out.
     Seldom,
     /// Never: whoever changes a class tells.
     Told,
