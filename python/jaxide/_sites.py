@@ -112,12 +112,12 @@ def catch_new() -> None:
 def _takes_functions(function: types.FunctionType) -> bool:
     """Whether a function has to be given: calls with a user's function are never remembered."""
     # `inspect.signature` would take most of the time of the first trace after an import.
-    within: Any = inspect.unwrap(function)
+    within: Any = inspect.unwrap(function) if "__wrapped__" in vars(function) else function
     if not isinstance(within, types.FunctionType):
         return True
-    annotations = within.__annotations__.items()
-    functions = {name for name, annotation in annotations if _is_of_functions(annotation)}
-    return bool(functions) and not functions.isdisjoint(_required(within))
+    annotations = within.__annotations__
+    of_functions = [name for name in annotations if _is_of_functions(annotations[name])]
+    return bool(of_functions) and not set(of_functions).isdisjoint(_required(within))
 
 
 def _required(function: types.FunctionType) -> tuple[str, ...]:
@@ -198,16 +198,16 @@ _HOOK = "jaxide: the hook goes here"
 
 def trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType:
     """Code with the parameters of ``code`` that passes them to ``hook``."""
-    template = _template(
+    template, before, after = _template(
         code.co_argcount,
         code.co_kwonlyargcount,
-        bool(code.co_flags & inspect.CO_VARARGS),
-        bool(code.co_flags & inspect.CO_VARKEYWORDS),
+        code.co_flags & inspect.CO_VARARGS,
+        code.co_flags & inspect.CO_VARKEYWORDS,
         len(code.co_freevars),
     )
     parameters = len(template.co_varnames) - 1
     return template.replace(
-        co_consts=tuple(hook if value == _HOOK else value for value in template.co_consts),
+        co_consts=(*before, hook, *after),
         co_varnames=(*code.co_varnames[:parameters], "hook"),
         co_posonlyargcount=code.co_posonlyargcount,
         co_freevars=code.co_freevars,
@@ -220,9 +220,10 @@ def trampoline(code: types.CodeType, hook: Callable[..., Any]) -> types.CodeType
 
 @functools.cache
 def _template(
-    positional: int, keywords: int, varargs: bool, varkeywords: bool, free: int
-) -> types.CodeType:
-    """Code of a function with that many parameters and free variables that calls a constant."""
+    positional: int, keywords: int, varargs: int, varkeywords: int, free: int
+) -> tuple[types.CodeType, tuple[Any, ...], tuple[Any, ...]]:
+    """Code of a function with that many parameters and free variables that calls a constant; the
+    constants before that one, and after it."""
     names = [f"p{i}" for i in range(positional)]
     keyword_names = [f"k{i}" for i in range(keywords)]
     parameters = list(names)
@@ -250,4 +251,6 @@ def _template(
     )
     namespace: dict[str, Any] = {}
     exec(source, namespace)
-    return namespace["outer"](*cells).__code__
+    code = namespace["outer"](*cells).__code__
+    place = code.co_consts.index(_HOOK)
+    return code, code.co_consts[:place], code.co_consts[place + 1 :]

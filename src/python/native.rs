@@ -94,6 +94,9 @@ pub fn with_bytes<R>(value: *mut ffi::PyObject, read: impl FnOnce(&[u8]) -> R) -
     }
 }
 
+/// `T_OBJECT`, which classes made in C still use: an object, or null, which is read as None.
+const OBJECT_OR_NONE: c_int = 6;
+
 /// One member of a class with `__slots__`, by its offset in the instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot(usize);
@@ -111,16 +114,29 @@ impl Slot {
         Err(PyTypeError::new_err(format!("{class}.{name} is not a slot")))
     }
 
+    /// The offset of a field of a class that is made in C, which holds an object.
+    ///
+    /// # Errors
+    /// `class` has no such field.
+    pub fn of_field(class: &Bound<'_, PyType>, name: &str) -> PyResult<Self> {
+        Self::of_member(&class.getattr(name)?, OBJECT_OR_NONE)
+            .ok_or_else(|| PyTypeError::new_err(format!("{name} is not a field")))
+    }
+
     /// The slot behind an attribute of a class; None where it is something else.
     pub fn of_descriptor(descriptor: &Bound<'_, PyAny>) -> Option<Self> {
+        Self::of_member(descriptor, ffi::Py_T_OBJECT_EX)
+    }
+
+    fn of_member(descriptor: &Bound<'_, PyAny>, type_code: c_int) -> Option<Self> {
         // SAFETY: a member descriptor starts with PyMemberDescrObject; the type was checked.
         unsafe {
             if ffi::Py_TYPE(descriptor.as_ptr()) != &raw mut ffi::PyMemberDescr_Type {
                 return None;
             }
             let member = *(*descriptor.as_ptr().cast::<ffi::PyMemberDescrObject>()).d_member;
-            let slot = member.type_code == ffi::Py_T_OBJECT_EX;
-            usize::try_from(member.offset).ok().filter(|_| slot).map(Self)
+            let has_object = member.type_code == type_code;
+            usize::try_from(member.offset).ok().filter(|_| has_object).map(Self)
         }
     }
 

@@ -58,6 +58,16 @@ def audited(request):
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.fixture(autouse=True)
+def jax_is_left_as_it_was():
+    """Fails a test that leaves changed what texts of programs depend on: after it, jax prints."""
+    from jaxide import _core
+
+    before = _core.prints_as_ever()
+    yield
+    assert _core.prints_as_ever() or not before, "jax is not as it was"
+
+
 def set_aside():
     """Has the garbage collector look through all that there is now for the last time."""
     gc.unfreeze()

@@ -12,6 +12,7 @@ from jax._src import core
 from jax.extend.core import Primitive
 
 import jaxide
+from alone import run_alone
 from jaxide._compat.printing import printing
 
 
@@ -30,6 +31,21 @@ def test_a_function_for_printing_that_somebody_replaced(monkeypatch: pytest.Monk
     jaxpr = jaxide.make_jaxpr(lambda x: jnp.sin(x) + 1.0)(1.0)
     monkeypatch.setattr(core, "pp_toplevel_jaxpr", lambda *_, **__: core.pp.text("mine"))
     assert str(jaxpr) == "mine"
+
+
+def test_what_is_printed_first_while_jax_is_changed() -> None:
+    """That says nothing of what jax prints later."""
+    run_alone("""
+        from unittest import mock
+        import jax, jax.numpy as jnp, jaxide
+        from jax._src import core
+        from jaxide._compat.printing import printing
+
+        jaxpr = jaxide.make_jaxpr(jnp.sin)(1.0)
+        with mock.patch.object(core, "pp_toplevel_jaxpr", lambda *_, **__: core.pp.text("mine")):
+            assert str(jaxpr) == "mine"
+        assert printing().text(jaxpr) == str(jax.make_jaxpr(jnp.sin)(1.0))
+    """)
 
 
 def test_unknown_setting() -> None:

@@ -152,6 +152,23 @@ def test_the_code_of_a_function_of_jax_is_looked_at() -> None:
     assert _core.world_number() == before
 
 
+def test_code_that_is_put_back_within_a_trace_is_looked_at() -> None:
+    """There the function has a code of jaxide's."""
+    function = inspect.unwrap(jnp.flip)
+    numbers = []
+
+    def program(x: Any) -> Any:
+        with with_parts(function, __code__=gained.__code__):
+            numbers.append(_core.world_number())
+        numbers.append(_core.world_number())
+        return jnp.flip(x)
+
+    before = _core.world_number()
+    for _ in range(3):
+        assert_same(program)
+    assert numbers[0::2] != numbers[1::2] == [before] * 6
+
+
 def test_texts_stay_native_where_no_text_depends_on_a_change() -> None:
     """Libraries add rules for primitives of jax."""
     rule = mock.patch.dict(ad.primitive_transposes, {lax.sin_p: gained})

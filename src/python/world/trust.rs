@@ -8,10 +8,11 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyList, PyModule, PyString, PyTuple, PyType};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use super::super::native::{entries, is_a, said, string_of};
+use super::super::native::{Slot, entries, is_a, said, string_of};
+use super::super::shared::Shared;
 use super::super::side::{address, is_exactly};
 
 /// What the files of code begin with that was generated for Python and for numpy.
@@ -37,9 +38,21 @@ pub struct Trust {
     /// `types.SimpleNamespace`, whoever has put another one there.
     namespace: Py<PyType>,
     is_file_of_library: Py<PyAny>,
-    /// What that has said.
-    files: Py<PyDict>,
+    /// What that has said, by address: a module's code has one text for its file.
+    files: Shared<FxHashMap<usize, File>>,
+    /// Where code has its file.
+    file_of_code: Slot,
 }
+
+/// A file of code.
+struct File {
+    is_of_library: bool,
+    /// Its name stays alive.
+    _name: Py<PyString>,
+}
+
+/// Whoever makes code of more files is asked about each function of theirs.
+const MAX_FILES: usize = 1 << 14;
 
 // CPython's, which pyo3 does not declare.
 unsafe extern "C" {
@@ -66,7 +79,9 @@ impl Trust {
         is_file_of_library: Py<PyAny>,
     ) -> PyResult<Self> {
         let partial = partial.cast_into::<PyType>().ok().map(Bound::unbind);
-        let files = PyDict::new(py).unbind();
+        // SAFETY: a static type of CPython's.
+        let code = unsafe { Bound::from_borrowed_ptr(py, (&raw mut ffi::PyCode_Type).cast()) };
+        let file_of_code = Slot::of_field(&code.cast_into()?, "co_filename")?;
         let (plain, kept) = (plain.iter().map(|class| address(&class)).collect(), plain.unbind());
         let namespace = py.import("sys")?.getattr("implementation")?.get_type().unbind();
         Ok(Self {
@@ -77,7 +92,8 @@ impl Trust {
             partial,
             namespace,
             is_file_of_library,
-            files,
+            files: Shared::default(),
+            file_of_code,
         })
     }
 
@@ -302,9 +318,17 @@ impl Trust {
                 Bound::from_borrowed_ptr(py, parts.func_globals),
             )
         };
+        // SAFETY: the code of a function, whose class cannot be derived from.
+        let file = unsafe { self.file_of_code.get(&code) };
         // Another class of texts might compare in its own way.
-        let file = code.getattr(intern!(py, "co_filename"))?;
-        let Ok(file) = file.cast_exact::<PyString>() else { return Ok(false) };
+        let Some(Ok(file)) = file.as_ref().map(Bound::cast_exact::<PyString>) else {
+            return Ok(false);
+        };
+        let at = address(file);
+        let known = self.files.peek(|files| files.get(&at).map(|file| file.is_of_library));
+        if let Some(is_of_library) = known {
+            return Ok(is_of_library);
+        }
         let path = file.to_string_lossy();
         if !path.starts_with('<') {
             return self.is_file_of_library(file);
@@ -319,13 +343,14 @@ impl Trust {
     }
 
     fn is_file_of_library(&self, file: &Bound<'_, PyString>) -> PyResult<bool> {
-        let files = self.files.bind(file.py());
-        if let Some(known) = files.get_item(file)? {
-            return known.is_truthy();
-        }
-        let found = self.is_file_of_library.bind(file.py()).call1((file,))?;
-        files.set_item(file, &found)?;
-        found.is_truthy()
+        let asked = self.is_file_of_library.bind(file.py()).call1((file,))?;
+        let (at, is_of_library) = (address(file), asked.is_truthy()?);
+        let file = File { is_of_library, _name: file.clone().unbind() };
+        let late = self.files.peek(|files| {
+            if files.len() < MAX_FILES { files.insert(at, file) } else { Some(file) }
+        });
+        drop(late);
+        Ok(is_of_library)
     }
 
     /// Whether a class, or the class of a value, is somebody else's.

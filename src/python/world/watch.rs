@@ -244,16 +244,15 @@ pub unsafe fn note_function(
         GIVEN.add(&unsafe { Bound::from_borrowed_ptr(py, function) });
         CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
     }
-    if is_own_code(new as usize) {
-        return;
-    }
     let (address, quiet) = (function as usize, Quiet::of(py));
     let code = with(|watched| watched.own.get(&address).map(|[_, code]| quiet.own(code)));
     let Some(code) = code else { return };
     // SAFETY: a live function, as promised.
     let parts = unsafe { parts_of(function) };
-    if is_own_code(parts[1] as usize) && code.as_ptr() == new {
-        // jaxide puts back what was there.
+    let is_as_ever =
+        |other: *mut ffi::PyObject| other == code.as_ptr() || is_own_code(other as usize);
+    if is_as_ever(new) && is_as_ever(parts[1]) {
+        // jaxide catches it, or lets it go.
         return;
     }
     // What it has was there from the start, but for the code: each change comes here first.
