@@ -398,10 +398,6 @@ class Place:
     def foreign(self) -> list[Any]:
         """Keys of what was not made by jax."""
 
-    def changes(self, missing: Any) -> list[tuple[Any, Any, Any]]:
-        """What differs from what it had: keys, what they refer to, and what they referred to;
-        ``missing`` where there is nothing."""
-
 @final
 class Survey:
     """Takes in the modules that functions of jax look into, when they are imported. Used by one at
@@ -413,6 +409,7 @@ class Survey:
       beside: other modules that are taken in, without their classes.
       skipped: names that are no definitions, in modules: the objects themselves.
       unread: modules whose registries no trace asks.
+      started: modules, and names of theirs that the start of a backend assigns.
       primitive: the class of jax's primitives.
       instances: classes whose instances count by their attributes.
       modules: ``sys.modules``.
@@ -425,6 +422,7 @@ class Survey:
         beside: Set[str],
         skipped: Sequence[str],
         unread: Sequence[str],
+        started: Set[tuple[str, str]],
         primitive: type,
         instances: Sequence[type],
         modules: dict[str, Any],
@@ -433,9 +431,9 @@ class Survey:
     def places(self) -> dict[int, Place]:
         """What was taken in, by numbers."""
 
-    def is_of_jax(self, key: Any) -> bool:
-        """Whether jax looks a registry's key up without being given it: no class and no primitive
-        of the user's."""
+    def changes(self, place: Place, missing: Any) -> list[list[Any]]:
+        """What differs in a place from what it had, as far as that may count: keys, what they refer
+        to, and what they referred to; ``missing`` where there is nothing."""
 
 def note_code(code: CodeType) -> None:
     """Notes a code that jaxide will give to a function of jax."""

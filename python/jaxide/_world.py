@@ -32,8 +32,8 @@ _BESIDE = (
     "operator",
 )
 _PACKAGES = ("jax", "opt_einsum")
-# Whoever is asked to warn; the other names of the module are its state.
-_WARNING = ("warnings", "warn")
+# Has whoever is asked to warn; its other names are its state, so they do not count.
+_WARNING = "warnings"
 # Names that say nothing about what a class does.
 _SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
 _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractmethods__"}
@@ -173,21 +173,18 @@ class World:
         if place is None:
             # Whoever takes it in was interrupted, and nobody knows what it had.
             return frozenset()
-        changes = place.changes(_MISSING)
+        changes = self._survey.changes(place, _MISSING)
         if place.kind == "modules":
             # Those that were not there are taken in.
             return frozenset(_Key(key) for key, _, old in changes if old is not _MISSING)
         found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
-        # Of whoever is asked to warn only one name counts.
-        foreign = [] if place.name == _WARNING[0] else place.foreign
+        foreign = [] if place.name == _WARNING else place.foreign
         if place.name == "builtins":
             foreign = [key for key in foreign if type(key) is not str or key not in _INTERACTIVE]
         return frozenset((*map(_Key, foreign), *found))
 
     def _counts(self, place: _core.Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
-        if place.name == _WARNING[0]:
-            return key == _WARNING[1]
         if place.kind in ("module", "class") and type(key) is not str:
             # A name is text; a text of another class may be equal to a name.
             return isinstance(key, str)
@@ -195,11 +192,9 @@ class World:
             if key in _OF_MODULES or (place.name == "builtins" and key in _INTERACTIVE):
                 return False
             if old is _MISSING:
-                # A submodule, or a name that nobody could look up before.
+                # A name that nobody could look up before.
                 module = sys.modules.get(place.name)
-                if issubclass(type(new), types.ModuleType) or not (
-                    key in vars(builtins) or hasattr(module, "__getattr__")
-                ):
+                if not (key in vars(builtins) or hasattr(module, "__getattr__")):
                     return False
             return not self._is_state(place, key)
         if place.kind == "class":
@@ -207,11 +202,8 @@ class World:
             is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
             return key not in _SILENT and not is_option
         if place.kind == "registry":
-            if not self._survey.is_of_jax(key):
-                return False
             if old is _MISSING:
-                # Modules of jax that are imported later add rules to registries.
-                return _trust.is_foreign(new)
+                return True
             # A function that stands in for another one is no state.
             is_state = not (self._is_dispatched(key) or _is_code(old) or _is_code(new))
             return not (is_state and self._is_filled(place.name)) or _trust.is_foreign(new)
@@ -222,8 +214,7 @@ class World:
 
     def _is_state(self, place: _core.Place, name: str) -> bool:
         """Whether jax assigns a global variable of a module: state of jax's."""
-        known = (place.name, name)
-        return known in _STATE or known in STARTED or name in assigned(place.name, place.entries)
+        return (place.name, name) in _STATE or name in assigned(place.name, place.entries)
 
     def _is_filled(self, table: str) -> bool:
         """Whether functions of its module change a dict: state of jax's."""
@@ -498,9 +489,10 @@ def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Surv
     return _core.Survey(
         _trust.TRUST,
         _PACKAGES,
-        {*_BESIDE, _WARNING[0]},
+        {*_BESIDE, _WARNING},
         _keys_of_modules(),
         _LOWERING,
+        STARTED,
         primitive_type,
         (*instance_types, types.SimpleNamespace),
         sys.modules,

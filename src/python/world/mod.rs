@@ -281,10 +281,15 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
     let defaults = dicts.iter().filter_map(|dict| watch::whose_defaults(py, *dict));
     let parts = functions.iter().map(|function| function.parts(py));
     let parts: Vec<_> = parts.chain(defaults.map(|function| function.parts(py))).collect();
-    let look = || -> PyResult<_> {
+    // None where nothing has come to differ.
+    let look = || -> PyResult<Option<Found>> {
         let survey = world.survey.get();
         if dicts.contains(&survey.number_of_modules()) {
             survey.extend(py)?;
+        }
+        let is_as_ever = LAST.peek(|last| matches!(last.difference, Difference::None));
+        if is_as_ever && parts.is_empty() && !may_differ(py, survey, &dicts)? {
+            return Ok(None);
         }
         let found =
             world.judge.bind(py).call_method1(pyo3::intern!(py, "look"), (&dicts, parts))?;
@@ -297,11 +302,11 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
             Difference::Some(number, Arc::new(Differing::read(&found)?))
         };
         let is_printed = found.getattr(pyo3::intern!(py, "is_printed"))?.is_truthy()?;
-        Ok(Found { difference, is_printed })
+        Ok(Some(Found { difference, is_printed }))
     };
     match look() {
         Ok(found) => {
-            let old = LAST.peek(|last| std::mem::replace(last, found));
+            let old = found.map(|found| LAST.peek(|last| std::mem::replace(last, found)));
             drop(old);
             super::epoch::note_change();
             Ok(())
@@ -311,4 +316,14 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
             Err(error)
         }
     }
+}
+
+/// Whether something may count that differs in one of these dicts, where nothing did.
+fn may_differ(py: Python<'_>, survey: &Survey, dicts: &[u32]) -> PyResult<bool> {
+    for dict in dicts {
+        if survey.may_differ(py, *dict)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

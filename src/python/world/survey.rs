@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMappingProxy, PyModule, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::native::{NoCollection, entries, is_a, said};
+use super::super::native::{NoCollection, entries, is_a, said, string_of};
 use super::super::shared::{Quiet, Shared};
 use super::super::side::address;
 use super::trust::{Trust, is_jax_module, is_within, module_of};
@@ -73,14 +73,12 @@ impl Place {
             .with(py, |keys, quiet| keys.iter().map(|key| quiet.own(key)).collect::<Vec<_>>());
         PyList::new(py, keys)
     }
+}
 
+impl Place {
     /// What differs from what it had: keys, what they refer to, and what they referred to. Of
     /// `sys.modules`, what is new is left out.
-    ///
-    /// Args:
-    ///     missing: stands for what is not there.
-    fn changes<'py>(&self, missing: &Bound<'py, PyAny>) -> PyResult<Vec<Change<'py>>> {
-        let py = missing.py();
+    fn changes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Change<'py>>> {
         let (now, was) = (watch::dict_of(self.owner.bind(py))?, self.was.bind(py));
         let (mut changes, new, old) = if self.kind == Kind::Modules {
             (Vec::new(), Vec::new(), entries(was))
@@ -90,21 +88,22 @@ impl Place {
         for (key, value) in new {
             let old = was.get_item(&key)?;
             if !old.as_ref().is_some_and(|old| old.is(&value)) {
-                changes.push((key, value, old.unwrap_or_else(|| missing.clone())));
+                changes.push((key, Some(value), old));
             }
         }
         for (key, old) in old {
             match now.get_item(&key)? {
                 // Told already, but for modules.
                 Some(value) if self.kind != Kind::Modules || value.is(&old) => {}
-                value => changes.push((key, value.unwrap_or_else(|| missing.clone()), old)),
+                value => changes.push((key, value, Some(old))),
             }
         }
         if self.kind == Kind::Class {
             let parts = parts_of_class(self.owner.bind(py)).zip(&self.of_class);
             for (name, (new, old)) in OF_CLASS.iter().zip(parts) {
                 if !new.is(old) {
-                    changes.push((PyString::new(py, name).into_any(), new, old.bind(py).clone()));
+                    let name = PyString::new(py, name).into_any();
+                    changes.push((name, Some(new), Some(old.bind(py).clone())));
                 }
             }
         }
@@ -127,7 +126,8 @@ fn parts_of_class<'py>(owner: &Bound<'py, PyAny>) -> impl Iterator<Item = Bound<
     parts.into_iter().flatten()
 }
 
-type Change<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+/// A key, what it refers to, and what it referred to.
+type Change<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 type Entries<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
 
 /// Compares two dicts for as long as their keys are the same objects in the same order. What differs
@@ -142,7 +142,7 @@ fn in_step<'py>(
         match (now.next(), was.next()) {
             (Some(new), Some(old)) if new.0 == old.0 => {
                 if new.1 != old.1 {
-                    changes.push((now.own(new.0), now.own(new.1), was.own(old.1)));
+                    changes.push((now.own(new.0), Some(now.own(new.1)), Some(was.own(old.1))));
                 }
             }
             (new, old) => return (changes, now.rest(new), was.rest(old)),
@@ -195,6 +195,9 @@ impl<'a, 'py> Cursor<'a, 'py> {
     }
 }
 
+/// Whoever is asked to warn; the other names of the module are its state.
+const WARNING: (&str, &str) = ("warnings", "warn");
+
 /// Takes in the modules that functions of jax look into, when they are imported. Used by one at a time.
 #[pyclass(frozen, module = "jaxide._core")]
 pub struct Survey {
@@ -205,6 +208,7 @@ pub struct Survey {
     skipped: FxHashSet<usize>,
     _skipped: Vec<Py<PyString>>,
     unread: Vec<String>,
+    started: FxHashSet<(String, String)>,
     primitive: Py<PyType>,
     instances: Vec<Py<PyType>>,
     #[pyo3(get)]
@@ -220,6 +224,10 @@ struct Known {
     /// Names under which `sys.modules` has what nobody looks into. They are kept alive by themselves.
     passed: FxHashMap<usize, Py<PyAny>>,
     modules: FxHashSet<usize>,
+    /// The modules under the names that `sys.modules` had for them.
+    named: FxHashMap<usize, usize>,
+    /// One of these names refers to another module, or to none.
+    has_other_modules: bool,
     /// A module was left to the next time.
     is_unfinished: bool,
     /// Modules that were taken in since somebody asked, by name.
@@ -251,6 +259,7 @@ impl Survey {
     ///     beside: other modules that are taken in, without their classes.
     ///     skipped: names that are no definitions, in modules: the objects themselves.
     ///     unread: modules whose registries no trace asks.
+    ///     started: modules, and names of theirs that the start of a backend assigns.
     ///     primitive: the class of jax's primitives.
     ///     instances: classes whose instances count by their attributes.
     ///     modules: `sys.modules`.
@@ -263,6 +272,7 @@ impl Survey {
         beside: FxHashSet<String>,
         skipped: Vec<Py<PyString>>,
         unread: Vec<String>,
+        started: FxHashSet<(String, String)>,
         primitive: Py<PyType>,
         instances: Vec<Py<PyType>>,
         modules: Bound<'_, PyDict>,
@@ -287,6 +297,7 @@ impl Survey {
             skipped: skipped.iter().map(|name| name.as_ptr() as usize).collect(),
             _skipped: skipped,
             unread,
+            started,
             primitive,
             instances,
             places: places.unbind(),
@@ -295,18 +306,25 @@ impl Survey {
         })
     }
 
-    /// Whether jax looks a registry's key up without being given it: no class and no primitive of the
-    /// user's.
-    fn is_of_jax(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let trust = self.trust.get();
-        if let Ok(class) = key.cast::<PyType>() {
-            if module_of(class)?.is_some_and(|module| is_jax_module(&module)) {
-                return Ok(true);
+    /// What differs in a place from what it had, as far as that may count: keys, what they refer to,
+    /// and what they referred to. Of `sys.modules`, what is new is left out.
+    ///
+    /// Args:
+    ///     missing: stands for what is not there.
+    fn changes<'py>(
+        &self,
+        place: &Bound<'py, Place>,
+        missing: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<[Bound<'py, PyAny>; 3]>> {
+        let mut changes = Vec::new();
+        for change in place.get().changes(place.py())? {
+            if self.may_count(place.get(), &change)? {
+                let (key, new, old) = change;
+                let or_missing = |value: Option<_>| value.unwrap_or_else(|| missing.clone());
+                changes.push([key, or_missing(new), or_missing(old)]);
             }
-        } else if self.is_primitive(key) {
-            return Ok(PRIMITIVES.has(address(key)));
         }
-        Ok(!trust.is_foreign(key)?)
+        Ok(changes)
     }
 }
 
@@ -329,6 +347,64 @@ impl Known {
 }
 
 impl Survey {
+    /// Whether jax looks a registry's key up without being given it: no class and no primitive of the
+    /// user's.
+    fn is_of_jax(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let trust = self.trust.get();
+        if let Ok(class) = key.cast::<PyType>() {
+            if module_of(class)?.is_some_and(|module| is_jax_module(&module)) {
+                return Ok(true);
+            }
+        } else if self.is_primitive(key) {
+            return Ok(PRIMITIVES.has(address(key)));
+        }
+        Ok(!trust.is_foreign(key)?)
+    }
+
+    /// Whether it may count that an entry is another one. What the start of a backend and imports do
+    /// does not.
+    fn may_count(&self, place: &Place, (key, new, old): &Change<'_>) -> PyResult<bool> {
+        match place.kind {
+            Kind::Module => {
+                let Ok(name) = key.cast_exact::<PyString>() else { return Ok(true) };
+                let name = (string_of(place.name.bind(key.py())), string_of(name));
+                if name.0 == WARNING.0 {
+                    return Ok(name.1 == WARNING.1);
+                }
+                let is_module = new.as_ref().is_some_and(PyAnyMethods::is_instance_of::<PyModule>);
+                Ok(!(old.is_none() && is_module || self.started.contains(&name)))
+            }
+            Kind::Registry if !self.is_of_jax(key)? => Ok(false),
+            // Modules of jax that are imported later add rules to registries.
+            Kind::Registry if old.is_none() => {
+                new.as_ref().map_or(Ok(true), |new| self.trust.get().is_foreign(new))
+            }
+            Kind::Modules | Kind::Class | Kind::Registry | Kind::Instance => Ok(true),
+        }
+    }
+
+    /// Whether something may count that differs in the place with this number, where nothing did.
+    ///
+    /// # Errors
+    /// As of `Trust::judge`.
+    pub fn may_differ(&self, py: Python<'_>, number: u32) -> PyResult<bool> {
+        // Whoever takes it in was interrupted, and nobody knows what it had.
+        let Some(place) = self.places.bind(py).get_item(number)? else { return Ok(false) };
+        let place = place.cast::<Place>()?.get();
+        if place.kind == Kind::Modules {
+            return Ok(self.known.peek(|known| known.has_other_modules));
+        }
+        if place.foreign.peek(|keys| !keys.is_empty()) {
+            return Ok(true);
+        }
+        for change in place.changes(py)? {
+            if self.may_count(place, &change)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The number of `sys.modules`.
     pub fn number_of_modules(&self) -> u32 {
         self.imported.0
@@ -340,7 +416,6 @@ impl Survey {
     /// A module cannot be looked at. The rest is left to the next one, as by who is interrupted.
     pub fn extend(&self, py: Python<'_>) -> PyResult<()> {
         let _all_stay = NoCollection::start(py);
-        watch::start(py)?;
         self.known.peek(|known| known.is_unfinished = true);
         let (new, is_complete) = self.new_modules(py)?;
         for (name, module) in &new {
@@ -348,7 +423,12 @@ impl Survey {
             if self.known.peek(|known| !known.modules.contains(&at)) {
                 self.take_in(module)?;
             }
-            self.imported.1.get().was.bind(py).set_default(name, module)?;
+            let was = self.imported.1.get().was.bind(py);
+            if !was.contains(name)? {
+                was.set_item(name, module)?;
+                let name = address(name.as_any());
+                self.known.peek(|known| known.named.insert(name, at));
+            }
         }
         while let Some((number, place)) = self.known.with(py, Known::next) {
             if self.sort_out(place.bind(py))? {
@@ -381,15 +461,20 @@ impl Survey {
     fn new_modules<'py>(&self, py: Python<'py>) -> PyResult<(Modules<'py>, bool)> {
         let all = watch::dict_of(self.imported.1.get().owner.bind(py))?;
         let (mut unseen, mut cursor) = (Vec::new(), Cursor::new(&all));
+        let mut num_as_ever = 0;
         while let Some((name, module)) = cursor.next() {
             let (name_at, at) = (name as usize, module as usize);
-            if self
-                .known
-                .peek(|known| !known.passed.contains_key(&name_at) && !known.modules.contains(&at))
-            {
+            let (is_as_ever, is_seen) = self.known.peek(|known| {
+                let is_as_ever = known.named.get(&name_at) == Some(&at);
+                let is_passed = || known.passed.contains_key(&name_at);
+                (is_as_ever, is_as_ever || is_passed() || known.modules.contains(&at))
+            });
+            num_as_ever += usize::from(is_as_ever);
+            if !is_seen {
                 unseen.push((cursor.own(name), cursor.own(module)));
             }
         }
+        self.known.peek(|known| known.has_other_modules = num_as_ever != known.named.len());
         let (mut new, mut passed, mut is_complete) = (Vec::new(), Vec::new(), true);
         for (name, value) in unseen {
             let Ok(name) = name.cast_into_exact::<PyString>() else { continue };
