@@ -20,6 +20,9 @@ import report
 import workloads
 
 HERE = Path(__file__).parent.parent / "python"
+# So many new objects the garbage collector waits for until it looks at all that are not old. Where
+# that comes is chance, and takes a millisecond: traces begin anywhere in between.
+PERIOD = 11 * 700
 # `madvise`: gives a process pages of its own before they are written to.
 POPULATE_WRITE = 23
 
@@ -45,13 +48,16 @@ def serve(workload: str) -> None:
     jax.block_until_ready(args)
     gc.collect()
     print("ready", flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
         child = os.fork()
         if not child:
+            # So much of a period of the garbage collector has gone by.
+            ballast = [[] for _ in range(int(line))]
             own_pages()
             start = time.perf_counter()
             jaxide.make_jaxpr(fun)(*args)
             print(time.perf_counter() - start, flush=True)
+            del ballast
             os._exit(0)
         os.waitpid(child, 0)
 
@@ -70,11 +76,11 @@ class Build:
         assert self.process.stdout is not None
         self.process.stdout.readline()
 
-    def seconds(self) -> float:
-        """Seconds of a first trace."""
+    def seconds(self, num_objects: int) -> float:
+        """Seconds of a first trace, once so many objects were made."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{num_objects}\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline())
 
@@ -90,7 +96,8 @@ def measure(workload: str, other: Path, rounds: int, processes: int) -> list[str
         builds = [Build(other, workload), Build(HERE, workload)]
         for index in range(rounds):
             order = builds if index % 2 else builds[::-1]
-            seconds = {id(build): build.seconds() for build in order}
+            num_objects = PERIOD * index // rounds
+            seconds = {id(build): build.seconds(num_objects) for build in order}
             pairs.append([seconds[id(build)] for build in builds])
         for build in builds:
             build.close()

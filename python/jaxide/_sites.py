@@ -56,6 +56,8 @@ _filter_code: types.CodeType | None = None
 _modules_seen = 0
 # Annotations by address, which stay alive here, with whether they are of functions.
 _annotations: dict[int, tuple[Any, bool]] = {}
+# The globals and the file of functions by address, with whether such functions are jax's.
+_files: dict[tuple[int, int], tuple[Any, str, bool]] = {}
 
 
 def _is_caught(module: str) -> bool:
@@ -99,8 +101,7 @@ def catch_new() -> None:
             if type(name) is not str or name.startswith("_") or id(value) in _caught:
                 continue
             if type(value) is types.FunctionType:
-                trusted = _trust.is_own_callable(value)
-                if trusted and name not in STATEFUL and not _takes_functions(value):
+                if name not in STATEFUL and _is_own(value) and not _takes_functions(value):
                     catch(value, f"{module.__name__}.{name}")
             elif type(value) in _types and not _trust.is_foreign(value):
                 _caught.add(id(value))
@@ -109,14 +110,34 @@ def catch_new() -> None:
     _modules_seen = modules_seen
 
 
+def _is_own(function: types.FunctionType) -> bool:
+    """As ``_trust.is_own_callable``. Functions that wrap nothing have it in common with those of
+    their file."""
+    if function.__closure__ or vars(function):
+        return _trust.is_own_callable(function)
+    names, file = function.__globals__, function.__code__.co_filename
+    key = id(names), id(file)
+    known = _files.get(key)
+    if known is None:
+        known = _files[key] = names, file, _trust.is_own_callable(function)
+    return known[2]
+
+
 def _takes_functions(function: types.FunctionType) -> bool:
     """Whether a function has to be given: calls with a user's function are never remembered."""
     # `inspect.signature` would take most of the time of the first trace after an import.
     within: Any = inspect.unwrap(function) if "__wrapped__" in vars(function) else function
     if not isinstance(within, types.FunctionType):
         return True
-    annotations = within.__annotations__
-    of_functions = [name for name in annotations if _is_of_functions(annotations[name])]
+    of_functions = []
+    for name, annotation in within.__annotations__.items():
+        # Few annotations serve all functions of jax.
+        known = _annotations.get(id(annotation))
+        if known is None:
+            known = annotation, "Callable" in str(annotation)
+            _annotations[id(annotation)] = known
+        if known[1]:
+            of_functions.append(name)
     return bool(of_functions) and not set(of_functions).isdisjoint(_required(within))
 
 
@@ -131,14 +152,6 @@ def _required(function: types.FunctionType) -> tuple[str, ...]:
         *(name for name in named if name not in (_core.keyword_defaults(function) or ())),
         *rest[:stars],
     )
-
-
-def _is_of_functions(annotation: Any) -> bool:
-    """Whether an annotation has functions in it. Few annotations serve all functions of jax."""
-    known = _annotations.get(id(annotation))
-    if known is None:
-        known = _annotations[id(annotation)] = annotation, "Callable" in str(annotation)
-    return known[1]
 
 
 def catch(

@@ -23,8 +23,9 @@ pub struct Place {
     name: Py<PyString>,
     /// Whose dict it is: a module, a class, an instance, or the dict itself.
     owner: Py<PyAny>,
-    /// What it had.
-    was: Py<PyDict>,
+    /// What it had, in its order. Not a dict: there are hundreds of places, and the garbage collector
+    /// would look through each. Of `sys.modules` the survey knows it.
+    was: Box<[(Py<PyAny>, Py<PyAny>)]>,
     /// What a class had besides: its bases and its names.
     of_class: Vec<Py<PyAny>>,
     /// Keys of what was not made by jax, once it is sorted out.
@@ -76,26 +77,35 @@ impl Place {
 }
 
 impl Place {
-    /// What differs from what it had: keys, what they refer to, and what they referred to. Of
-    /// `sys.modules`, what is new is left out.
+    /// What differs from what it had.
     fn changes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Change<'py>>> {
-        let (now, was) = (watch::dict_of(self.owner.bind(py))?, self.was.bind(py));
-        let (mut changes, new, old) = if self.kind == Kind::Modules {
-            (Vec::new(), Vec::new(), entries(was))
-        } else {
-            in_step(&now, was)
+        let now = watch::dict_of(self.owner.bind(py))?;
+        let (mut changes, mut cursor, mut was) = (Vec::new(), Cursor::new(&now), self.was.iter());
+        // Mostly the keys are the same objects in the same order.
+        let (new, old) = loop {
+            match (cursor.next(), was.next()) {
+                (Some(new), Some(old)) if new.0 == old.0.as_ptr() => {
+                    if new.1 != old.1.as_ptr() {
+                        let old = Some(old.1.bind(py).clone());
+                        changes.push((cursor.own(new.0), Some(cursor.own(new.1)), old));
+                    }
+                }
+                (new, old) => break (cursor.rest(new), old.into_iter().chain(was)),
+            }
         };
+        let rest = PyDict::new(py);
+        for (key, value) in old {
+            rest.set_item(key, value)?;
+        }
         for (key, value) in new {
-            let old = was.get_item(&key)?;
+            let old = rest.get_item(&key)?;
             if !old.as_ref().is_some_and(|old| old.is(&value)) {
                 changes.push((key, Some(value), old));
             }
         }
-        for (key, old) in old {
-            match now.get_item(&key)? {
-                // Told already, but for modules.
-                Some(value) if self.kind != Kind::Modules || value.is(&old) => {}
-                value => changes.push((key, value, Some(old))),
+        for (key, old) in entries(&rest) {
+            if !now.contains(&key)? {
+                changes.push((key, None, Some(old)));
             }
         }
         if self.kind == Kind::Class {
@@ -128,32 +138,14 @@ fn parts_of_class<'py>(owner: &Bound<'py, PyAny>) -> impl Iterator<Item = Bound<
 
 /// A key, what it refers to, and what it referred to.
 type Change<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
-type Entries<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
-
-/// Compares two dicts for as long as their keys are the same objects in the same order. What differs
-/// there, and the rest of both.
-fn in_step<'py>(
-    now: &Bound<'py, PyDict>,
-    was: &Bound<'py, PyDict>,
-) -> (Vec<Change<'py>>, Entries<'py>, Entries<'py>) {
-    let mut changes = Vec::new();
-    let (mut now, mut was) = (Cursor::new(now), Cursor::new(was));
-    loop {
-        match (now.next(), was.next()) {
-            (Some(new), Some(old)) if new.0 == old.0 => {
-                if new.1 != old.1 {
-                    changes.push((now.own(new.0), Some(now.own(new.1)), Some(was.own(old.1))));
-                }
-            }
-            (new, old) => return (changes, now.rest(new), was.rest(old)),
-        }
-    }
-}
-
 /// Goes through a dict without a touch of what is in it. No Python code runs meanwhile.
 struct Cursor<'a, 'py> {
     dict: &'a Bound<'py, PyDict>,
     position: ffi::Py_ssize_t,
+}
+
+fn unbound(entries: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>) -> Box<[(Py<PyAny>, Py<PyAny>)]> {
+    entries.into_iter().map(|(key, value)| (key.unbind(), value.unbind())).collect()
 }
 
 type Pointers = (*mut ffi::PyObject, *mut ffi::PyObject);
@@ -184,7 +176,7 @@ impl<'a, 'py> Cursor<'a, 'py> {
     }
 
     /// What was found last, and what comes after it.
-    fn rest(mut self, last: Option<Pointers>) -> Entries<'py> {
+    fn rest(mut self, last: Option<Pointers>) -> Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         let mut rest = Vec::new();
         let mut next = last;
         while let Some((key, value)) = next {
@@ -213,8 +205,9 @@ pub struct Survey {
     instances: Vec<Py<PyType>>,
     #[pyo3(get)]
     places: Py<PyDict>,
-    /// The place of `sys.modules`, and its number.
+    /// The place of `sys.modules`, its number, and what it had.
     imported: (u32, Py<Place>),
+    were_imported: Py<PyDict>,
     known: Shared<Known>,
 }
 
@@ -281,7 +274,7 @@ impl Survey {
             kind: Kind::Modules,
             name: PyString::new(py, "sys.modules").unbind(),
             owner: modules.clone().into_any().unbind(),
-            was: PyDict::new(py).unbind(),
+            was: Box::default(),
             of_class: Vec::new(),
             foreign: Shared::default(),
         };
@@ -302,6 +295,7 @@ impl Survey {
             instances,
             places: places.unbind(),
             imported: (number, imported.unbind()),
+            were_imported: PyDict::new(py).unbind(),
             known: Shared::new(Known { is_unfinished: true, ..Known::default() }),
         })
     }
@@ -317,7 +311,7 @@ impl Survey {
         missing: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<[Bound<'py, PyAny>; 3]>> {
         let mut changes = Vec::new();
-        for change in place.get().changes(place.py())? {
+        for change in self.all_changes(place.get(), place.py())? {
             if self.may_count(place.get(), &change)? {
                 let (key, new, old) = change;
                 let or_missing = |value: Option<_>| value.unwrap_or_else(|| missing.clone());
@@ -359,6 +353,21 @@ impl Survey {
             return Ok(PRIMITIVES.has(address(key)));
         }
         Ok(!trust.is_foreign(key)?)
+    }
+
+    fn all_changes<'py>(&self, place: &Place, py: Python<'py>) -> PyResult<Vec<Change<'py>>> {
+        if place.kind != Kind::Modules {
+            return place.changes(py);
+        }
+        let now = watch::dict_of(place.owner.bind(py))?;
+        let mut changes = Vec::new();
+        for (name, old) in entries(self.were_imported.bind(py)) {
+            let new = now.get_item(&name)?;
+            if !new.as_ref().is_some_and(|new| new.is(&old)) {
+                changes.push((name, new, Some(old)));
+            }
+        }
+        Ok(changes)
     }
 
     /// Whether it may count that an entry is another one. What the start of a backend and imports do
@@ -423,7 +432,7 @@ impl Survey {
             if self.known.peek(|known| !known.modules.contains(&at)) {
                 self.take_in(module)?;
             }
-            let was = self.imported.1.get().was.bind(py);
+            let was = self.were_imported.bind(py);
             if !was.contains(name)? {
                 was.set_item(name, module)?;
                 let name = address(name.as_any());
@@ -567,7 +576,7 @@ impl Survey {
                 kind,
                 name: name.clone().unbind(),
                 owner: owner.clone().unbind(),
-                was: watch::dict_of(owner)?.copy()?.unbind(),
+                was: unbound(entries(&watch::dict_of(owner)?)),
                 of_class: parts_of_class(owner).map(Bound::unbind).collect(),
                 foreign: Shared::default(),
             };
@@ -629,36 +638,37 @@ impl Survey {
         let is_noted = is_read || kind == Kind::Class;
         let trust = self.trust.get();
         let mut foreign = Vec::new();
-        for (key, value) in entries(place.get().was.bind(py)) {
-            if kind != Kind::Registry && self.skipped.contains(&address(&key)) {
+        for (key, value) in &place.get().was {
+            let (key, value) = (key.bind(py), value.bind(py));
+            if kind != Kind::Registry && self.skipped.contains(&address(key)) {
                 if kind == Kind::Class {
-                    self.note(&value)?;
+                    self.note(value)?;
                 }
                 continue;
             }
-            let at = address(&value);
+            let at = address(value);
             let known = self.known.peek(|known| known.values.get(&at).copied());
-            let is_plain = known.is_none() && trust.is_plain(&value);
+            let is_plain = known.is_none() && trust.is_plain(value);
             if is_read
                 && (!is_plain || value.is_instance_of::<PyDict>())
                 && !known.is_some_and(|known| known.is_of_module)
             {
-                self.take_in_value(&name, &key, &value)?;
+                self.take_in_value(&name, key, value)?;
             }
-            if is_plain || kind == Kind::Registry && !self.is_of_jax(&key)? {
+            if is_plain || kind == Kind::Registry && !self.is_of_jax(key)? {
                 continue;
             }
             let mut looked = known.unwrap_or_default();
             if is_noted && !looked.is_noted {
-                looked.is_foreign = self.note(&value)?;
+                looked.is_foreign = self.note(value)?;
             } else if known.is_none() {
-                looked.is_foreign = trust.is_foreign(&value)?;
+                looked.is_foreign = trust.is_foreign(value)?;
             }
             looked.is_noted |= is_noted;
             looked.is_of_module |= is_read;
             self.known.peek(|known| known.values.insert(at, looked));
             if looked.is_foreign {
-                foreign.push(key.unbind());
+                foreign.push(key.clone().unbind());
             }
         }
         let found = !foreign.is_empty();
