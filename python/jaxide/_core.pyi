@@ -435,14 +435,15 @@ class Survey:
         """What differs in a place from what it had, as far as that may count: keys, what they refer
         to, and what they referred to; ``missing`` where there is nothing."""
 
-def note_code(code: CodeType) -> None:
+def note_code(function: Any, code: CodeType) -> None:
     """Notes a code that jaxide will give to a function of jax."""
 
-def is_noted_code(code: CodeType) -> bool:
-    """Whether a code is one that jaxide gives to a function of jax."""
+def is_noted_code(function: FunctionType, code: CodeType) -> bool:
+    """Whether a code is one that jaxide gives to this function of jax."""
 
 def is_jax_altered() -> bool:
-    """Whether somebody has changed jax in a way that may affect anything: all is left to stock."""
+    """Whether somebody has changed jax in a way that may affect anything: all is left to stock.
+    Whoever has given a function that jaxide steps into another code is warned."""
 
 def prints_as_ever() -> bool:
     """Whether nobody has changed what texts of programs depend on."""

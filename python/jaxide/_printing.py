@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxide import _core
+from jaxide import _core, _trust
 
 MAX_WIDTH = 2**31 - 1
 ADDRESS = re.compile(r" at 0x([0-9a-fA-F]+)")
@@ -133,8 +133,9 @@ class Printing:
         return printed if isinstance(printed, _Printed) else None
 
     def _noting_copy(self, rule: Callable[..., Any]) -> Callable[..., Any] | None:
-        """The rule, but that it only notes what it prints."""
-        if not isinstance(rule, types.FunctionType):
+        """The rule, but that it only notes what it prints; None where the rule is not jax's own and
+        so may ask for anything."""
+        if not _trust.is_own_function(rule):
             return None
         names = {
             name

@@ -125,7 +125,7 @@ class World:
 
     Args:
       survey: what jax's modules have.
-      is_noted_code: whether a code is one that jaxide gives to a function of jax.
+      is_noted_code: whether jaxide gives a function of jax this code.
       primitive_type: the class of jax's primitives.
       looked_up: names, some of other modules than jax's, that functions look up of which the core
         does the work.
@@ -134,7 +134,7 @@ class World:
     def __init__(
         self,
         survey: _core.Survey,
-        is_noted_code: Callable[[types.CodeType], bool],
+        is_noted_code: Callable[[types.FunctionType, types.CodeType], bool],
         primitive_type: type,
         looked_up: Set[str],
     ) -> None:
@@ -227,7 +227,7 @@ class World:
         function: Any = was.function
         code = function.__code__
         return (
-            (code is not was.code and not self._is_noted_code(code))
+            (code is not was.code and not self._is_noted_code(function, code))
             or function.__defaults__ is not was.defaults
             or not _are_same(function.__kwdefaults__, was.kwdefaults)
             or function.__name__ != was.name
@@ -268,6 +268,7 @@ class World:
         for changed in altered:
             texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
             codes += [changed.function.__code__, changed.code]
+            is_total |= _is_within(changed.function.__module__, _NATIVE)
             is_printed |= not self._is_silent(changed.function.__module__)
         described = ", ".join(sorted(texts)[:8])
         is_printed |= is_total

@@ -278,6 +278,7 @@ impl Hooked {
             return Err(PyTypeError::new_err(format!("jaxide: jax's {name} is no function")));
         }
         super::warn::note_trampoline(&trampoline);
+        super::world::note_code(&function, &trampoline);
         Ok(Self { function: function.unbind(), stock, trampoline: trampoline.unbind() })
     }
 
@@ -309,6 +310,14 @@ impl Hooked {
 fn replaced(py: Python<'_>) -> PyResult<Option<&'static Hooked>> {
     let other = |hooked: &&Hooked| !hooked.is_stock() && !hooked.is_ours();
     Ok(hooked(py)?.iter().find(other))
+}
+
+/// Says that somebody has given a function of jax another code that is to be ours, if so.
+///
+/// # Errors
+/// Warnings are errors.
+pub fn warn_of_replaced(py: Python<'_>) -> PyResult<()> {
+    replaced(py)?.map_or(Ok(()), |hooked| hooked.warn(py))
 }
 
 /// Takes the objects of jax and makes the types. Called once, by `jaxide._compat`.

@@ -74,18 +74,40 @@ def jaxpr_with(primitive: Primitive) -> Any:
     return jax.make_jaxpr(lambda x: primitive.bind(x, first=1, second=(2.0, "two")))(1.0)
 
 
-def test_rule_that_shows_other_params(monkeypatch: pytest.MonkeyPatch) -> None:
+SHOWN = "first"
+
+
+def shown(eqn: Any, context: Any, settings: Any, *, names: Any = (), **_: Any) -> Any:
+    return core._pp_eqn(eqn, context, settings, params=[*names, SHOWN])
+
+
+def test_rules_of_the_users_are_left_to_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may read anything, which may change between two texts."""
     primitive = Primitive("mine")
-
-    def rule(eqn: Any, context: Any, settings: Any) -> Any:
-        return core._pp_eqn(eqn.replace(params={"third": len(eqn.params)}), context, settings)
-
-    monkeypatch.setitem(core.pp_eqn_rules, primitive, rule)
+    monkeypatch.setitem(core.pp_eqn_rules, primitive, shown)
     jaxpr = jaxpr_with(primitive)
-    assert printing().text(jaxpr) == str(jaxpr)
-    assert "mine[third=2]" in str(jaxpr)
+    program = jaxide.from_jaxpr(jaxpr)
+    assert str(program) == str(jaxpr)
+    assert "mine[first=1]" in str(jaxpr)
+    monkeypatch.setitem(globals(), "SHOWN", "second")
+    assert str(program) == str(jaxpr)
+    assert "mine[second=(2.0, 'two')]" in str(jaxpr)
+    monkeypatch.setattr(shown, "__kwdefaults__", {"names": ("first",)})
+    assert str(program) == str(jaxpr)
+    assert printing().text(jaxpr) is None
     plain = {"custom_pp_eqn_rules": False}
     assert printing().text(jaxpr, **plain) == jaxpr.pretty_print(**plain)
+
+
+def test_documents_that_somebody_formats_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """jax has a class of jaxlib's in the place of its own."""
+    jaxpr = jaxide.make_jaxpr(jnp.sin)(1.0)
+    expected = str(jax.make_jaxpr(jnp.sin)(1.0))
+    assert str(jaxide.make_jaxpr(jnp.sin)(1.0)) == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(core.pp.Doc, "format", lambda *_, **__: "mine")
+        assert str(jaxpr) == "mine"
+    assert printing().text(jaxpr) == expected
 
 
 @pytest.mark.parametrize("looks_at", ["invars", "outvars", "source_info"])

@@ -35,6 +35,7 @@ from jax._src.lax import lax as lax_internal
 from jax._src.numpy import array_methods, lax_numpy, tensor_contractions
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
+from jax.scipy import stats
 
 import jaxide
 from jaxide import _core, _trust, _world
@@ -167,6 +168,47 @@ def test_code_that_is_put_back_within_a_trace_is_looked_at() -> None:
     for _ in range(3):
         assert_same(program)
     assert numbers[0::2] != numbers[1::2] == [before] * 6
+
+
+def test_codes_of_jaxides_for_other_functions_are_the_users() -> None:
+    """Within a trace, a function of jax is given the code that another one has there."""
+    density, distribution = (inspect.unwrap(f) for f in (stats.norm.logpdf, stats.norm.logcdf))
+
+    def program(x: Any) -> Any:
+        with with_parts(density, __code__=distribution.__code__):
+            return stats.norm.pdf(x)
+
+    before = _core.world_number()
+    for is_known in (True, False):
+        if is_known:
+            for _ in range(3):
+                assert_same(stats.norm.pdf)
+        else:
+            jaxide.clear_caches()
+        for _ in range(3):
+            assert_same(program)
+        for _ in range(3):
+            assert_same(stats.norm.pdf)
+    assert _core.world_number() == before
+
+
+@pytest.mark.parametrize(
+    "name", ["new_arg", "default_process_primitive", "to_jaxpr_tracer", "emit_eqn", "make_eqn"]
+)
+def test_codes_of_functions_whose_work_is_done_natively(name: str) -> None:
+    function = getattr(partial_eval.DynamicJaxprTrace, name)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("refused")
+
+    program = lambda x: lax.sin(x) * 2.0
+    for _ in range(2):
+        assert_same(program)
+    with with_parts(function, __code__=refused.__code__):
+        for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+            with pytest.raises(RuntimeError, match="refused"):
+                text(make, program)
+    assert_same(program)
 
 
 def test_texts_stay_native_where_no_text_depends_on_a_change() -> None:

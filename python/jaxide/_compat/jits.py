@@ -274,7 +274,7 @@ def function_place(fun: Callable[..., Any]) -> str:
 def _trampoline(function: Any, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
     """A function, and code for it that calls ``hook`` with its parameters, in their order."""
     code = _sites.trampoline(function.__code__, hook)
-    _core.note_code(code)
+    _core.note_code(function, code)
     return function, code
 
 
@@ -290,7 +290,7 @@ def _tracing_code(before: Callable[..., Any], after: Callable[..., Any]) -> type
             return after(begun, jax_.stock(*args))
 
         code = _sites.trampoline(jax_.stock.__code__, trace)
-    _core.note_code(code)
+    _core.note_code(jax_.function, code)
     return code
 
 
@@ -390,5 +390,4 @@ def _miss_code(stock: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         co_name=stock.co_name,
         co_qualname=stock.co_qualname,
     )
-    _core.note_code(code)
     return code

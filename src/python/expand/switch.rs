@@ -20,7 +20,7 @@ use super::super::jax::Jax;
 use super::super::native::{guarded_by_caller, string_of};
 use super::super::shared::{Once, Shared};
 use super::super::warn;
-use super::super::world::{note_caught, was_given_code};
+use super::super::world::{note_caught, note_code, was_given_code};
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
 use super::site::{Site, call, call_of_user};
@@ -148,6 +148,7 @@ pub fn catch_function(
     register_stable(function);
     note_caught(function);
     warn::note_trampoline(&trampoline);
+    note_code(function, &trampoline);
     let switched =
         Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());
     FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(switched));

@@ -35,6 +35,7 @@ pub use watch::{
     watch_function,
 };
 
+use super::hook::warn_of_replaced;
 use super::immortals::Immortals;
 use super::jax::Jax;
 use super::omit::{Item, is_omitted};
@@ -131,7 +132,8 @@ pub fn world_number(py: Python<'_>) -> PyResult<u32> {
 }
 
 /// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
-/// attributes of primitives are looked at when a trace begins.
+/// attributes of primitives are looked at when a trace begins. Whoever has given a function that jaxide
+/// steps into another code is warned.
 #[pyfunction]
 pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
     watch::poll_soon();
@@ -140,7 +142,11 @@ pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
     }
     // No trace of ours begins meanwhile, so nobody else looks whether that was taken back.
     poll();
-    Ok(difference(py)?.is_total())
+    let is_total = difference(py)?.is_total();
+    if is_total {
+        warn_of_replaced(py)?;
+    }
+    Ok(is_total)
 }
 
 /// Whether nobody has changed what texts of programs depend on.

@@ -543,8 +543,9 @@ impl Survey {
         is_primitive: bool,
     ) -> PyResult<Option<Kind>> {
         if let Ok(class) = value.cast::<PyType>() {
-            let is_ours = is_made_in_python(class)
-                && module_of(class)?.is_some_and(|module| self.has_tables(&module));
+            // Of those that are made in C, jax has some in the place of its own.
+            let is_read = |module: String| self.has_tables(&module) || is_within(&module, "jaxlib");
+            let is_ours = is_made_in_python(class) && module_of(class)?.is_some_and(is_read);
             return Ok(is_ours.then_some(Kind::Class));
         }
         if value.is_instance_of::<PyDict>() {

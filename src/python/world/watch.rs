@@ -17,7 +17,6 @@ use std::collections::hash_map::Entry;
 
 use super::super::immortals::Immortals;
 use super::super::shared::{Quiet, Shared};
-use super::super::warn::is_trampoline;
 
 /// What is watched, and what was noticed.
 #[derive(Default)]
@@ -250,7 +249,7 @@ pub unsafe fn note_function(
     // SAFETY: a live function, as promised.
     let parts = unsafe { parts_of(function) };
     let is_as_ever =
-        |other: *mut ffi::PyObject| other == code.as_ptr() || is_own_code(other as usize);
+        |other: *mut ffi::PyObject| other == code.as_ptr() || is_code_for(other as usize, address);
     if is_as_ever(new) && is_as_ever(parts[1]) {
         // jaxide catches it, or lets it go.
         return;
@@ -392,23 +391,27 @@ pub fn keyword_defaults<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<
     }
 }
 
-/// Codes that jaxide gives to functions of jax.
-static OURS: Immortals = Immortals::new();
+/// Codes that jaxide gives to functions of jax, by address, with the address of the function that each
+/// is for. Both stay alive.
+static OURS: Shared<Option<FxHashMap<usize, usize>>> = Shared::new(None);
 
-fn is_own_code(code: usize) -> bool {
-    OURS.has(code) || is_trampoline(code)
+fn is_code_for(code: usize, function: usize) -> bool {
+    OURS.peek(|ours| ours.as_ref().and_then(|ours| ours.get(&code)).copied()) == Some(function)
 }
 
-/// Whether a code is one that jaxide gives to a function of jax.
+/// Whether a code is one that jaxide gives to this function of jax.
 #[pyfunction]
-pub fn is_noted_code(code: &Bound<'_, PyAny>) -> bool {
-    is_own_code(code.as_ptr() as usize)
+pub fn is_noted_code(function: &Bound<'_, PyFunction>, code: &Bound<'_, PyAny>) -> bool {
+    is_code_for(code.as_ptr() as usize, function.as_ptr() as usize)
 }
 
 /// Notes a code that jaxide will give to a function of jax.
 #[pyfunction]
-pub fn note_code(code: &Bound<'_, PyAny>) {
-    OURS.add(code);
+pub fn note_code(function: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) {
+    let (at, of) = (code.as_ptr() as usize, function.as_ptr() as usize);
+    if OURS.peek(|ours| ours.get_or_insert_default().insert(at, of)).is_none() {
+        std::mem::forget([function.clone().unbind(), code.clone().unbind()]);
+    }
 }
 
 #[cfg(not(Py_3_12))]
