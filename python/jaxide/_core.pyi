@@ -344,11 +344,12 @@ def set_world(survey: Survey, judge: Any) -> None:
     """Takes what jax's modules have, and what says how that differs: an object with the method
     ``look``."""
 
-def extend_world() -> dict[str, ModuleType] | None:
+def extend_world() -> tuple[dict[str, ModuleType], bool] | None:
     """Looks at modules that were imported since the last time.
 
     Returns:
-      The modules that are new to who asks, by name; None where somebody else is looking.
+      The modules that are new to who asks, by name, and whether none is still being imported; None
+      where somebody else is looking.
     """
 
 @final

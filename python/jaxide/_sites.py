@@ -44,13 +44,14 @@ STATEFUL = {
 
 _caught: set[int] = set()
 
-# The modules of `MODULES` that were imported.
-_loaded: list[types.ModuleType] = []
+# The modules of `MODULES` that were imported, by the names under which they were.
+_loaded: dict[str, types.ModuleType] = {}
 
 # How many names a module had when it was looked through.
 _names_seen: dict[str, int] = {}
 
-# What `catch_new` was told to catch, and how many modules there were when it last looked.
+# What `catch_new` was told to catch, and how many modules there were when it last looked; -1 where
+# one of jax's was still being imported.
 _types: set[type] | None = None
 _filter_code: types.CodeType | None = None
 _modules_seen = 0
@@ -88,12 +89,13 @@ def catch_new() -> None:
     if _types is None or len(sys.modules) == _modules_seen:
         return
     modules_seen = len(sys.modules)
-    new = _core.extend_world()
-    if new is None:
+    found = _core.extend_world()
+    if found is None:
         return  # the next one will
-    _loaded.extend(new[name] for name in sorted(new) if _is_caught(name))
-    for module in _loaded:
-        if _names_seen.get(module.__name__) == len(vars(module)):
+    new, is_complete = found
+    _loaded.update((name, new[name]) for name in sorted(new) if _is_caught(name))
+    for module_name, module in list(_loaded.items()):
+        if _names_seen.get(module_name) == len(vars(module)):
             continue
         # Other threads may import more of it meanwhile.
         names = list(vars(module).items())
@@ -102,12 +104,12 @@ def catch_new() -> None:
                 continue
             if type(value) is types.FunctionType:
                 if name not in STATEFUL and _is_own(value) and not _takes_functions(value):
-                    catch(value, f"{module.__name__}.{name}")
+                    catch(value, f"{module_name}.{name}")
             elif type(value) in _types and not _trust.is_foreign(value):
                 _caught.add(id(value))
                 _core.trust_callable(value)
-        _names_seen[module.__name__] = len(names)
-    _modules_seen = modules_seen
+        _names_seen[module_name] = len(names)
+    _modules_seen = modules_seen if is_complete else -1
 
 
 def _is_own(function: types.FunctionType) -> bool:

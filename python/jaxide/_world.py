@@ -152,11 +152,11 @@ class World:
         code and its defaults."""
         for was in (Changed(*parts) for parts in functions):
             self._functions.setdefault(id(was.function), was)
+        differing = {n: keys for n, keys in self._differing.items() if n not in changed}
         for number in changed:
-            self._differing.pop(number, None)
-            if differing := self._differences(number):
-                self._differing[number] = differing
-        parts = [(number, key) for number, keys in self._differing.items() for key in keys]
+            if keys := self._differences(number):
+                differing[number] = keys
+        parts = [(number, key) for number, keys in differing.items() for key in keys]
         altered = [was for was in self._functions.values() if self._is_altered(was)]
         key: frozenset[Any] = frozenset(parts)
         key |= frozenset(("function", id(was.function)) for was in altered)
@@ -164,7 +164,10 @@ class World:
         rules = {part: self._rule_that_hands_on(*part) for part in parts}
         key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
-        return self._described(number, rules, altered)
+        found = self._described(number, rules, altered)
+        # Last: of a look that somebody interrupts nothing may stay.
+        self._differing = differing
+        return found
 
     # ---- what differs ----
 

@@ -171,6 +171,22 @@ SCRIPTS = {
         with mock.patch.object(module, "ravel_pytree", None):
             assert is_same(sine)
     """,
+    "a module whose import ends after a look": """
+        import jax.scipy.stats
+        internal = sys.modules["jax._src.scipy.stats.norm"]
+        internal.__spec__._initializing = True
+        assert is_same(jax.scipy.stats.norm.pdf)
+        internal.__spec__._initializing = False
+        warm(jax.scipy.stats.norm.pdf)
+        with mock.patch.object(internal, "logpdf", lambda x, *_: x * 3):
+            assert is_same(jax.scipy.stats.norm.pdf)
+        assert is_same(jax.scipy.stats.norm.pdf)
+    """,
+    "a module without a name": """
+        import jax.scipy.stats
+        del jax.scipy.stats.__name__
+        assert is_same(jax.scipy.stats.norm.pdf)
+    """,
     "the recursion limit while jaxide looks": """
         warm(product)
         with OTHER_PRODUCT:

@@ -211,6 +211,45 @@ def test_codes_of_functions_whose_work_is_done_natively(name: str) -> None:
     assert_same(program)
 
 
+class CallableModule(types.ModuleType):
+    def __call__(self, *_: Any) -> int:
+        return 7
+
+
+def test_modules_that_hide_builtins() -> None:
+    program = jax.grad(lambda x: jnp.sum(jax.nn.softmax(x)))
+    for _ in range(3):
+        assert_same(program)
+    with mock.patch.object(lax_internal, "len", CallableModule("len"), create=True):
+        found = []
+        for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+            with pytest.raises(TypeError) as raised:
+                text(make, program)
+            found.append(str(raised.value))
+        assert found[0] == found[1]
+    assert_same(program)
+
+
+class Unreadable:
+    """A rule of which nobody can read the attributes."""
+
+    __dict__ = property(lambda _: (_ for _ in ()).throw(ValueError("unreadable")))  # type: ignore
+
+    def __call__(self, *_: Any) -> Any:
+        raise AssertionError("not called")
+
+
+def test_nothing_stays_of_a_look_that_failed() -> None:
+    before = _core.world_number()
+    with mock.patch.dict(ad.primitive_jvps, {lax.sin_p: Unreadable()}):
+        with mock.patch.object(lax, "exp", gained), pytest.raises(ValueError, match="unreadable"):
+            _core.world_number()
+    with mock.patch.object(lax, "exp", gained):
+        assert _core.world_number() != before
+    assert _core.world_number() == before
+    assert not _core.is_jax_altered()
+
+
 def test_texts_stay_native_where_no_text_depends_on_a_change() -> None:
     """Libraries add rules for primitives of jax."""
     rule = mock.patch.dict(ad.primitive_transposes, {lax.sin_p: gained})

@@ -106,9 +106,10 @@ pub fn is_own_module(globals: usize) -> bool {
 /// Looks at modules that were imported since the last time.
 ///
 /// Returns:
-///     The modules that are new to who asks, by name; None where somebody else is looking.
+///     The modules that are new to who asks, by name, and whether none is still being imported; None
+///     where somebody else is looking.
 #[pyfunction]
-pub fn extend_world(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+pub fn extend_world(py: Python<'_>) -> PyResult<Option<(Bound<'_, PyDict>, bool)>> {
     let Some(world) = WORLD.get(py) else { return Ok(None) };
     let survey = world.survey.get();
     if survey.is_unfinished() {
@@ -121,7 +122,7 @@ pub fn extend_world(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     if LOOKING.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    survey.take_new().into_py_dict(py).map(Some)
+    Ok(Some((survey.take_new().into_py_dict(py)?, !survey.is_unfinished())))
 }
 
 /// Names how jax differs from what it was: 0 where it does not.

@@ -380,8 +380,8 @@ impl Survey {
                 if name.0 == WARNING.0 {
                     return Ok(name.1 == WARNING.1);
                 }
-                let is_module = new.as_ref().is_some_and(PyAnyMethods::is_instance_of::<PyModule>);
-                Ok(!(old.is_none() && is_module || self.started.contains(&name)))
+                let is_import = old.is_none() && self.is_import(key, new.as_ref())?;
+                Ok(!is_import && !self.started.contains(&name))
             }
             Kind::Registry if !self.is_of_jax(key)? => Ok(false),
             // Modules of jax that are imported later add rules to registries.
@@ -390,6 +390,14 @@ impl Survey {
             }
             Kind::Modules | Kind::Class | Kind::Registry | Kind::Instance => Ok(true),
         }
+    }
+
+    /// Whether a new entry of a module is a module that was imported, and hides no builtin.
+    fn is_import(&self, key: &Bound<'_, PyAny>, new: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        let Some(Ok(module)) = new.map(Bound::cast::<PyModule>) else { return Ok(false) };
+        // SAFETY: with the interpreter attached; they live as long as that.
+        let builtins = unsafe { Bound::from_borrowed_ptr(key.py(), ffi::PyEval_GetBuiltins()) };
+        Ok(!builtins.contains(key)? && !self.trust.get().is_foreign(module.as_any())?)
     }
 
     /// Whether something may count that differs in the place with this number, where nothing did.
