@@ -19,19 +19,23 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def provenance(script: str) -> str:
+def provenance(script: str, command: str = "make bench") -> str:
     """The line that says what made a table, and with what."""
     return (
-        f"Made by `make bench` (`{script}`) with jaxide {version('jaxide')}, jax {version('jax')}, "
+        f"Made by `{command}` (`{script}`) with jaxide {version('jaxide')}, jax {version('jax')}, "
         f"CPython {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores."
     )
 
 
 def record(
-    name: str, header: Sequence[str], rows: Iterable[Sequence[str]], script: str | None = None
+    name: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    script: str | None = None,
+    command: str = "make bench",
 ) -> None:
     """Puts the table of `benches/NAME.py`, or of another script there, into the document."""
-    content = [table(header, rows), provenance(f"benches/{script or name}.py")]
+    content = [table(header, rows), provenance(f"benches/{script or name}.py", command)]
     replace_section(name, "\n\n".join(content))
 
 

@@ -33,6 +33,7 @@ from jax import lax
 from jax._src import core
 
 import jaxide
+from alarms import end_alarms
 
 X = jnp.ones(3)
 
@@ -373,13 +374,6 @@ def collected(seconds: float) -> None:
         gc.set_threshold(700, 10, 10)
         gc.callbacks.remove(callback)
         gc.unfreeze()
-
-
-def end_alarms() -> None:
-    """Ignored first: a handler that is still due sets the timer again, and an alarm after the
-    interpreter has given its handlers up ends the process."""
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def interrupted(seconds: float, raises: bool = False) -> None:

@@ -38,6 +38,7 @@ from jax.interpreters import ad, batching
 from jax.scipy import stats
 
 import jaxide
+from alarms import end_alarms
 from jaxide import _core, _trust, _world
 
 ONE = np.float32(1.0)
@@ -711,19 +712,20 @@ def test_what_is_taken_back_while_a_call_is_recorded() -> None:
         toggled[0] = not toggled[0]
         tensor_contractions.vdot = (lambda a, b, **_: a[0] * 5) if toggled[0] else stock
 
-    before = signal.signal(signal.SIGALRM, toggle)
+    before = signal.getsignal(signal.SIGALRM)
     try:
         for size in range(1, 200):
             x = np.ones(size, np.float32)
+            signal.signal(signal.SIGALRM, toggle)
             signal.setitimer(signal.ITIMER_REAL, draw() * 0.001, draw() * 0.0004 + 5e-5)
             jaxide.make_jaxpr(lambda x: program(x))(x)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            end_alarms()
             toggled[0], tensor_contractions.vdot = False, stock
             expected = str(jax.make_jaxpr(lambda x: program(x))(x))
             for _ in range(2):
                 assert str(jaxide.make_jaxpr(lambda x: program(x))(x)) == expected
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        end_alarms()
         tensor_contractions.vdot = stock
         signal.signal(signal.SIGALRM, before)
 
