@@ -178,8 +178,8 @@ class World:
             return frozenset()
         changes = self._survey.changes(place, _MISSING)
         if place.kind == "modules":
-            # Those that were not there are taken in.
-            return frozenset(_Key(key) for key, _, old in changes if old is not _MISSING)
+            # Those that were not there are taken in, and not among them.
+            return frozenset(_Key(key) for key, _, _ in changes)
         found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
         foreign = [] if place.name == _WARNING else place.foreign
         if place.name == "builtins":
