@@ -14,7 +14,7 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyRuntimeWarning};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -24,6 +24,7 @@ use pyo3::wrap_pyfunction;
 use super::expand::audit;
 use super::jax::{Jax, jax, set_jax};
 use super::shared::{Once, Shared};
+use super::switched::{Code, Switched, keeps_versions};
 use super::trace::trace_type;
 use super::tracer::tracer_type;
 
@@ -242,7 +243,7 @@ fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             done => {
                 SETTLED.store(wanted, Ordering::Relaxed);
                 return match replaced {
-                    Some(hooked) => done.and(hooked.warn(py)),
+                    Some(replaced) => done.and(warn_of(py, replaced)),
                     None => done,
                 };
             }
@@ -253,62 +254,30 @@ fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 /// The `tp_new` that `DynamicJaxprTrace` has by itself, as an address.
 static STOCK_NEW: AtomicUsize = AtomicUsize::new(0);
 
-/// A function of jax, its own code, and the code that asks us first.
-struct Hooked {
-    function: Py<PyAny>,
-    stock: Py<PyAny>,
-    trampoline: Py<PyAny>,
+/// Functions of jax whose trampolines ask us first.
+static HOOKED: Once<Vec<Switched>> = Once::new();
+
+/// `make_trampoline(name, hook)` returns the function of jax and the code for it.
+fn hook_function(
+    make_trampoline: &Bound<'_, PyAny>,
+    name: &str,
+    hook: &Bound<'_, PyAny>,
+) -> PyResult<Switched> {
+    let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+        make_trampoline.call1((name, hook))?.extract()?;
+    Switched::new(&function, &trampoline)
 }
 
-static HOOKED: Once<Vec<Hooked>> = Once::new();
-
-impl Hooked {
-    /// `make_trampoline(name, hook)` returns the function of jax and the code for it.
-    fn new(
-        make_trampoline: &Bound<'_, PyAny>,
-        name: &str,
-        hook: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
-        let py = hook.py();
-        let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-            make_trampoline.call1((name, hook))?.extract()?;
-        let stock = function.getattr(intern!(py, "__code__"))?.unbind();
-        // SAFETY: asks only.
-        if unsafe { ffi::PyFunction_Check(function.as_ptr()) } == 0 {
-            return Err(PyTypeError::new_err(format!("jaxide: jax's {name} is no function")));
-        }
-        super::warn::note_trampoline(&trampoline);
-        super::world::note_code(&function, &trampoline);
-        Ok(Self { function: function.unbind(), stock, trampoline: trampoline.unbind() })
-    }
-
-    /// Whether a code is the function's. That is not asked for as an attribute: of that the interpreter
-    /// tells audit hooks.
-    fn has(&self, code: &Py<PyAny>) -> bool {
-        // SAFETY: a live function.
-        unsafe { ffi::PyFunction_GetCode(self.function.as_ptr()) == code.as_ptr() }
-    }
-
-    fn is_stock(&self) -> bool {
-        self.has(&self.stock)
-    }
-
-    fn is_ours(&self) -> bool {
-        self.has(&self.trampoline)
-    }
-
-    /// Says that somebody has given the function another code.
-    fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        let name: String = self.function.bind(py).getattr("__qualname__")?.extract()?;
-        let text = format!("jaxide: the code of jax's {name} was replaced; tracing is left to jax");
-        let class = py.get_type::<PyRuntimeWarning>();
-        PyErr::warn(py, &class, &CString::new(text)?, 2)
-    }
+/// Says that somebody has given a function another code.
+fn warn_of(py: Python<'_>, replaced: &Switched) -> PyResult<()> {
+    let name: String = replaced.function(py).getattr("__qualname__")?.extract()?;
+    let text = format!("jaxide: the code of jax's {name} was replaced; tracing is left to jax");
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &CString::new(text)?, 2)
 }
 
 /// A function of jax to which somebody has given another code.
-fn replaced(py: Python<'_>) -> PyResult<Option<&'static Hooked>> {
-    let other = |hooked: &&Hooked| !hooked.is_stock() && !hooked.is_ours();
+fn replaced(py: Python<'_>) -> PyResult<Option<&'static Switched>> {
+    let other = |hooked: &&Switched| !hooked.has(Code::Stock) && !hooked.has(Code::Trampoline);
     Ok(hooked(py)?.iter().find(other))
 }
 
@@ -317,7 +286,7 @@ fn replaced(py: Python<'_>) -> PyResult<Option<&'static Hooked>> {
 /// # Errors
 /// Warnings are errors.
 pub fn warn_of_replaced(py: Python<'_>) -> PyResult<()> {
-    replaced(py)?.map_or(Ok(()), |hooked| hooked.warn(py))
+    replaced(py)?.map_or(Ok(()), |replaced| warn_of(py, replaced))
 }
 
 /// Takes the objects of jax and makes the types. Called once, by `jaxide._compat`.
@@ -349,7 +318,7 @@ pub fn initialize<'py>(
         ("check_refs", wrap_pyfunction!(super::leaves::check_returned_refs, py)?),
     ];
     let mut hooked =
-        vec![Hooked::new(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
+        vec![hook_function(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
     let optional = [
         ("vjp", &jax.vjp_hook),
         ("debug_info", &jax.debug_info_hook),
@@ -359,24 +328,24 @@ pub fn initialize<'py>(
     for (name, hook) in optional {
         let hook = hook.bind(py);
         if !hook.is_none() {
-            hooked.push(Hooked::new(make_trampoline, name, hook)?);
+            hooked.push(hook_function(make_trampoline, name, hook)?);
         }
     }
     if !jax.stock_struct_eq.is_none(py) {
         let equal = wrap_pyfunction!(super::leaves::structs_are_equal, py)?;
         let hash = wrap_pyfunction!(super::leaves::hash_of_struct, py)?;
-        hooked.push(Hooked::new(make_trampoline, "struct_eq", equal.as_any())?);
-        hooked.push(Hooked::new(make_trampoline, "struct_hash", hash.as_any())?);
+        hooked.push(hook_function(make_trampoline, "struct_eq", equal.as_any())?);
+        hooked.push(hook_function(make_trampoline, "struct_hash", hash.as_any())?);
     }
     if !jax.stock_dce_consts.is_none(py) {
         let hook = wrap_pyfunction!(super::dce::dce_consts, py)?;
-        hooked.push(Hooked::new(make_trampoline, "dce_consts", hook.as_any())?);
+        hooked.push(hook_function(make_trampoline, "dce_consts", hook.as_any())?);
     }
     for (name, hook) in jax.derivation_hooks.bind(py) {
-        hooked.push(Hooked::new(make_trampoline, &name.extract::<String>()?, &hook)?);
+        hooked.push(hook_function(make_trampoline, &name.extract::<String>()?, &hook)?);
     }
     for (name, hook) in ours {
-        hooked.push(Hooked::new(make_trampoline, name, hook.as_any())?);
+        hooked.push(hook_function(make_trampoline, name, hook.as_any())?);
     }
     let _ = HOOKED.set(py, hooked);
     super::expand::switch::set_jit_type(jax.jit_type.bind(py))?;
@@ -450,7 +419,7 @@ impl Activation {
     }
 }
 
-fn hooked(py: Python<'_>) -> PyResult<&'static [Hooked]> {
+fn hooked(py: Python<'_>) -> PyResult<&'static [Switched]> {
     HOOKED
         .get(py)
         .map(Vec::as_slice)
@@ -486,13 +455,12 @@ fn let_traces(jax: &Jax) {
 
 /// Makes jax's functions ours.
 fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
+    let keeps_versions = keeps_versions(py);
     for hooked in hooked(py)? {
         if is_outdated(wanted) {
             return Ok(());
         }
-        if !hooked.is_ours() {
-            hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.trampoline)?;
-        }
+        hooked.put(py, Code::Trampoline, keeps_versions)?;
     }
     super::chunks::keep(py);
     super::warn::on(py)?;
@@ -509,14 +477,13 @@ fn stop_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
     super::reads::off(jax);
     super::epoch::off(py, jax);
     super::warn::off(py, jax)?;
+    let keeps_versions = keeps_versions(py);
     for hooked in hooked(py)? {
         if is_outdated(wanted) {
             return Ok(());
         }
         // What somebody else has put there stays.
-        if hooked.is_ours() {
-            hooked.function.bind(py).setattr(intern!(py, "__code__"), &hooked.stock)?;
-        }
+        hooked.put(py, Code::Stock, keeps_versions)?;
     }
     Ok(())
 }

@@ -73,6 +73,7 @@ mod source;
 mod stage;
 mod store;
 mod structure;
+mod switched;
 mod texts;
 mod trace;
 mod tracer;

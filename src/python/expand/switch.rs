@@ -19,88 +19,11 @@ use super::super::hook;
 use super::super::jax::Jax;
 use super::super::native::{guarded_by_caller, string_of};
 use super::super::shared::{Once, Shared};
-use super::super::warn;
-use super::super::world::{note_caught, note_code, was_given_code};
+use super::super::switched::{Code, Switched, keeps_versions};
 use super::caught::{Layout, Stand, new_caught};
 use super::encode::{is_stable, register_stable};
 use super::site::{Site, call, call_of_user};
 use super::store;
-
-/// A function whose code is changed, and its codes, all of which live as long as the process. Hundreds
-/// of them are gone through for each trace, so they lie side by side.
-#[derive(Clone, Copy)]
-struct Switched {
-    function: *mut ffi::PyFunctionObject,
-    stock: *mut ffi::PyObject,
-    trampoline: *mut ffi::PyObject,
-}
-
-// SAFETY: never freed, and used with the interpreter attached only.
-unsafe impl Send for Switched {}
-// SAFETY: as above.
-unsafe impl Sync for Switched {}
-
-#[derive(Clone, Copy)]
-enum Code {
-    Stock,
-    Trampoline,
-}
-
-impl Switched {
-    /// A caught function. The code that it does not have just now has one more reference, which
-    /// is the function's own while it has it.
-    fn new(py: Python<'_>, function: Py<PyAny>, stock: Py<PyAny>, trampoline: Py<PyAny>) -> Self {
-        std::mem::forget(trampoline.clone_ref(py));
-        Self {
-            function: function.into_ptr().cast(),
-            stock: stock.into_ptr(),
-            trampoline: trampoline.into_ptr(),
-        }
-    }
-
-    fn function<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        // SAFETY: never freed.
-        unsafe { Bound::from_borrowed_ptr(py, self.function.cast()) }
-    }
-
-    /// `function.__code__ = code`, for hundreds of functions at a time: nothing but the function is
-    /// touched, since most are not in the machine's caches.
-    ///
-    /// `CPython` specializes calls by a function's version and checks nothing else: a function
-    /// without one has to be looked at again.
-    /// Where the interpreter keeps a table of versions it changes the code itself.
-    fn put(&self, py: Python<'_>, code: Code, keeps_versions: bool) -> PyResult<()> {
-        let (code, other) = match code {
-            Code::Stock => (self.stock, self.trampoline),
-            Code::Trampoline => (self.trampoline, self.stock),
-        };
-        let function = self.function;
-        // SAFETY: `catch_function` checked that it is a function.
-        if unsafe { (*function).func_code } != other {
-            // It has the code already, or one that somebody gave it, which it keeps.
-            return Ok(());
-        }
-        // Who gives a function a code, be it one of these two, takes the reference that its code had.
-        if keeps_versions || was_given_code(function as usize) {
-            // SAFETY: never freed.
-            let code = unsafe { Bound::from_borrowed_ptr(py, code) };
-            return self.function(py).setattr(pyo3::intern!(py, "__code__"), code);
-        }
-        // SAFETY: both codes have as many free variables as the function's closure. The reference that
-        // comes with `code` becomes the function's, and the function's becomes the one that comes with
-        // `other`.
-        unsafe {
-            (*function).func_code = code;
-            (*function).func_version = 0;
-        }
-        Ok(())
-    }
-}
-
-/// Whether `CPython` finds a function by its version.
-fn keeps_versions(py: Python<'_>) -> bool {
-    py.version_info() >= (3, 13)
-}
 
 /// The functions that are caught. Each lives as long as the process.
 static FUNCTIONS: Shared<Option<Arc<Vec<Switched>>>> = Shared::new(None);
@@ -136,21 +59,9 @@ pub fn catch_function(
     let keywords = keywords.unbind();
     let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });
     let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
-    let stock = function.getattr("__code__")?;
     let trampoline = make_code.call1((stand_in,))?;
-    let is_function = function.get_type_ptr() == &raw mut ffi::PyFunction_Type;
-    if !is_function || !trampoline.getattr("co_freevars")?.eq(stock.getattr("co_freevars")?)? {
-        return Err(PyTypeError::new_err(format!(
-            "no trampoline fits {}",
-            string_of(&function.repr()?)
-        )));
-    }
+    let switched = Switched::new(function, &trampoline)?;
     register_stable(function);
-    note_caught(function);
-    warn::note_trampoline(&trampoline);
-    note_code(function, &trampoline);
-    let switched =
-        Switched::new(py, function.clone().unbind(), stock.unbind(), trampoline.unbind());
     FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(switched));
     while ARE_ON.load(Ordering::Relaxed) {
         switched.put(py, Code::Trampoline, keeps_versions(py))?;
