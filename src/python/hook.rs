@@ -27,6 +27,7 @@ use super::shared::{Once, Shared};
 use super::switched::{Code, Switched, keeps_versions};
 use super::trace::trace_type;
 use super::tracer::tracer_type;
+use super::world;
 
 thread_local! {
     /// How many activations this thread is in.
@@ -96,12 +97,15 @@ impl Recording {
             state.want(state.active, starts || state.catching);
             starts
         });
-        if starts
-            && !is_settled()
-            && let Err(error) = settle(py, jax)
-        {
-            // Somebody has replaced a function of jax: it is called as it is.
-            error.write_unraisable(py, None);
+        if starts && !is_settled() {
+            // The outermost one has just looked.
+            if !is_outermost {
+                world::poll();
+            }
+            if let Err(error) = settle(py, jax) {
+                // Somebody has replaced a function of jax: it is called as it is.
+                error.write_unraisable(py, None);
+            }
         }
         Self { of_thread, is_outermost }
     }
@@ -172,7 +176,7 @@ pub fn outermost() -> u64 {
 
 fn begin_outermost() {
     // What has changed since the last trace may have gone unnoticed.
-    super::world::begin_trace();
+    world::begin_trace();
     super::epoch::note_change();
     OUTERMOST.set(OUTERMOSTS.fetch_add(1, Ordering::Relaxed) + 1);
 }
@@ -465,7 +469,6 @@ fn start_catching(py: Python<'_>, jax: &Jax, wanted: u64) -> PyResult<()> {
     super::chunks::keep(py);
     super::warn::on(py)?;
     super::epoch::on(py, jax);
-    super::world::poll();
     super::reads::on(jax);
     super::expand::switch::put(py, true, || is_outdated(wanted))
 }
@@ -544,8 +547,8 @@ unsafe fn own_class(
         return Ok(None);
     }
     // While all is left to jax nobody else looks whether that was taken back.
-    let is_altered = super::world::difference(py)
-        .and_then(|known| Ok(known.is_total() && super::world::is_jax_altered(py)?));
+    let is_altered =
+        world::difference(py).and_then(|known| Ok(known.is_total() && world::is_jax_altered(py)?));
     match is_altered {
         Ok(true) => Ok(None),
         Ok(false) => Ok(trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)),
