@@ -1,9 +1,10 @@
-"""First traces of two builds of jaxide, such as that of an older commit and this one.
+"""First traces, or retraces, of two builds of jaxide, such as that of an older commit and this one.
 
 First traces of fresh processes differ by more than what is to be measured. So a process of each
 build imports everything and makes the arguments, then forks for each first trace: the two builds
 take turns, and the difference is the median of the pairs. Several processes of each build are
-started, since where things lie in memory makes a difference too. Linux only.
+started, since where things lie in memory makes a difference too. Retraces (`--warm`) take turns as
+well, each after a trace by stock jax, as in `tracing.py`. Linux only.
 """
 
 import argparse
@@ -14,7 +15,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import report
 import workloads
@@ -40,14 +43,17 @@ def own_pages() -> None:
             madvise(begin, end - begin, POPULATE_WRITE)
 
 
-def serve(workload: str) -> None:
-    """For each line of the standard input, writes the seconds of a first trace."""
+def serve(workload: str, *, is_warm: bool) -> None:
+    """For each line of the standard input, writes the seconds of a first trace, or of a retrace."""
     import jax
 
     import jaxide
 
     fun, args = workloads.ALL[workload]()
     jax.block_until_ready(args)
+    if is_warm:
+        retrace(jax.make_jaxpr, jaxide.make_jaxpr, fun, args)
+        return
     gc.collect()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -64,12 +70,30 @@ def serve(workload: str) -> None:
         os.waitpid(child, 0)
 
 
+def retrace(
+    stock: Callable[..., Any], ours: Callable[..., Any], fun: Callable[..., Any], args: Any
+) -> None:
+    """For each line of the standard input, writes the seconds of a retrace by `ours`."""
+    for tracer in (stock, ours, ours, ours):  # fills the caches
+        tracer(lambda *args: fun(*args))(*args)
+    gc.collect()
+    gc.freeze()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        stock(lambda *args: fun(*args))(*args)
+        gc.collect()
+        start = time.perf_counter()
+        jaxpr = ours(lambda *args: fun(*args))(*args)
+        print(time.perf_counter() - start, flush=True)
+        del jaxpr
+
+
 class Build:
     """A process that has imported a build."""
 
-    def __init__(self, python: Path, workload: str) -> None:
+    def __init__(self, python: Path, workload: str, *, is_warm: bool) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", workload],
+            [sys.executable, __file__, "--serve", workload, *["--warm"] * is_warm],
             env={**os.environ, "PYTHONPATH": str(python), "PYTHONWARNINGS": "ignore"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -79,7 +103,7 @@ class Build:
         self.process.stdout.readline()
 
     def seconds(self, num_objects: int) -> float:
-        """Seconds of a first trace, once so many objects were made."""
+        """Seconds of a trace; of a first one, once so many objects were made."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{num_objects}\n")
@@ -91,11 +115,11 @@ class Build:
         self.process.communicate()
 
 
-def measure(workload: str, other: Path, rounds: int, processes: int) -> list[str]:
+def measure(workload: str, other: Path, rounds: int, processes: int, *, is_warm: bool) -> list[str]:
     """The row of one workload."""
     pairs = []
     for _ in range(processes):
-        builds = [Build(other, workload), Build(HERE, workload)]
+        builds = [Build(python, workload, is_warm=is_warm) for python in (other, HERE)]
         for index in range(rounds):
             order = builds if index % 2 else builds[::-1]
             num_objects = PERIOD * index // rounds
@@ -105,31 +129,38 @@ def measure(workload: str, other: Path, rounds: int, processes: int) -> list[str
             build.close()
     before, now = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
     change = statistics.median(now / before for before, now in pairs) - 1
-    return [workload, f"{before:.1f}", f"{now:.1f}", f"{change:+.1%}"]
+    return [workload, f"{before:.2f}", f"{now:.2f}", f"{change:+.1%}"]
 
 
 def main() -> None:
     """Prints the table and puts it into the document."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("other", type=Path, nargs="?", help="the folder `python` of another build")
-    parser.add_argument("--rounds", type=int, default=8, help="first traces of each process")
+    parser.add_argument("--warm", action="store_true", help="retraces, not first traces")
+    parser.add_argument("--rounds", type=int, help="traces of each process: 8, of retraces 50")
     parser.add_argument("--processes", type=int, default=8, help="processes of each build")
-    names = [name for name in workloads.ALL if name not in COMPUTES]
-    parser.add_argument("--only", choices=names, nargs="+", help="measure, do not record")
+    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        serve(options.serve, is_warm=options.warm)
         return
     if options.other is None:
         parser.error("which other build?")
+    rounds = options.rounds or (50 if options.warm else 8)
     rows = []
-    for workload in options.only or names:
-        rows.append(measure(workload, options.other.resolve(), options.rounds, options.processes))
+    left_out = set() if options.warm else COMPUTES
+    if refused := left_out.intersection(options.only or ()):
+        parser.error(f"{', '.join(refused)}: only with --warm")
+    for workload in options.only or [name for name in workloads.ALL if name not in left_out]:
+        other = options.other.resolve()
+        rows.append(measure(workload, other, rounds, options.processes, is_warm=options.warm))
         print(*rows[-1], sep="  ", flush=True)
     if not options.only:
         header = ["workload", "before, ms", "now, ms", "change"]
-        report.record("builds", header, rows, command="python benches/builds.py OTHER/python")
+        name, option = ("builds-warm", " --warm") if options.warm else ("builds", "")
+        command = f"python benches/builds.py OTHER/python{option}"
+        report.record(name, header, rows, script="builds", command=command)
 
 
 if __name__ == "__main__":

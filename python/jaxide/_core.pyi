@@ -459,8 +459,9 @@ def keyword_defaults(function: FunctionType) -> dict[str, Any] | None:
 def num_settings_assigned() -> int:
     """How often settings were assigned for all threads, since jaxide traced first."""
 
-def world_number() -> int:
-    """Names how jax differs from what it was: 0 where it does not."""
+def world_number() -> int | None:
+    """Names how jax differs from what it was: 0 where it does not, None where anything may be
+    affected."""
 
 def set_known_classes(known: Any) -> None:
     """Takes what ``jaxide._classes`` says of named tuples and enums."""

@@ -519,10 +519,12 @@ class _Making:
         self.lowering = self.compiling = 0.0
 
     def is_settled(self) -> bool:
-        """Whether what is set is what it was all the time."""
+        """Whether what is set, and jax, are what they were all the time."""
         jax_, call = self.jax_, self.call
         is_same = (jax_.trace_context(), jax_.settings()) == (call.context, call.settings)
-        return is_same and _core.num_settings_assigned() == self.assigned
+        is_same = is_same and _core.num_settings_assigned() == self.assigned
+        number = _core.world_number()
+        return is_same and dict(self.key).get("jax", number) == number
 
     def built_in(self) -> Any:
         """What an executable that has the constants built in depends on of them."""

@@ -61,6 +61,11 @@ pub fn is_tracing() -> bool {
     DEPTH.get() > 0 || (TRACES.load(Ordering::Relaxed) > 0 && PROCESS.load(Ordering::Relaxed) > 0)
 }
 
+/// Whether a trace is ours.
+fn is_ours(py: Python<'_>, jax: &Jax, trace: &Bound<'_, PyAny>) -> bool {
+    trace_type(py, jax).is_ok_and(|ours| trace.get_type().is(ours))
+}
+
 /// A trace of ours from its beginning until its program is finished, or it is given up.
 pub struct Recording {
     /// Those of the thread that it began in.
@@ -87,6 +92,9 @@ impl Recording {
         if is_outermost {
             begin_outermost();
             audit::trace_begins();
+        } else if !is_settled() || !is_ours(py, jax, parent) {
+            // As `begin_outermost` does, where this trace is within none of ours.
+            world::poll();
         }
         of_thread.fetch_add(1, Ordering::Relaxed);
         // First, so that no other thread lets the functions go.
@@ -97,15 +105,12 @@ impl Recording {
             state.want(state.active, starts || state.catching);
             starts
         });
-        if starts && !is_settled() {
-            // The outermost one has just looked.
-            if !is_outermost {
-                world::poll();
-            }
-            if let Err(error) = settle(py, jax) {
-                // Somebody has replaced a function of jax: it is called as it is.
-                error.write_unraisable(py, None);
-            }
+        if starts
+            && !is_settled()
+            && let Err(error) = settle(py, jax)
+        {
+            // Somebody has replaced a function of jax: it is called as it is.
+            error.write_unraisable(py, None);
         }
         Self { of_thread, is_outermost }
     }
@@ -379,19 +384,20 @@ impl Activation {
     fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
         let jax = jax(py)?;
         STATE.peek(|state| state.want(state.active + 1, true));
-        if !is_settled()
-            && let Err(error) = settle(py, jax)
-        {
+        let starts = !is_settled();
+        if starts && let Err(error) = settle(py, jax) {
             Self::left(py, jax)?;
             return Err(error);
+        }
+        let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+        if !self.process && DEPTH.get() == 0 && trace.is(&jax.eval_trace) {
+            begin_outermost();
+        } else if starts {
+            world::poll();
         }
         if self.process {
             PROCESS.fetch_add(1, Ordering::Relaxed);
         } else {
-            let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-            if DEPTH.get() == 0 && trace.is(&jax.eval_trace) {
-                begin_outermost();
-            }
             DEPTH.set(DEPTH.get() + 1);
         }
         Ok(())

@@ -126,6 +126,60 @@ def test_changes_of_jax_are_noticed(name: str) -> None:
     assert _core.world_number() == before
 
 
+def within_vmap(run: Callable[[], object]) -> None:
+    jax.vmap(lambda x: (run(), x)[1])(X)
+
+
+def within_jvp(run: Callable[[], object]) -> None:
+    jax.jvp(lambda x: (run(), x)[1], (X,), (X,))
+
+
+def within_trace(run: Callable[[], object]) -> None:
+    jax.make_jaxpr(lambda x: (run(), x)[1])(X)
+
+
+def while_a_failed_trace_is_kept(run: Callable[[], object]) -> None:
+    def fail(x: Any) -> None:
+        raise ValueError
+
+    with jaxide.accelerated():
+        try:
+            jax.make_jaxpr(fail)(X)
+        except ValueError as error:
+            kept = error
+            run()
+    del kept
+
+
+@pytest.mark.parametrize(
+    "within", [within_vmap, within_jvp, within_trace, while_a_failed_trace_is_kept]
+)
+def test_attributes_of_primitives_within_what_is_not_ours(within: Callable[..., None]) -> None:
+    # They are compared where a trace begins; the one that this is part of is not ours.
+    def program(x: Any) -> Any:
+        return lax.sin(x)
+
+    texts: dict[bool, list[str]] = {True: [], False: []}
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+
+    def trace_both() -> None:
+        # Ours within the activation, if there is one.
+        with jaxide.accelerated():
+            texts[True].append(text(jax.make_jaxpr, program))
+        texts[True].append(text(jaxide.make_jaxpr, program))
+
+    bind = lambda *args, **params: lax.cos_p.bind(*args, **params)
+    with mock.patch.object(lax.sin_p, "bind", bind):
+        within(trace_both)
+        texts[False].append(text(jax.make_jaxpr, program))
+    within(trace_both)
+    texts[False].append(text(jax.make_jaxpr, program))
+    assert texts[True] == [each for each in texts[False] for _ in range(2)]
+    assert "cos" in texts[False][0]
+    assert "sin" in texts[False][1]
+
+
 def test_what_the_start_of_a_backend_assigns_is_state() -> None:
     found = {
         (module, name) for module, name in _world.STARTED if hasattr(sys.modules[module], name)

@@ -125,11 +125,12 @@ pub fn extend_world(py: Python<'_>) -> PyResult<Option<(Bound<'_, PyDict>, bool)
     Ok(Some((survey.take_new().into_py_dict(py)?, !survey.is_unfinished())))
 }
 
-/// Names how jax differs from what it was: 0 where it does not.
+/// Names how jax differs from what it was: 0 where it does not, None where anything may be affected.
 #[pyfunction]
-pub fn world_number(py: Python<'_>) -> PyResult<u32> {
+pub fn world_number(py: Python<'_>) -> PyResult<Option<u32>> {
     poll();
-    Ok(difference(py)?.number())
+    let now = difference(py)?;
+    Ok((!now.is_total()).then(|| now.number()))
 }
 
 /// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
