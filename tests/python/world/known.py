@@ -17,7 +17,7 @@ KNOWN: dict[tuple[str, str], tuple[str, str]] = {
     ("class_of_primitives", "before the import"): ("direct", _FALLBACK),
 }
 if sys.version_info < (3, 12):
-    KNOWN["bind_of_sin", "within"] = "simplest", _OF_PRIMITIVES
+    KNOWN["bind_of_sin", "within"] = "called_twice", _OF_PRIMITIVES
 
 # Pairs of a kind and a program for which stock jax dies, without an exception, at times.
 KILLS_JAX: dict[tuple[str, str], str] = {
