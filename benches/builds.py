@@ -147,13 +147,13 @@ def main() -> None:
         return
     if options.other is None:
         parser.error("which other build?")
+    other = options.other.resolve()
     rounds = options.rounds or (50 if options.warm else 8)
     rows = []
     left_out = set() if options.warm else COMPUTES
     if refused := left_out.intersection(options.only or ()):
         parser.error(f"{', '.join(refused)}: only with --warm")
     for workload in options.only or [name for name in workloads.ALL if name not in left_out]:
-        other = options.other.resolve()
         rows.append(measure(workload, other, rounds, options.processes, is_warm=options.warm))
         print(*rows[-1], sep="  ", flush=True)
     if not options.only:
