@@ -45,6 +45,7 @@ __all__ = [
     "large_constants",
     "liveness",
     "load",
+    "lowers_as_ever",
     "memo_len",
     "new_accumulators",
     "note_code",
@@ -409,7 +410,7 @@ class Survey:
       packages: packages whose modules, classes and registries are taken in.
       beside: other modules that are taken in, without their classes.
       skipped: names that are no definitions, in modules: the objects themselves.
-      unread: modules whose registries no trace asks.
+      lowering: modules whose registries say how programs are lowered: tables within are taken in.
       started: modules, and names of theirs that the start of a backend assigns.
       primitive: the class of jax's primitives.
       instances: classes whose instances count by their attributes.
@@ -422,7 +423,7 @@ class Survey:
         packages: Sequence[str],
         beside: Set[str],
         skipped: Sequence[str],
-        unread: Sequence[str],
+        lowering: Sequence[str],
         started: Set[tuple[str, str]],
         primitive: type,
         instances: Sequence[type],
@@ -448,6 +449,11 @@ def is_jax_altered() -> bool:
 
 def prints_as_ever() -> bool:
     """Whether nobody has changed what texts of programs depend on."""
+
+def lowers_as_ever() -> int | None:
+    """Whether programs are lowered and executed as ever: nothing of jax or of what it lowers with
+    differs. Then, how often something was found to differ, or to have been changed and put back;
+    else None."""
 
 def watch_function(function: FunctionType) -> None:
     """Has the judge of the world told when a function that is not jax's is given other code,

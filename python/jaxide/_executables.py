@@ -44,6 +44,9 @@ MAX_LOWERINGS = 32
 # Bytes of executables, with the arrays that are built into them. Those that take more than a
 # quarter go with the functions that they were made for.
 MAX_BYTES = 1 << 30
+# What an executable takes at least, with its module: backends do not say all of it, that of the CPU
+# nothing. Measured there: 1.5 MB for ten equations.
+MIN_BYTES = 3 << 19
 
 # How captured arrays are given to an executable.
 CAPTURED = ("auto", "constants", "arguments")
@@ -85,7 +88,9 @@ class Executable:
         self.preparation = preparation
         compiled = lowering.compile()
         # An array that is built in is in the module and in the machine code.
-        self.num_bytes = 2 * built_in + _code_bytes(compiled)
+        self.num_bytes = 2 * built_in + max(MIN_BYTES, _code_bytes(compiled))
+        # Whether functions made anew may run it.
+        self.is_shared = True
 
 
 def _code_bytes(compiled: Any) -> int:
@@ -93,7 +98,7 @@ def _code_bytes(compiled: Any) -> int:
         size = compiled.runtime_executable().size_of_generated_code_in_bytes()
     except Exception:  # a backend does not say
         return 0
-    return max(int(size), 0)
+    return int(size)
 
 
 class _Program:
@@ -117,9 +122,15 @@ class _Program:
         touch(self.executables, key)
         return found()
 
-    def add(self, executable: Executable) -> None:
+    def add(self, executable: Executable) -> list[Executable]:
+        """Adds an executable; returns those for which there is no room any more."""
+        if self.executable(executable.key) is executable:
+            return []
+        before = list(self.executables.items())
         self.executables[executable.key] = weakref.ref(executable)
         trim(self.executables, MAX_LOWERINGS)
+        gone = [ref() for key, ref in before if self.executables.get(key) is not ref]
+        return [executable for executable in gone if executable is not None]
 
     def first_captured(self, key: Key, captured: tuple[Any, ...]) -> tuple[Any, ...]:
         """What was captured by the first function with this key; now this, where it is the
@@ -246,7 +257,8 @@ class Executables:
         stock = functools.partial(self._stock, args, params, known=plan.known, program=program)
         assigned = _core.num_settings_assigned()
         try:
-            call = Call(resolved, context, jax_.settings(), plan.const_avals)
+            disturbed = _core.lowers_as_ever()
+            call = Call(resolved, context, jax_.settings(), plan.const_avals, disturbed)
             key = key_of(call, self._left_out)
             values = _captured.values(plan.consts)
         except Unsettled as error:
@@ -265,7 +277,7 @@ class Executables:
         if not executable_is_new:
             _warnings.say_again(run.executable.warnings)
         jax_.test_event("jit_cpp_cache_miss")
-        if not executable_is_new or made.is_settled():
+        if run.executable.is_shared or made.is_settled():
             plan.runs[resolved, context] = run
         outcome = Outcome(
             plan.known,
@@ -307,13 +319,12 @@ class Executables:
                 found = made.with_constants(wanted)
             else:
                 found = self._with_arguments(made, wanted, one_device=not is_chosen)
-            if not made.is_settled():
-                # Somebody changed a setting meanwhile: nobody else runs this.
-                found.key = (*wanted, ("unsettled", object()))
-            program.add(found)
+            # Somebody changed something meanwhile: nobody else runs this.
+            found.is_shared &= made.is_settled()
         assert found is not None
         prepared = made.prepared(found) if found.preparation is not None else ()
-        self._keep(found)
+        if found.is_shared:
+            self._keep(program, found)
         return _Run(found, prepared, made.frozen()), executable_is_new
 
     def _with_arguments(self, made: _Making, key: Key, one_device: bool) -> Executable:
@@ -332,8 +343,10 @@ class Executables:
         result = compiled.unsafe_call(*run.prepared, *args)
         return result, compiled, None, list(run.prepared)
 
-    def _keep(self, executable: Executable) -> None:
+    def _keep(self, program: _Program, executable: Executable) -> None:
         with self._lock:
+            for gone in program.add(executable):
+                self._release(gone)
             if executable in self._kept:
                 touch(self._kept, executable)
             elif executable.num_bytes <= MAX_BYTES // 4:
@@ -523,8 +536,8 @@ class _Making:
         jax_, call = self.jax_, self.call
         is_same = (jax_.trace_context(), jax_.settings()) == (call.context, call.settings)
         is_same = is_same and _core.num_settings_assigned() == self.assigned
-        number = _core.world_number()
-        return is_same and dict(self.key).get("jax", number) == number
+        is_jax_the_same = "jax" not in dict(self.key) or _core.lowers_as_ever() == call.disturbed
+        return is_same and is_jax_the_same
 
     def built_in(self) -> Any:
         """What an executable that has the constants built in depends on of them."""
@@ -534,11 +547,12 @@ class _Making:
         """The executable that jax makes, captured arrays built in."""
         with _warnings.noting() as said:
             lowering = self._compiled(cons(self.params["jaxpr"]), self.call.resolved)
-        if self.plan.may_change and _captured.values(self.plan.consts) != self.values:
-            # Somebody wrote to an array meanwhile: nobody else runs this.
-            key = (*self.key, ("captured", object()))
         built_in = _captured.num_bytes(self.plan.consts)
-        return Executable(key, lowering, said, built_in=built_in)
+        made = Executable(key, lowering, said, built_in=built_in)
+        # Somebody may have written to an array meanwhile: nobody else runs this.
+        is_same = not self.plan.may_change or _captured.values(self.plan.consts) == self.values
+        made.is_shared = is_same
+        return made
 
     def with_arguments(self, key: Key, one_device: bool) -> Executable:
         """One whose first arguments are made of captured arrays."""

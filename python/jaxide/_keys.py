@@ -49,6 +49,8 @@ class Call(NamedTuple):
     settings: tuple[Any, ...]
     # The types of the constants.
     const_avals: tuple[Any, ...]
+    # How often jax had been changed; None where it is not as ever.
+    disturbed: int | None
 
 
 def _contents(values: Sequence[Any]) -> tuple[Any, ...]:
@@ -133,16 +135,16 @@ def _constants(call: Call) -> Any:
     return len(call.const_avals)
 
 
-def _jax(_: Call) -> int:
-    """How jax differs from what it was, by a number: rules that lower call what its modules have.
+def _jax(call: Call) -> bool:
+    """That nothing of jax, and of what it lowers with, is another than it was: rules that lower
+    call what its modules have. What somebody else's function does cannot be part of a key.
 
     Raises:
-      Unsettled: anything may be affected.
+      Unsettled: something is.
     """
-    number = _core.world_number()
-    if number is None:
+    if call.disturbed is None:
         raise Unsettled("somebody has changed jax")
-    return number
+    return True
 
 
 ITEMS: dict[str, Callable[[Call], Any]] = {

@@ -36,13 +36,13 @@ _FOUNDATION: tuple[str, ...] = (
     "scipy",
     "jaxide",
 )
-_FOUNDATION += ("absl", "cloudpickle", "etils", "google", "hypothesis", "portpicker")
-_FOUNDATION += ("tensorstore", "zstandard")
+_FOUNDATION += ("absl", "cloudpickle", "etils", "flatbuffers", "google", "hypothesis")
+_FOUNDATION += ("portpicker", "tensorstore", "typing_extensions", "zstandard")
 _OWN_PACKAGES = frozenset(("jax", *_FOUNDATION))
 # Packages that modules of jax import where they are installed.
 _OPTIONAL = frozenset(
     (
-        *("IPython", "filelock", "flatbuffers", "jax_cuda12_plugin", "jax_cuda13_plugin"),
+        *("IPython", "filelock", "jax_cuda12_plugin", "jax_cuda13_plugin"),
         *("jax_plugins", "jax_rocm60_plugin", "jax_rocm7_plugin", "kubernetes", "libtpu"),
         *("matplotlib", "mpi4py", "nvidia", "pygments", "pytest", "requests", "rich", "setuptools"),
         *("tensorflow", "tensorstore", "torch", "triton", "web_pdb", "xprof"),
@@ -138,6 +138,9 @@ def _packages() -> tuple[str, ...]:
 
 def _is_file_of_library(file: str) -> bool:
     """Whether the code of a file belongs to jax, to Python or to what jax is built on."""
+    if not file.startswith(_library_folders()):
+        # What jax is built on may have been imported since.
+        _library_folders.cache_clear()
     own = next((folder for folder in _library_folders() if file.startswith(folder)), None)
     if own is None:
         return False

@@ -31,7 +31,7 @@ _BESIDE = (
     "numpy",
     "operator",
 )
-_PACKAGES = ("jax", "opt_einsum")
+_PACKAGES = ("jax", "jaxlib", "opt_einsum")
 # Has whoever is asked to warn; its other names are its state, so they do not count.
 _WARNING = "warnings"
 # Names that say nothing about what a class does.
@@ -51,14 +51,16 @@ STARTED = {
 }
 # The class that has a property for each option.
 _OPTIONS = "jax._src.config.Config"
-# Modules of which the core does some of the work natively, and those that their functions call.
-_NATIVE: tuple[str, ...] = ("collections", "functools", "itertools", "operator")
-_NATIVE += tuple(
+# Modules of which the core does some of the work natively, and those that their functions call: all
+# of jax's but those whose functions run in calls that are recorded.
+_NATIVE = ("jax._src", "jaxlib", "collections", "functools", "itertools", "operator")
+_RECORDED: tuple[str, ...] = ("jaxlib.mlir", "jaxlib.mosaic", "jaxlib.triton")
+_RECORDED += tuple(
     f"jax._src.{name}"
     for name in (
-        *("ad_checkpoint", "ad_util", "api", "api_util", "core", "custom_derivatives"),
-        *("effects", "flattree", "interpreters", "linear_util", "pjit", "source_info_util"),
-        "tree_util",
+        *("cudnn", "custom_batching", "debugger", "debugging", "error_check", "export", "image"),
+        *("internal_test_util", "lax", "lax_reference", "nn", "numpy", "ops", "pallas", "random"),
+        *("scipy", "test_loader", "test_util", "test_warning_util", "third_party", "tpu"),
     )
 )
 # Modules without which programs are printed, but for those that have functions for printing.
@@ -72,8 +74,13 @@ _SILENT_MODULES = (
 _PRINTING = "jax._src.core.pp_"
 # What stages an equation remembers what the rules of these modules have said.
 _REMEMBERED = "jax._src.interpreters.partial_eval."
-# Modules whose registries say how programs are lowered, which no trace asks.
-_LOWERING = ("jax._src.interpreters.mlir", "jax._src.interpreters.pxla", "jax._src.dispatch")
+# Modules whose registries say how programs are lowered, and what runs them: no trace asks.
+_LOWERING = tuple(
+    f"{package}.{name}"
+    for package in ("jax._src.interpreters", "jax.interpreters")
+    for name in ("mlir", "pxla")
+)
+_LOWERING += ("jax._src.dispatch",)
 # In every module, and none of its definitions.
 _OF_MODULES = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
@@ -107,6 +114,8 @@ class Difference(NamedTuple):
     """Whether everything may be affected."""
     is_printed: bool
     """Whether texts of programs may be affected."""
+    is_lowered: bool
+    """Whether what programs are lowered to, and executed by, may be affected."""
 
 
 class Changed(NamedTuple):
@@ -156,7 +165,8 @@ class World:
         for number in changed:
             if keys := self._differences(number):
                 differing[number] = keys
-        parts = [(number, key) for number, keys in differing.items() for key in keys]
+        all_parts = [(number, key) for number, keys in differing.items() for key in keys]
+        parts = [part for part in all_parts if not self._is_of_lowering(part[0])]
         altered = [was for was in self._functions.values() if self._is_altered(was)]
         key: frozenset[Any] = frozenset(parts)
         key |= frozenset(("function", id(was.function)) for was in altered)
@@ -164,10 +174,15 @@ class World:
         rules = {part: self._rule_that_hands_on(*part) for part in parts}
         key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
-        found = self._described(number, rules, altered)
+        is_lowered = number != 0 or len(parts) < len(all_parts)
+        found = self._described(number, rules, altered, is_lowered)
         # Last: of a look that somebody interrupts nothing may stay.
         self._differing = differing
         return found
+
+    def _is_of_lowering(self, number: int) -> bool:
+        place = self._places[number]
+        return place.kind == "registry" and _is_within(place.name, _LOWERING)
 
     # ---- what differs ----
 
@@ -197,7 +212,7 @@ class World:
             if old is _MISSING:
                 # A name that nobody could look up before.
                 module = sys.modules.get(place.name)
-                if not (key in vars(builtins) or hasattr(module, "__getattr__")):
+                if not (key in vars(builtins) or _was_found(module, key)):
                     return False
             return not self._is_state(place, key)
         if place.kind == "class":
@@ -238,10 +253,14 @@ class World:
         )
 
     def _described(
-        self, number: int, rules: dict[tuple[int, _Key], Any], altered: list[Changed]
+        self,
+        number: int,
+        rules: dict[tuple[int, _Key], Any],
+        altered: list[Changed],
+        is_lowered: bool,
     ) -> Difference:
-        """Says what differs: places and keys, with the rules there that only hand on, and
-        functions."""
+        """Says what differs: places and keys, with the rules there that only hand on, functions,
+        and whether programs are lowered in another way."""
         names: set[str] = set()
         codes: list[types.CodeType] = []
         operations: list[int] = []
@@ -252,7 +271,7 @@ class World:
             word = _word_of(key)
             is_name = type(key) is str and place.kind != "registry"
             texts.append(f"{place.name}.{key}" if is_name else f"{place.name}[{word}]")
-            is_native = _is_within(place.name, _NATIVE)
+            is_native = _is_native(place.name)
             is_printed |= self._is_printed(place)
             if place.kind == "module" and not is_native and type(key) is str:
                 is_beside = place.name in _BESIDE
@@ -269,10 +288,13 @@ class World:
             is_total |= place.name.startswith(_REMEMBERED)
             codes += [function.__code__ for function in found]
         for changed in altered:
-            texts.append(f"{changed.function.__module__}.{changed.function.__qualname__}")
-            codes += [changed.function.__code__, changed.code]
-            is_total |= _is_within(changed.function.__module__, _NATIVE)
-            is_printed |= not self._is_silent(changed.function.__module__)
+            # Where it is defined, whatever module jax says that it is from.
+            function: Any = changed.function
+            module = function.__globals__.get("__name__")
+            texts.append(f"{module}.{function.__qualname__}")
+            codes += [function.__code__, changed.code]
+            is_total |= _is_native(module)
+            is_printed |= not self._is_silent(module)
         described = ", ".join(sorted(texts)[:8])
         is_printed |= is_total
         return Difference(
@@ -283,6 +305,7 @@ class World:
             described,
             is_total,
             is_printed,
+            is_lowered,
         )
 
     def _rule_that_hands_on(self, number: int, key: _Key) -> Any:
@@ -311,7 +334,7 @@ class World:
             p.entries for p in self._places.values() if p.kind == "registry" and _is_for_printing(p)
         )
         return not any(
-            function.__module__ == module
+            function.__globals__.get("__name__") == module
             for registry in rules
             for rule in list(registry.values())
             for function in _trust.functions_of(rule)
@@ -372,6 +395,29 @@ def _is_for_printing(registry: _core.Place) -> bool:
 
 def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
     return isinstance(module, str) and any(f"{module}.".startswith(f"{p}.") for p in packages)
+
+
+def _was_found(module: Any, name: str) -> bool:
+    """Whether a module may have found a name that it did not have, such as that of something
+    deprecated: those of jax look into tables."""
+    find = getattr(module, "__getattr__", None)
+    if find is None:
+        return False
+    if type(find) is _MEMO:
+        find = find.__wrapped__
+    if not (_trust.is_own_function(find) and find.__closure__):
+        return True
+    tables = [cell.cell_contents for cell in find.__closure__]
+    return any(type(table) in _TABLES and name in table for table in tables)
+
+
+# The class of functions that remember what they have returned.
+_MEMO: Any = type(functools.lru_cache(len))
+_TABLES = (dict, set, frozenset, list, tuple)
+
+
+def _is_native(module: Any) -> bool:
+    return _is_within(module, _NATIVE) and not _is_within(module, _RECORDED)
 
 
 def _is_code(value: Any) -> bool:

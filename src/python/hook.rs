@@ -552,10 +552,7 @@ unsafe fn own_class(
     if lowering || class != jax.trace_type.as_ptr().cast() {
         return Ok(None);
     }
-    // While all is left to jax nobody else looks whether that was taken back.
-    let is_altered =
-        world::difference(py).and_then(|known| Ok(known.is_total() && world::is_jax_altered(py)?));
-    match is_altered {
+    match world::is_jax_altered(py) {
         Ok(true) => Ok(None),
         Ok(false) => Ok(trace_type(py, jax).ok().map(PyTypeMethods::as_type_ptr)),
         // There may be room for jax's own trace.

@@ -141,5 +141,7 @@ mod _core {
         Place, Survey, Trust, is_noted_code, keyword_defaults, note_code, watch_function,
     };
     #[pymodule_export]
-    use super::world::{extend_world, is_jax_altered, prints_as_ever, set_world, world_number};
+    use super::world::{
+        extend_world, is_jax_altered, lowers_as_ever, prints_as_ever, set_world, world_number,
+    };
 }

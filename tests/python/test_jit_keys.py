@@ -550,7 +550,18 @@ def test_deleted_arrays() -> None:
     assert_as_stock(run)
 
 
+def are_captured_arrays_donated() -> bool:
+    """Whether stock jax donates an array that it has built into an executable."""
+    array = jnp.arange(4.0)
+    jax.jit(lambda x: x + array)(jnp.ones(4))
+    jax.jit(lambda x: x + 1, donate_argnums=0)(array)
+    return array.is_deleted()
+
+
 def test_donated_aliases_of_captured_buffers() -> None:
+    if not are_captured_arrays_donated():
+        pytest.skip("docs/limits.md: on jax 0.11.2")
+
     def run(jit: Jit) -> Any:
         results: list[Any] = []
         for i in range(4):

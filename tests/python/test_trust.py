@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax._src import core
+from jax._src import core, dtypes, tree_util, util
 from jax._src.interpreters import partial_eval
 from jax._src.interpreters.ad import fancy_transposes
 from jax._src.lax import lax as lax_internal
@@ -435,7 +435,7 @@ def test_rules_that_return_the_wrong_number_of_cotangents(rule: Any) -> None:
     assert len(set(messages)) == 1
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="such rules return logs there")
+@pytest.mark.skipif(jax.__version_info__ >= (0, 11, 2), reason="such rules return logs there")
 def test_what_an_accumulating_rule_returns_does_not_matter() -> None:
     primitive = Primitive("accumulated")
     primitive.def_abstract_eval(lambda x: x)
@@ -1242,3 +1242,80 @@ def test_changes_that_matter_to_nobody(is_known: bool, every: int) -> None:
     for _ in range(3):
         misses()
     assert misses() == 0
+
+
+def doubled_values(pairs: Any) -> Any:
+    left, right = [], []
+    for one, other in pairs:
+        left.append(one)
+        right.append(other * 2 if hasattr(other, "dtype") else other)
+    return tuple(left), tuple(right)
+
+
+def failing(*args: Any, **kwargs: Any) -> Any:
+    raise ValueError("not as it was")
+
+
+NATIVE_WORK: list[tuple[Any, str, Any, Callable[[Any], Any]]] = [
+    (
+        dtypes,
+        "canonicalize_value",
+        lambda value, stock=dtypes.canonicalize_value: stock(
+            value * np.float32(2) if isinstance(value, np.generic) else value
+        ),
+        lambda x: lax.mul(x, np.float32(3)),
+    ),
+    (util.unzip2, "__code__", doubled_values.__code__, lambda x, many=jnp.arange(3.0): x + many),
+    (
+        tree_util.tree_flatten_with_path,
+        "__code__",
+        failing.__code__,
+        lambda x: jax.jit(lambda y: y * 2)(x),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "program"), NATIVE_WORK, ids=lambda part: str(part)[:24]
+)
+def test_functions_of_which_the_core_does_the_work_are_looked_at(
+    owner: Any, name: str, value: Any, program: Callable[[Any], Any]
+) -> None:
+    def found(make: Callable[..., Any]) -> str:
+        try:
+            jaxpr = make(lambda x: program(x))(X)
+        except ValueError as error:
+            return repr(error)
+        return f"{jaxpr} {jaxpr.consts}"
+
+    as_ever = found(jax.make_jaxpr)
+    for _ in range(2):
+        assert found(jaxide.make_jaxpr) == as_ever
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(owner, name, value)
+            changed = found(jax.make_jaxpr)
+            assert [found(jaxide.make_jaxpr) for _ in range(2)] == [changed] * 2
+        assert changed != as_ever
+
+
+@pytest.mark.parametrize("make", ["jit", "make_jaxpr"])
+def test_the_first_trace_after_a_change_is_left_to_jax(make: str) -> None:
+    stock_map = partial_eval.map
+    backwards = mock.patch.object(
+        partial_eval, "map", lambda function, *args: list(stock_map(function, *args))[::-1]
+    )
+
+    def found() -> str:
+        made = getattr(jax, make)(lambda x, y: lax.sin(x) - 3.0 * y)
+        try:
+            return str(made(np.float32(5), np.float32(3)))
+        except Exception as error:
+            return repr(error)
+
+    with backwards:
+        expected = found()
+    with jaxide.accelerated():
+        as_ever = found()
+        with backwards:
+            assert found() == expected
+        assert found() == as_ever

@@ -23,7 +23,7 @@ from world.needed import NEEDED, RUN_ON_NEWER_JAX
 from world.programs import PROGRAMS
 from world.world import Kind
 
-IS_NEWER_JAX = jax.__version_info__ >= (0, 11)
+IS_NEWER_JAX = jax.__version_info__ >= (0, 12)
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 EXECUTED = [name for name in histories.SCHEDULES if name.startswith(client.EXECUTED)]
 TRACED = [name for name in histories.SCHEDULES if name not in EXECUTED]

@@ -96,6 +96,8 @@ class _Reader:
         self._seen[id(value)] = value
         within = lambda values: all(self.is_own(item, depth + 1) for item in values)
         if isinstance(value, types.FunctionType):
+            # Whoever gives it another code is noticed, wherever it is kept.
+            _core.watch_function(value)
             return _is_function_of_jax(value) and within(_parts(value))
         if isinstance(value, _trust.PARTIAL):
             return within((value.func, *value.args, *value.keywords.values()))

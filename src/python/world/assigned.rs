@@ -216,10 +216,34 @@ mod classes {
         value: *mut ffi::PyObject,
     ) -> c_int {
         let stock = STOCK.load(Ordering::Relaxed);
-        // SAFETY: the function that was in the same slot, with what CPython passed.
-        let result =
-            unsafe { std::mem::transmute::<usize, ffi::setattrofunc>(stock)(class, name, value) };
-        watch::note_class(class);
+        // SAFETY: a live class and a live name, as CPython passed them; then the function that was in
+        // the same slot.
+        let (is_there, result) = unsafe {
+            let stock = std::mem::transmute::<usize, ffi::setattrofunc>(stock);
+            (has_already(class, name, value), stock(class, name, value))
+        };
+        if !is_there {
+            watch::note_class(class);
+        }
         result
+    }
+
+    /// Whether a class has this value already: jax assigns attributes of its jits each time.
+    ///
+    /// # Safety
+    /// `class` is a live class, `name` a live object.
+    unsafe fn has_already(
+        class: *mut ffi::PyObject,
+        name: *mut ffi::PyObject,
+        value: *mut ffi::PyObject,
+    ) -> bool {
+        // SAFETY: as promised; to look up a text runs nobody's code.
+        unsafe {
+            let dict = (*class.cast::<ffi::PyTypeObject>()).tp_dict;
+            if dict.is_null() || value.is_null() || ffi::PyUnicode_CheckExact(name) == 0 {
+                return false;
+            }
+            ffi::PyDict_GetItem(dict, name) == value
+        }
     }
 }

@@ -21,7 +21,7 @@ mod validity;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -74,9 +74,15 @@ struct Found {
     difference: Difference,
     /// Texts of programs may be affected.
     is_printed: bool,
+    /// What programs are lowered to, and executed by, may be affected.
+    is_lowered: bool,
 }
 
-static LAST: Shared<Found> = Shared::new(Found { difference: Difference::None, is_printed: false });
+static LAST: Shared<Found> =
+    Shared::new(Found { difference: Difference::None, is_printed: false, is_lowered: false });
+
+/// How often something was found to differ, or to have been changed and put back.
+static DISTURBED: AtomicU64 = AtomicU64::new(0);
 
 /// What jax's modules have, and what says how that differs.
 struct World {
@@ -131,6 +137,16 @@ pub fn world_number(py: Python<'_>) -> PyResult<Option<u32>> {
     poll();
     let now = difference(py)?;
     Ok((!now.is_total()).then(|| now.number()))
+}
+
+/// Whether programs are lowered and executed as ever: nothing of jax or of what it lowers with differs.
+/// Then, how often something was found to differ, or to have been changed and put back; else None.
+#[pyfunction]
+pub fn lowers_as_ever(py: Python<'_>) -> PyResult<Option<u64>> {
+    poll();
+    let is_as_ever = matches!(difference(py)?, Difference::None);
+    let is_as_ever = is_as_ever && LAST.peek(|last| !last.is_lowered);
+    Ok(is_as_ever.then(|| DISTURBED.load(Ordering::Relaxed)))
 }
 
 /// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
@@ -295,8 +311,17 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
         if dicts.contains(&survey.number_of_modules()) {
             survey.extend(py)?;
         }
-        let is_as_ever = LAST.peek(|last| matches!(last.difference, Difference::None));
-        if is_as_ever && parts.is_empty() && !may_differ(py, survey, &dicts)? {
+        let is_as_ever =
+            LAST.peek(|last| matches!(last.difference, Difference::None) && !last.is_lowered);
+        let mut may_differ = !parts.is_empty();
+        let mut num_undone = u64::from(may_differ);
+        for dict in &dicts {
+            let (differs, is_undone) = survey.look(py, *dict)?;
+            may_differ |= differs;
+            num_undone += u64::from(is_undone);
+        }
+        if is_as_ever && !may_differ {
+            DISTURBED.fetch_add(num_undone, Ordering::Relaxed);
             return Ok(None);
         }
         let found =
@@ -310,7 +335,9 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
             Difference::Some(number, Arc::new(Differing::read(&found)?))
         };
         let is_printed = found.getattr(pyo3::intern!(py, "is_printed"))?.is_truthy()?;
-        Ok(Some(Found { difference, is_printed }))
+        let is_lowered = found.getattr(pyo3::intern!(py, "is_lowered"))?.is_truthy()?;
+        DISTURBED.fetch_add(num_undone + u64::from(is_lowered), Ordering::Relaxed);
+        Ok(Some(Found { difference, is_printed, is_lowered }))
     };
     match look() {
         Ok(found) => {
@@ -324,14 +351,4 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
             Err(error)
         }
     }
-}
-
-/// Whether something may count that differs in one of these dicts, where nothing did.
-fn may_differ(py: Python<'_>, survey: &Survey, dicts: &[u32]) -> PyResult<bool> {
-    for dict in dicts {
-        if survey.may_differ(py, *dict)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -30,6 +30,8 @@ pub struct Place {
     of_class: Vec<Py<PyAny>>,
     /// Keys of what was not made by jax, once it is sorted out.
     foreign: Shared<Vec<Py<PyAny>>>,
+    /// What differed when somebody looked last: the addresses of keys and of what they referred to.
+    last: Shared<Vec<[usize; 2]>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -199,7 +201,7 @@ pub struct Survey {
     /// By address, names that are no definitions, which are kept alive.
     skipped: FxHashSet<usize>,
     _skipped: Vec<Py<PyString>>,
-    unread: Vec<String>,
+    lowering: Vec<String>,
     started: FxHashSet<(String, String)>,
     primitive: Py<PyType>,
     instances: Vec<Py<PyType>>,
@@ -251,7 +253,7 @@ impl Survey {
     ///     packages: packages whose modules, classes and registries are taken in.
     ///     beside: other modules that are taken in, without their classes.
     ///     skipped: names that are no definitions, in modules: the objects themselves.
-    ///     unread: modules whose registries no trace asks.
+    ///     lowering: modules whose registries say how programs are lowered: tables within are taken in.
     ///     started: modules, and names of theirs that the start of a backend assigns.
     ///     primitive: the class of jax's primitives.
     ///     instances: classes whose instances count by their attributes.
@@ -264,7 +266,7 @@ impl Survey {
         packages: Vec<String>,
         beside: FxHashSet<String>,
         skipped: Vec<Py<PyString>>,
-        unread: Vec<String>,
+        lowering: Vec<String>,
         started: FxHashSet<(String, String)>,
         primitive: Py<PyType>,
         instances: Vec<Py<PyType>>,
@@ -277,6 +279,7 @@ impl Survey {
             was: Box::default(),
             of_class: Vec::new(),
             foreign: Shared::default(),
+            last: Shared::default(),
         };
         let imported = Bound::new(py, imported)?;
         watch::start(py)?;
@@ -289,7 +292,7 @@ impl Survey {
             beside,
             skipped: skipped.iter().map(|name| name.as_ptr() as usize).collect(),
             _skipped: skipped,
-            unread,
+            lowering,
             started,
             primitive,
             instances,
@@ -388,6 +391,10 @@ impl Survey {
             Kind::Registry if old.is_none() => {
                 new.as_ref().map_or(Ok(true), |new| self.trust.get().is_foreign(new))
             }
+            Kind::Class if old.is_none() => {
+                let class = place.owner.bind(key.py()).cast::<PyType>()?;
+                Ok(!new.as_ref().map_or(Ok(false), |new| is_nested_in_c(class, new))?)
+            }
             Kind::Modules | Kind::Class | Kind::Registry | Kind::Instance => Ok(true),
         }
     }
@@ -400,26 +407,32 @@ impl Survey {
         Ok(!builtins.contains(key)? && !self.trust.get().is_foreign(module.as_any())?)
     }
 
-    /// Whether something may count that differs in the place with this number, where nothing did.
+    /// Looks at the place with this number, which may have changed: whether something may count that
+    /// differs in it, where nothing did; and whether all is as when somebody looked last, so that it
+    /// was changed and put back.
     ///
     /// # Errors
     /// As of `Trust::judge`.
-    pub fn may_differ(&self, py: Python<'_>, number: u32) -> PyResult<bool> {
+    pub fn look(&self, py: Python<'_>, number: u32) -> PyResult<(bool, bool)> {
         // Whoever takes it in was interrupted, and nobody knows what it had.
-        let Some(place) = self.places.bind(py).get_item(number)? else { return Ok(false) };
+        let Some(place) = self.places.bind(py).get_item(number)? else {
+            return Ok((false, false));
+        };
         let place = place.cast::<Place>()?.get();
         if place.kind == Kind::Modules {
-            return Ok(self.known.peek(|known| known.has_other_modules));
+            return Ok((self.known.peek(|known| known.has_other_modules), false));
         }
-        if place.foreign.peek(|keys| !keys.is_empty()) {
-            return Ok(true);
+        let mut may_differ = place.foreign.peek(|keys| !keys.is_empty());
+        let changes = place.changes(py)?;
+        for change in &changes {
+            may_differ = may_differ || self.may_count(place, change)?;
         }
-        for change in place.changes(py)? {
-            if self.may_count(place, &change)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let new_of = |new: &Option<Bound<'_, PyAny>>| new.as_ref().map_or(0, address);
+        let now = changes.iter().map(|(key, new, _)| [address(key), new_of(new)]).collect();
+        let is_same = place.last.peek(|last| std::mem::replace(last, now) == *last);
+        // Whoever catches warnings puts back what that module had.
+        let is_undone = is_same && string_of(place.name.bind(py)) != WARNING.0;
+        Ok((may_differ, is_undone))
     }
 
     /// The number of `sys.modules`.
@@ -544,12 +557,7 @@ impl Survey {
     }
 
     /// What kind of place the value of a name of a module is, if it is one.
-    fn kind_of(
-        &self,
-        module: &str,
-        value: &Bound<'_, PyAny>,
-        is_primitive: bool,
-    ) -> PyResult<Option<Kind>> {
+    fn kind_of(&self, value: &Bound<'_, PyAny>, is_primitive: bool) -> PyResult<Option<Kind>> {
         if let Ok(class) = value.cast::<PyType>() {
             // Of those that are made in C, jax has some in the place of its own.
             let is_read = |module: String| self.has_tables(&module) || is_within(&module, "jaxlib");
@@ -557,8 +565,7 @@ impl Survey {
             return Ok(is_ours.then_some(Kind::Class));
         }
         if value.is_instance_of::<PyDict>() {
-            let is_read = !self.unread.iter().any(|unread| module.starts_with(unread.as_str()));
-            return Ok(is_read.then_some(Kind::Registry));
+            return Ok(Some(Kind::Registry));
         }
         let counts = is_primitive || self.instances.iter().any(|class| value.get_type().is(class));
         Ok(counts.then_some(Kind::Instance))
@@ -576,6 +583,8 @@ impl Survey {
         let how_often = match kind {
             Kind::Class => watch::Kind::Told,
             Kind::Instance if self.is_primitive(owner) => watch::Kind::Seldom,
+            // Nobody looks into those while programs are traced.
+            _ if self.is_of_lowering(kind, &name.to_string_lossy()) => watch::Kind::Seldom,
             Kind::Modules | Kind::Module | Kind::Registry | Kind::Instance => watch::Kind::Frequent,
         };
         let number = watch::watch(how_often, owner)?;
@@ -588,6 +597,7 @@ impl Survey {
                 was: unbound(entries(&watch::dict_of(owner)?)),
                 of_class: parts_of_class(owner).map(Bound::unbind).collect(),
                 foreign: Shared::default(),
+                last: Shared::default(),
             };
             let place = Py::new(py, place)?;
             places.set_item(number, &place)?;
@@ -602,6 +612,16 @@ impl Survey {
         let at = address(owner);
         self.known.peek(|known| known.owners.insert(at));
         Ok(())
+    }
+
+    /// Whether only those who lower programs look into a place with this name.
+    fn is_of_lowering(&self, kind: Kind, name: &str) -> bool {
+        is_within(name, "jaxlib") || kind == Kind::Registry && self.has_tables_within(name)
+    }
+
+    /// Whether a registry with this name says how programs are lowered.
+    fn has_tables_within(&self, registry: &str) -> bool {
+        self.lowering.iter().any(|module| is_within(registry, module))
     }
 
     fn has_place(&self, owner: &Bound<'_, PyAny>) -> bool {
@@ -645,6 +665,7 @@ impl Survey {
         let name = name.to_string_lossy();
         let is_read = kind == Kind::Module && self.has_tables(&name);
         let is_noted = is_read || kind == Kind::Class;
+        let has_tables = kind == Kind::Registry && self.has_tables_within(&name);
         let trust = self.trust.get();
         let mut foreign = Vec::new();
         for (key, value) in &place.get().was {
@@ -657,6 +678,11 @@ impl Survey {
             }
             let at = address(value);
             let known = self.known.peek(|known| known.values.get(&at).copied());
+            if has_tables && value.is_instance_of::<PyDict>() && !self.has_place(value) {
+                let word = key.cast_exact::<PyString>().map(string_of).unwrap_or_default();
+                let within = format!("{name}[{word}]");
+                self.place(Kind::Registry, &PyString::new(py, &within), value)?;
+            }
             let is_plain = known.is_none() && trust.is_plain(value);
             if is_read
                 && (!is_plain || value.is_instance_of::<PyDict>())
@@ -693,7 +719,7 @@ impl Survey {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let is_primitive = self.note_primitive(value)?;
-        let Some(kind) = self.kind_of(module, value, is_primitive)? else { return Ok(()) };
+        let Some(kind) = self.kind_of(value, is_primitive)? else { return Ok(()) };
         if self.has_place(value) {
             return Ok(());
         }
@@ -715,6 +741,18 @@ fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
         .getattr_opt(intern!(py, "_initializing"))
         .and_then(|initializing| initializing.map_or(Ok(false), |found| found.is_truthy()));
     Ok(said(py, initializing)?.unwrap_or(false))
+}
+
+/// Whether a class that is made in C has another one within, which jaxlib makes when it is needed
+/// (`DeviceList.ifrt_device_iterator`).
+fn is_nested_in_c(class: &Bound<'_, PyType>, nested: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Ok(nested) = nested.cast::<PyType>() else { return Ok(false) };
+    let is_of_jaxlib =
+        |class| Ok::<_, PyErr>(module_of(class)?.is_some_and(|it| is_within(&it, "jaxlib")));
+    let (outer, inner) = (class.qualname()?, nested.qualname()?);
+    let (outer, inner) = (outer.to_string_lossy(), inner.to_string_lossy());
+    let is_within = inner.strip_prefix(&*outer).is_some_and(|rest| rest.starts_with('.'));
+    Ok(is_within && is_of_jaxlib(class)? && is_of_jaxlib(nested)?)
 }
 
 fn is_made_in_python(class: &Bound<'_, PyType>) -> bool {

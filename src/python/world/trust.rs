@@ -212,6 +212,9 @@ impl Trust {
                     for name in of_callables(py) {
                         pending.extend(own.get_item(name)?);
                     }
+                } else if !self.is_of_foreign_class(&item)? {
+                    // An entry of a table of rules that lower, which has slots.
+                    pending.extend(item.getattr_opt(intern!(py, "rule"))?);
                 }
                 if !item.is(value) {
                     visit(Part::Object(&item))?;
