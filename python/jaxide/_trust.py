@@ -37,13 +37,15 @@ _FOUNDATION: tuple[str, ...] = (
     "jaxide",
 )
 _FOUNDATION += ("absl", "cloudpickle", "etils", "flatbuffers", "google", "hypothesis")
+# jaxlib has classes of the plugins for GPUs.
+_FOUNDATION += ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_plugins", "jax_rocm60_plugin")
+_FOUNDATION += ("jax_rocm7_plugin",)
 _FOUNDATION += ("portpicker", "tensorstore", "typing_extensions", "zstandard")
 _OWN_PACKAGES = frozenset(("jax", *_FOUNDATION))
 # Packages that modules of jax import where they are installed.
 _OPTIONAL = frozenset(
     (
-        *("IPython", "filelock", "jax_cuda12_plugin", "jax_cuda13_plugin"),
-        *("jax_plugins", "jax_rocm60_plugin", "jax_rocm7_plugin", "kubernetes", "libtpu"),
+        *("IPython", "filelock", "kubernetes", "libtpu"),
         *("matplotlib", "mpi4py", "nvidia", "pygments", "pytest", "requests", "rich", "setuptools"),
         *("tensorflow", "tensorstore", "torch", "triton", "web_pdb", "xprof"),
     )
