@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -74,7 +76,7 @@ def _share(jitted: Any, counts: Counts) -> str:
     def lower(*args: Any, **kwargs: Any) -> Any:
         """Lowers the function for the arguments, as the method of jax's jits does; equal programs
         within its program are lowered once."""
-        with _core.Activation(), sharing(counts):
+        with _activation(), sharing(counts):
             return stock_lower(*args, **kwargs)
 
     jitted.lower = lower
@@ -85,8 +87,14 @@ def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> An
     """Stands in for what a jit does where it finds no executable."""
     _, counts = _COUNTS.get(id(options)) or (None, Counts())
     _sites.catch_new()
-    with _core.Activation(), sharing(counts):
+    with _activation(), sharing(counts):
         return stock(*args, **kwargs)
+
+
+def _activation() -> AbstractContextManager[Any]:
+    """A context in which traces are recorded, unless anything may be affected that somebody has
+    changed of jax."""
+    return contextlib.nullcontext() if _core.is_jax_altered() else _core.Activation()
 
 
 _OPTION = inspect.Parameter("captured", inspect.Parameter.KEYWORD_ONLY, default="auto")

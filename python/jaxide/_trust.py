@@ -127,7 +127,10 @@ def _library_folders() -> tuple[str, ...]:
     for name in _FOUNDATION:
         module = sys.modules.get(name)
         if module is not None and getattr(module, "__file__", None):
-            folders.append(os.path.join(os.path.dirname(inspect.getfile(module)), ""))
+            file = inspect.getfile(module)
+            # Of a package that is one file, that; what lies beside it is somebody else's.
+            is_package = hasattr(module, "__path__")
+            folders.append(os.path.join(os.path.dirname(file), "") if is_package else file)
     folders.append(os.path.join(sysconfig.get_path("stdlib"), ""))
     return tuple(folders)
 

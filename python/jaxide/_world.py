@@ -85,7 +85,7 @@ _LOWERING += ("jax._src.dispatch",)
 _OF_MODULES = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
 )
-_OF_MODULES |= {"__spec__", "__loader__"}
+_OF_MODULES |= {"__spec__", "__loader__", "__doc__", "__file__", "__package__"}
 # Put there by pytest, which rewrites the assertions of jax's modules for tests.
 _OF_MODULES |= {"@py_builtins", "@pytest_ar"}
 # For people at a prompt: notebooks replace some of them, and no function of jax calls them.
@@ -174,7 +174,7 @@ class World:
         rules = {part: self._rule_that_hands_on(*part) for part in parts}
         key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
-        is_lowered = number != 0 or len(parts) < len(all_parts)
+        is_lowered = bool(altered) or len(parts) < len(all_parts) or None in rules.values()
         found = self._described(number, rules, altered, is_lowered)
         # Last: of a look that somebody interrupts nothing may stay.
         self._differing = differing
@@ -195,8 +195,14 @@ class World:
         if place.kind == "modules":
             # Those that were not there are taken in, and not among them.
             return frozenset(_Key(key) for key, _, _ in changes)
-        found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
         foreign = [] if place.name == _WARNING else place.foreign
+        # What somebody had put there before anybody looked, and has taken back.
+        restored = [
+            key for key, new, _ in changes if key in foreign and _is_defined_as(new, place, key)
+        ]
+        foreign = [key for key in foreign if key not in restored]
+        changes = [change for change in changes if change[0] not in restored]
+        found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
         if place.name == "builtins":
             foreign = [key for key in foreign if type(key) is not str or key not in _INTERACTIVE]
         return frozenset((*map(_Key, foreign), *found))
@@ -218,7 +224,9 @@ class World:
         if place.kind == "class":
             # A library has added an option, which nobody could look up before.
             is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
-            return key not in _SILENT and not is_option
+            # A module of jax says where a class of jaxlib's belongs.
+            is_place = key == "__module__" and _is_within(place.name, ("jaxlib",))
+            return key not in _SILENT and not is_option and not is_place
         if place.kind == "registry":
             if old is _MISSING:
                 return True
@@ -266,6 +274,7 @@ class World:
         operations: list[int] = []
         is_total = is_printed = False
         texts = []
+        rules_of_native_work = self._rules_of_native_work() if altered else set()
         for (index, own_key), rule in rules.items():
             place, key = self._places[index], own_key.key
             word = _word_of(key)
@@ -293,7 +302,7 @@ class World:
             module = function.__globals__.get("__name__")
             texts.append(f"{module}.{function.__qualname__}")
             codes += [function.__code__, changed.code]
-            is_total |= _is_native(module)
+            is_total |= _is_native(module) or function in rules_of_native_work
             is_printed |= not self._is_silent(module)
         described = ", ".join(sorted(texts)[:8])
         is_printed |= is_total
@@ -307,6 +316,17 @@ class World:
             is_printed,
             is_lowered,
         )
+
+    def _rules_of_native_work(self) -> set[Any]:
+        """Functions of any module that the core does not call, since it does their work: rules for
+        staging, and attributes of primitives."""
+        return {
+            function
+            for place in self._places.values()
+            if place.kind == "instance" or place.name.startswith(_REMEMBERED)
+            for value in list(place.entries.values())
+            for function in _trust.functions_of(value)
+        }
 
     def _rule_that_hands_on(self, number: int, key: _Key) -> Any:
         """The rule that somebody has registered under a key, where it only hands on its arguments,
@@ -414,6 +434,21 @@ def _was_found(module: Any, name: str) -> bool:
 # The class of functions that remember what they have returned.
 _MEMO: Any = type(functools.lru_cache(len))
 _TABLES = (dict, set, frozenset, list, tuple)
+
+
+def _is_defined_as(value: Any, place: _core.Place, name: Any) -> bool:
+    """Whether a value is the function that a module of jax defines under a name."""
+    found = list(_trust.functions_of(value)) if place.kind == "module" else []
+    return (
+        bool(found)
+        and not _trust.is_foreign(value)
+        and all(
+            _trust.is_own_function(function)
+            and function.__globals__.get("__name__") == place.name
+            and function.__name__ == name
+            for function in found
+        )
+    )
 
 
 def _is_native(module: Any) -> bool:

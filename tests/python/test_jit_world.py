@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax._src import compiler, core, dispatch
+from jax._src import compiler, core, dispatch, pjit
 from jax._src.interpreters import mlir, pxla
 from jax._src.lax import lax as lax_internal
 from jax._src.lib import xla_client
@@ -155,6 +155,18 @@ def of_platform(factor: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def of_own_rule(factor: int) -> Iterator[None]:
+    """The same, with rules that are jax's own."""
+    rules = mlir._platform_specific_lowerings["cpu"]
+    rule = mlir._lowerings[[lax.cos_p, lax.sin_p][factor % 2]]
+    try:
+        mlir.register_lowering(lax.exp_p, getattr(rule, "rule", rule), platform="cpu")
+        yield
+    finally:
+        rules.pop(lax.exp_p, None)
+
+
+@contextlib.contextmanager
 def of_made_rule(factor: int) -> Iterator[None]:
     """The code of a rule that is in no module, from a file of jax's as it seems."""
     entry: Any = mlir._lowerings[lax.logistic_p]
@@ -193,6 +205,7 @@ CHANGES: list[tuple[Change, Program]] = [
     (of_types, narrow),
     (of_results, captured),
     (of_platform, logistic),
+    (of_own_rule, logistic),
     (of_made_rule, logistic),
     (of_compilation, sine),
 ]
@@ -238,8 +251,18 @@ def test_what_somebody_changes_is_lowered_by_jax(
         assert history(jit, change, program) == expected
 
 
-@pytest.mark.parametrize("is_looked_at", [False, True])
-def test_what_was_changed_while_it_was_lowered_is_not_shared(is_looked_at: bool) -> None:
+MEANWHILE: dict[str, Callable[[], Any]] = {
+    "nothing": lambda: None,
+    "somebody looks": _core.world_number,
+    "a new name is there": lambda: setattr(lax_internal, "_saved", object()),
+    "somebody registers a rule": lambda: mlir.register_lowering(
+        core.Primitive("mine"), lambda ctx, x: [x]
+    ),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_what_was_changed_while_it_was_lowered_is_not_shared(meanwhile: str) -> None:
     """Changed and put back before anybody could see it."""
 
     def compiled(jit: Any) -> list[Any]:
@@ -250,8 +273,7 @@ def test_what_was_changed_while_it_was_lowered_is_not_shared(is_looked_at: bool)
             if text.startswith("Compiling") and not seen:
                 seen.append(text)
                 lax_internal.exp = lambda x, accuracy=None: exp(x) * 7
-                if is_looked_at:
-                    _core.world_number()
+                MEANWHILE[meanwhile]()
             elif text.startswith("Finished jaxpr to MLIR") and len(seen) == 1:
                 seen.append(text)
                 lax_internal.exp = exp
@@ -285,6 +307,72 @@ def test_executables_are_shared_again_once_all_is_as_it_was() -> None:
     assert compiled.count == 0
 
 
+@pytest.mark.parametrize("name", ["_pjit_call_impl_python", "_resolve_and_lower", "_trace_for_jit"])
+def test_a_code_that_somebody_gives_a_function_of_jits_stays(name: str) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("not as it was")
+
+    function = getattr(pjit, name)
+    with put(function, "__code__", fail.__code__):
+        for jit in (jax.jit, jaxide.jit, jax.jit):
+            assert outcome(jit, sine) == "ValueError('not as it was')"
+        with jaxide.accelerated():
+            assert outcome(jax.jit, sine) == "ValueError('not as it was')"
+        assert function.__code__ is fail.__code__
+
+
+IN_A_PROCESS = {
+    "modules of jax that assign attributes of jaxlib's classes": """
+        import jax.experimental.buffer_callback
+        try:
+            import jax.experimental.transfer
+        except ImportError:
+            pass
+    """,
+    "a module that was changed before anybody looked": """
+        import jax.experimental.jet as module
+        stock, module.jet = module.jet, lambda *args: None
+        assert _core.lowers_as_ever() is None
+        module.jet = stock
+    """,
+    "a library with a rule that hands on": "import lineax",
+}
+
+
+@pytest.mark.parametrize("harmless", IN_A_PROCESS)
+def test_what_does_not_matter(harmless: str) -> None:
+    source = textwrap.dedent(IN_A_PROCESS[harmless])
+    code = f"""
+import jax, jaxide
+from jaxide import _core
+jaxide.make_jaxpr(lambda x: x)(1.0)
+{source}
+assert _core.lowers_as_ever() is not None
+"""
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_what_lies_beside_a_package_of_one_file_is_somebody_elses(tmp_path: Path) -> None:
+    (tmp_path / "typing_extensions.py").write_text("class Buffer: ...")
+    (tmp_path / "mine.py").write_text("def rule(ctx, x, **params): return [x]")
+    code = """
+    import sys, typing_extensions
+    import jax, jaxide
+    from jax.interpreters import mlir
+    from jaxide import _core
+    import mine
+    assert typing_extensions.__file__.startswith(sys.argv[1])
+    jaxide.make_jaxpr(lambda x: x)(1.0)
+    mlir.register_lowering(jax.lax.exp_p, mine.rule, platform="cpu")
+    assert _core.lowers_as_ever() is None
+    """
+    paths = [str(tmp_path), *filter(None, sys.path)]
+    environment = {"PYTHONPATH": ":".join(paths), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    subprocess.run(command, env=environment, check=True)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -312,21 +400,35 @@ def test_what_no_key_finds_any_more_is_let_go() -> None:
     assert at_least <= executables.num_bytes < 1.2 * at_least
 
 
-def test_a_package_that_jax_imports_from_is_no_change(tmp_path: Path) -> None:
-    """A function of `flatbuffers` is in a module of jax's where that is installed."""
-    package = tmp_path / "flatbuffers"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "compat.py").write_text("def import_numpy():\n    import numpy\n    return numpy\n")
-    code = """
-    import jax, jaxide
+# Packages that jax and jaxlib import something of: the module of the package, what it has, and the
+# module that has it then.
+IMPORTED = {
+    "flatbuffers": ("compat", "def import_numpy(): ...", "jax._src.export"),
+    "jax_cuda13_plugin": ("_kernels", "class TritonKernel: ...", "jaxlib.gpu_triton"),
+}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("package", IMPORTED)
+def test_a_package_that_jax_imports_from_is_no_change(
+    package: str, is_late: bool, tmp_path: Path
+) -> None:
+    module, source, place = IMPORTED[package]
+    name = source.split()[1].strip("():")
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    (tmp_path / package / f"{module}.py").write_text(source)
+    code = f"""
+    import jax
+    if {is_late}:
+        import jaxide
+        jaxide.make_jaxpr(lambda x: x)(1.0)
+    import {place} as module
+    from {package}.{module} import {name}
+    module.{name} = {name}
+    import jaxide
     from jaxide import _core
-    assert _core.lowers_as_ever() is not None
-    from flatbuffers.compat import import_numpy
-    import jax._src.export as module
-    module.import_numpy = import_numpy
     jaxide.make_jaxpr(lambda x: x)(1.0)
-    import jax.export
     assert _core.lowers_as_ever() is not None
     """
     paths = [str(tmp_path), *filter(None, sys.path)]

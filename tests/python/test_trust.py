@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax._src import core, dtypes, tree_util, util
+from jax._src import core, dtypes, pjit, tree_util, util
 from jax._src.interpreters import partial_eval
 from jax._src.interpreters.ad import fancy_transposes
 from jax._src.lax import lax as lax_internal
@@ -1272,6 +1272,19 @@ NATIVE_WORK: list[tuple[Any, str, Any, Callable[[Any], Any]]] = [
         failing.__code__,
         lambda x: jax.jit(lambda y: y * 2)(x),
     ),
+    # Rules for staging, and an attribute of a primitive.
+    (
+        lax_internal._reshape_staging_rule,
+        "__code__",
+        failing.__code__,
+        lambda x: x.reshape(3, 1),
+    ),
+    (
+        lax_internal._convert_element_type_bind_with_trace,
+        "__code__",
+        failing.__code__,
+        lambda x: x.astype(np.int32),
+    ),
 ]
 
 
@@ -1298,24 +1311,55 @@ def test_functions_of_which_the_core_does_the_work_are_looked_at(
         assert changed != as_ever
 
 
-@pytest.mark.parametrize("make", ["jit", "make_jaxpr"])
-def test_the_first_trace_after_a_change_is_left_to_jax(make: str) -> None:
-    stock_map = partial_eval.map
-    backwards = mock.patch.object(
-        partial_eval, "map", lambda function, *args: list(stock_map(function, *args))[::-1]
-    )
-
-    def found() -> str:
-        made = getattr(jax, make)(lambda x, y: lax.sin(x) - 3.0 * y)
+def test_a_rule_of_jax_for_another_primitive_of_jax_counts() -> None:
+    def found(make: Callable[..., Any]) -> str:
         try:
-            return str(made(np.float32(5), np.float32(3)))
+            return str(make(lambda x: lax.neg(x))(X))
+        except KeyError as error:
+            return repr(error)
+
+    as_ever = found(jax.make_jaxpr)
+    rule = next(iter(partial_eval.custom_staging_rules.values()))
+    for _ in range(2):
+        assert found(jaxide.make_jaxpr) == as_ever
+        with mock.patch.dict(partial_eval.custom_staging_rules, {lax.neg_p: rule}):
+            changed = found(jax.make_jaxpr)
+            assert found(jaxide.make_jaxpr) == changed != as_ever
+
+
+OUTERMOST: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
+    "jit": lambda f: jax.jit(f)(X),
+    "make_jaxpr": lambda f: jax.make_jaxpr(f)(X),
+    "eval_shape": lambda f: jax.eval_shape(f, X),
+    "vmap": lambda f: jax.make_jaxpr(jax.vmap(f))(X),
+    "grad": lambda f: jax.make_jaxpr(jax.grad(lambda x: f(x).sum()))(X),
+}
+NAMES_OF_TRACES = [
+    (partial_eval, "map"),
+    (partial_eval, "trace_to_jaxpr"),
+    (pjit, "tree_flatten"),
+    (tree_util, "tree_flatten"),
+    (core, "set_current_trace"),
+]
+
+
+@pytest.mark.parametrize("outermost", OUTERMOST)
+@pytest.mark.parametrize(
+    ("module", "name"), NAMES_OF_TRACES, ids=lambda part: getattr(part, "__name__", part)
+)
+def test_the_first_trace_after_a_change_is_left_to_jax(
+    module: Any, name: str, outermost: str
+) -> None:
+    def found() -> str:
+        try:
+            return str(OUTERMOST[outermost](lambda x: lax.sin(x) - 3.0 * x))
         except Exception as error:
             return repr(error)
 
-    with backwards:
+    with mock.patch.object(module, name, failing):
         expected = found()
     with jaxide.accelerated():
         as_ever = found()
-        with backwards:
+        with mock.patch.object(module, name, failing):
             assert found() == expected
         assert found() == as_ever

@@ -304,8 +304,11 @@ def intercept_jits(
     where they have to be traced, and ``after_trace`` on what that returned and what was traced,
     which returns the latter; ``execute(args, params)`` where they have no executable; and lower
     what ``lowered(jaxpr, resolve)`` has as context; ``resolve()`` says for what it is lowered."""
-    for function, code in _interceptions(before_trace, after_trace, execute, lowered):
-        function.__code__ = code
+    interceptions = _interceptions(before_trace, after_trace, execute, lowered)
+    # Somebody may have given one of them another code, and all belong together.
+    if all(function.__code__ in (stock, code) for function, stock, code in interceptions):
+        for function, _, code in interceptions:
+            function.__code__ = code
 
 
 @functools.cache
@@ -314,7 +317,7 @@ def _interceptions(
     after_trace: Callable[[Any, Any], Any],
     execute: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     lowered: Callable[[Any, Callable[[], Any]], AbstractContextManager[Any]],
-) -> list[tuple[Any, types.CodeType]]:
+) -> list[tuple[Any, types.CodeType, types.CodeType]]:
     jax_ = execution()
     stock, names = jax_.stock_lowering, jax_.param_names
 
@@ -325,7 +328,7 @@ def _interceptions(
         with lowered(jaxpr, resolve) as instead:
             return stock(types_, instead, *rest)
 
-    return [
+    found = [
         _trampoline(jax_.lowering, lower),
         (jit_tracing().function, _tracing_code(before_trace, after_trace)),
         _trampoline(
@@ -333,13 +336,25 @@ def _interceptions(
             lambda args, *params: execute(args, dict(zip(names, params, strict=True))),
         ),
     ]
+    codes = dict(_stock_codes())
+    return [(function, codes[function], code) for function, code in found]
+
+
+def _stock_codes() -> list[tuple[Any, types.CodeType]]:
+    """The functions of jits that are intercepted, with their own codes."""
+    jax_, tracing = execution(), jit_tracing()
+    return [
+        (tracing.function, tracing.stock.__code__),
+        (jax_.function, jax_.stock.__code__),
+        (jax_.lowering, jax_.stock_lowering.__code__),
+    ]
 
 
 def leave_jits() -> None:
-    """Lets jits be as they were."""
-    for of in (jit_tracing(), execution()):
-        of.function.__code__ = of.stock.__code__
-    execution().lowering.__code__ = execution().stock_lowering.__code__
+    """Lets jits be as they were. A function that somebody has given another code keeps that."""
+    for function, code in _stock_codes():
+        if _core.is_noted_code(function, function.__code__):
+            function.__code__ = code
 
 
 def lower_of(jitted: Any) -> Callable[..., Any]:

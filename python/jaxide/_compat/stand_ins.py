@@ -94,7 +94,8 @@ def eval_shape_stand_in() -> Callable[..., Any] | None:
 
     def eval_shape(fun: Any, *args: Any, **kwargs: Any) -> Any:
         found = None
-        if type(fun) is not jit_type and _is_cacheable(fun):
+        is_plain = type(fun) is not jit_type and _is_cacheable(fun)
+        if is_plain and not _core.is_jax_altered():
             found = _tracing.result_types(fun, args, kwargs)
         if found is None:
             return stock(fun, *args, **kwargs)
@@ -118,7 +119,8 @@ def make_jaxpr_stand_in() -> Callable[..., Any] | None:
     def hook(given: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
         axis_env, fun, return_shape, static_argnums = given
         plain = type(static_argnums) is tuple and not static_argnums and not axis_env
-        traced = _tracing.trace(fun, args, kwargs) if plain else None
+        is_native = plain and not _core.is_jax_altered()
+        traced = _tracing.trace(fun, args, kwargs) if is_native else None
         if traced is None:
             cells = tuple(map(types.CellType, given))
             return types.FunctionType(inner, names, closure=cells)(*args, **kwargs)
@@ -139,7 +141,7 @@ def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
 
     def resolve_kwargs(fun: Any, args: Any, kwargs: Any) -> Any:
         own = None if kwargs or type(fun) is not types.FunctionType else parameters(fun)
-        if own is not None:
+        if own is not None and not _core.is_jax_altered():
             code = fun.__code__
             more = len(args) - code.co_argcount
             fits = more == 0 or (more > 0 and code.co_flags & inspect.CO_VARARGS)

@@ -139,13 +139,13 @@ pub fn world_number(py: Python<'_>) -> PyResult<Option<u32>> {
     Ok((!now.is_total()).then(|| now.number()))
 }
 
-/// Whether programs are lowered and executed as ever: nothing of jax or of what it lowers with differs.
+/// Whether programs are lowered and executed as ever: nothing of jax or of what it lowers with differs
+/// that could matter.
 /// Then, how often something was found to differ, or to have been changed and put back; else None.
 #[pyfunction]
 pub fn lowers_as_ever(py: Python<'_>) -> PyResult<Option<u64>> {
     poll();
-    let is_as_ever = matches!(difference(py)?, Difference::None);
-    let is_as_ever = is_as_ever && LAST.peek(|last| !last.is_lowered);
+    let is_as_ever = !difference(py)?.is_total() && LAST.peek(|last| !last.is_lowered);
     Ok(is_as_ever.then(|| DISTURBED.load(Ordering::Relaxed)))
 }
 

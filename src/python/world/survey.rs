@@ -6,7 +6,7 @@
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMappingProxy, PyModule, PyString, PyType};
+use pyo3::types::{PyDict, PyFunction, PyList, PyMappingProxy, PyModule, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::native::{NoCollection, entries, is_a, said, string_of};
@@ -31,7 +31,9 @@ pub struct Place {
     /// Keys of what was not made by jax, once it is sorted out.
     foreign: Shared<Vec<Py<PyAny>>>,
     /// What differed when somebody looked last: the addresses of keys and of what they referred to.
-    last: Shared<Vec<[usize; 2]>>,
+    last: Shared<FxHashSet<[usize; 2]>>,
+    /// How often modules had been taken in.
+    generation: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -219,6 +221,9 @@ struct Known {
     /// Names under which `sys.modules` has what nobody looks into. They are kept alive by themselves.
     passed: FxHashMap<usize, Py<PyAny>>,
     modules: FxHashSet<usize>,
+    /// How often modules were taken in, and when primitives and dicts of modules were.
+    generation: u32,
+    generations: FxHashMap<usize, u32>,
     /// The modules under the names that `sys.modules` had for them.
     named: FxHashMap<usize, usize>,
     /// One of these names refers to another module, or to none.
@@ -280,6 +285,7 @@ impl Survey {
             of_class: Vec::new(),
             foreign: Shared::default(),
             last: Shared::default(),
+            generation: 0,
         };
         let imported = Bound::new(py, imported)?;
         watch::start(py)?;
@@ -387,16 +393,60 @@ impl Survey {
                 Ok(!is_import && !self.started.contains(&name))
             }
             Kind::Registry if !self.is_of_jax(key)? => Ok(false),
-            // Modules of jax that are imported later add rules to registries.
             Kind::Registry if old.is_none() => {
-                new.as_ref().map_or(Ok(true), |new| self.trust.get().is_foreign(new))
+                let Some(new) = new else { return Ok(true) };
+                Ok(self.trust.get().is_foreign(new)? || !self.is_late(place, key, new)?)
             }
-            Kind::Class if old.is_none() => {
+            Kind::Class => {
+                let Some(new) = new else { return Ok(true) };
                 let class = place.owner.bind(key.py()).cast::<PyType>()?;
-                Ok(!new.as_ref().map_or(Ok(false), |new| is_nested_in_c(class, new))?)
+                let is_added = old.is_none() && is_nested_in_c(class, new)?;
+                Ok(!is_added
+                    && (self.trust.get().is_foreign(new)? || !self.is_later(place, new)?))
             }
-            Kind::Modules | Kind::Class | Kind::Registry | Kind::Instance => Ok(true),
+            Kind::Modules | Kind::Registry | Kind::Instance => Ok(true),
         }
+    }
+
+    /// Whether a key of a registry is that of no rule, such as the platforms whose backends have started.
+    fn is_state(&self, key: &Bound<'_, PyAny>) -> bool {
+        !(key.is_instance_of::<PyType>() || self.is_primitive(key))
+    }
+
+    /// Whether a new entry of a registry is no rule, or was added by a module of jax that was imported
+    /// later: it is for a primitive or a class of that module, or one of its functions.
+    fn is_late(
+        &self,
+        place: &Place,
+        key: &Bound<'_, PyAny>,
+        rule: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let defined = if let Ok(class) = key.cast::<PyType>() {
+            globals_of_class(class)?
+        } else if self.is_primitive(key) {
+            Some(address(key))
+        } else {
+            None
+        };
+        if defined.is_none_or(|of| self.is_after(place, of)) {
+            return Ok(true);
+        }
+        self.is_later(place, rule)
+    }
+
+    /// Whether a value has a function of a module that was imported after a place was taken in.
+    fn is_later(&self, place: &Place, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut is_later = false;
+        let after =
+            |function: &Bound<'_, _>| is_later |= self.is_after(place, globals_of(function));
+        self.trust.get().judge(value, after)?;
+        Ok(is_later)
+    }
+
+    /// Whether a primitive, or the dict of a module, was taken in after a place, or is not yet.
+    fn is_after(&self, place: &Place, of: usize) -> bool {
+        let taken_in = self.known.peek(|known| known.generations.get(&of).copied());
+        taken_in.is_none_or(|generation| generation > place.generation)
     }
 
     /// Whether a new entry of a module is a module that was imported, and hides no builtin.
@@ -427,12 +477,23 @@ impl Survey {
         for change in &changes {
             may_differ = may_differ || self.may_count(place, change)?;
         }
-        let new_of = |new: &Option<Bound<'_, PyAny>>| new.as_ref().map_or(0, address);
-        let now = changes.iter().map(|(key, new, _)| [address(key), new_of(new)]).collect();
-        let is_same = place.last.peek(|last| std::mem::replace(last, now) == *last);
+        let addresses =
+            |(key, new, _): &Change<'_>| [address(key), new.as_ref().map_or(0, address)];
+        let now: FxHashSet<_> = changes.iter().map(addresses).collect();
+        let last = place.last.peek(|last| std::mem::replace(last, now));
+        // What is new may hide what was put back, unless it was imported, or is state of jax's.
+        let mut is_undone = true;
+        for change in changes.iter().filter(|change| !last.contains(&addresses(change))) {
+            is_undone = match place.kind {
+                Kind::Registry => !self.is_state(&change.0),
+                _ => self.may_count(place, change)?,
+            };
+            if is_undone {
+                break;
+            }
+        }
         // Whoever catches warnings puts back what that module had.
-        let is_undone = is_same && string_of(place.name.bind(py)) != WARNING.0;
-        Ok((may_differ, is_undone))
+        Ok((may_differ, is_undone && string_of(place.name.bind(py)) != WARNING.0))
     }
 
     /// The number of `sys.modules`.
@@ -448,6 +509,8 @@ impl Survey {
         let _all_stay = NoCollection::start(py);
         self.known.peek(|known| known.is_unfinished = true);
         let (new, is_complete) = self.new_modules(py)?;
+        let one_more = u32::from(!new.is_empty());
+        self.known.peek(|known| known.generation += one_more);
         for (name, module) in &new {
             let at = address(module.as_any());
             if self.known.peek(|known| !known.modules.contains(&at)) {
@@ -553,7 +616,16 @@ impl Survey {
         if is_jax_module(&name.to_string_lossy()) {
             MODULES.add(module.dict().as_any());
         }
+        self.note_generation(module.dict().as_any());
         self.place(Kind::Module, &name, module.as_any())
+    }
+
+    fn note_generation(&self, of: &Bound<'_, PyAny>) {
+        let at = address(of);
+        self.known.peek(|known| {
+            let now = known.generation;
+            known.generations.entry(at).or_insert(now);
+        });
     }
 
     /// What kind of place the value of a name of a module is, if it is one.
@@ -598,6 +670,7 @@ impl Survey {
                 of_class: parts_of_class(owner).map(Bound::unbind).collect(),
                 foreign: Shared::default(),
                 last: Shared::default(),
+                generation: self.known.peek(|known| known.generation),
             };
             let place = Py::new(py, place)?;
             places.set_item(number, &place)?;
@@ -651,6 +724,7 @@ impl Survey {
             return Ok(false);
         }
         PRIMITIVES.add(value);
+        self.note_generation(value);
         Ok(true)
     }
 
@@ -741,6 +815,21 @@ fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
         .getattr_opt(intern!(py, "_initializing"))
         .and_then(|initializing| initializing.map_or(Ok(false), |found| found.is_truthy()));
     Ok(said(py, initializing)?.unwrap_or(false))
+}
+
+/// The address of the dict in which a function looks names up.
+fn globals_of(function: &Bound<'_, PyFunction>) -> usize {
+    // SAFETY: a live function, whose class cannot be derived from.
+    unsafe { ffi::PyFunction_GetGlobals(function.as_ptr()) as usize }
+}
+
+/// The address of the dict of the module of a class.
+fn globals_of_class(class: &Bound<'_, PyType>) -> PyResult<Option<usize>> {
+    let Some(name) = module_of(class)? else { return Ok(None) };
+    // SAFETY: with the interpreter attached; it lives as long as that.
+    let modules = unsafe { Bound::from_borrowed_ptr(class.py(), ffi::PyImport_GetModuleDict()) };
+    let module = modules.cast::<PyDict>()?.get_item(name)?;
+    Ok(module.and_then(|found| Some(address(found.cast::<PyModule>().ok()?.dict().as_any()))))
 }
 
 /// Whether a class that is made in C has another one within, which jaxlib makes when it is needed
