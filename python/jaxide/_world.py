@@ -81,6 +81,8 @@ _LOWERING = tuple(
     for name in ("mlir", "pxla")
 )
 _LOWERING += ("jax._src.dispatch",)
+# Rules that only hand on matter to nobody who lowers a program here.
+_TRANSPOSES = ".primitive_transposes"
 # In every module, and none of its definitions.
 _OF_MODULES = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
@@ -174,7 +176,11 @@ class World:
         rules = {part: self._rule_that_hands_on(*part) for part in parts}
         key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
-        is_lowered = bool(altered) or len(parts) < len(all_parts) or None in rules.values()
+        is_lowered = bool(altered) or len(parts) < len(all_parts)
+        is_lowered |= any(
+            rule is None or not self._places[part[0]].name.endswith(_TRANSPOSES)
+            for part, rule in rules.items()
+        )
         found = self._described(number, rules, altered, is_lowered)
         # Last: of a look that somebody interrupts nothing may stay.
         self._differing = differing
@@ -229,7 +235,8 @@ class World:
             return key not in _SILENT and not is_option and not is_place
         if place.kind == "registry":
             if old is _MISSING:
-                return True
+                is_state = not self._is_dispatched(key) and self._is_filled(place.name)
+                return not is_state or _trust.is_foreign(new)
             # A function that stands in for another one is no state.
             is_state = not (self._is_dispatched(key) or _is_code(old) or _is_code(new))
             return not (is_state and self._is_filled(place.name)) or _trust.is_foreign(new)
@@ -445,7 +452,7 @@ def _is_defined_as(value: Any, place: _core.Place, name: Any) -> bool:
         and all(
             _trust.is_own_function(function)
             and function.__globals__.get("__name__") == place.name
-            and function.__name__ == name
+            and function.__name__ == function.__code__.co_name == name
             for function in found
         )
     )

@@ -434,3 +434,119 @@ def test_a_package_that_jax_imports_from_is_no_change(
     paths = [str(tmp_path), *filter(None, sys.path)]
     environment = {"PYTHONPATH": ":".join(paths), "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
+
+
+# What each step shows, and what is changed between: after modules of jax were imported late, and
+# with functions of theirs.
+HISTORIES = {
+    "a method, by a function of a late module": """
+        import jax.scipy.stats
+        stock = core.ShapedArray.__dict__["_neg"]
+        show(lambda x: -x * 3)
+        core.ShapedArray._neg = staticmethod(jax.scipy.stats.norm.logpdf)
+        show(lambda x: -x * 3)
+        show(lambda x: -x * 7)
+        core.ShapedArray._neg = stock
+        show(lambda x: -x * 3)
+        show(lambda x: -x * 7)
+    """,
+    "an operator of tracers, by a function of a late module": """
+        import jax.scipy.stats
+        stock = core.Tracer.__neg__
+        show(lambda x: -x * 3)
+        core.Tracer.__neg__ = jax.scipy.stats.norm.logpdf
+        show(lambda x: -x * 3)
+        core.Tracer.__neg__ = stock
+        show(lambda x: -x * 3)
+    """,
+    "a rule that lowers within another, of a late module": """
+        import jax._src.pallas.primitives as late
+        table = mlir._platform_specific_lowerings["cpu"]
+        show(lambda x: lax.bessel_i0e(x) * 3)
+        mlir.register_lowering(lax.abs_p, late._reciprocal_lowering_rule, platform="cpu")
+        show(lambda x: lax.bessel_i0e(x) * 3)
+        show(lambda x: lax.bessel_i0e(x) * 2)
+        del table[lax.abs_p]
+        show(lambda x: lax.bessel_i0e(x) * 3)
+        show(lambda x: lax.bessel_i0e(x) * 2)
+    """,
+    "a rule of a late primitive, replaced": """
+        import jax._src.pallas.primitives as late
+        def put(primitive):
+            rule = functools.partial(batching.vectorized_batcher, primitive)
+            batching.fancy_primitive_batchers[late.reciprocal_p] = rule
+        def text():
+            traced = jax.make_jaxpr(jax.vmap(jax.jit(lambda y: late.reciprocal(y) * 3)))
+            print(traced(np.ones(2, np.float32)))
+        put(late.reciprocal_p)
+        text()
+        text()
+        put(lax.neg_p)
+        text()
+        put(late.reciprocal_p)
+        text()
+    """,
+    "a staging rule, of a late module": """
+        import jax.scipy.stats
+        show(lambda x: lax.neg(x) * 3)
+        partial_eval.custom_staging_rules[lax.neg_p] = jax.scipy.stats.norm.logpdf
+        show(lambda x: lax.neg(x) * 3)
+        del partial_eval.custom_staging_rules[lax.neg_p]
+        show(lambda x: lax.neg(x) * 3)
+    """,
+    "a table by dtypes": """
+        from jax._src import dtypes
+        table = dtypes._dtype_to_inexact
+        show(jax.nn.logsumexp, np.ones(3, np.float32))
+        table[np.dtype("float32")] = np.dtype("float16")
+        show(lambda x: jax.nn.logsumexp(x), np.ones(3, np.float32))
+        del table[np.dtype("float32")]
+        show(lambda x: jax.nn.logsumexp(x), np.ones(3, np.float32))
+    """,
+    "a rule for dead code that only hands on": """
+        def drop(used_outs, eqn): return [False], None
+        show(lambda x: lax.sin(x) * 3)
+        partial_eval.dce_rules[lax.sin_p] = drop
+        show(lambda x: lax.sin(x) * 3)
+        show(lambda x: lax.sin(x) * 2)
+        del partial_eval.dce_rules[lax.sin_p]
+        show(lambda x: lax.sin(x) * 3)
+        show(lambda x: lax.sin(x) * 2)
+    """,
+}
+BEGINNING = """
+import functools, sys
+import numpy as np
+import jax
+from jax import lax
+from jax._src import core
+from jax._src.interpreters import batching, mlir, partial_eval
+if sys.argv[1] == "jaxide":
+    import jaxide
+    jaxide.install()
+def show(function, x=np.float32(0.5)):
+    try:
+        found = jax.jit(lambda x: function(x))(x)
+        print(found.dtype, found)
+    except Exception as error:
+        print(type(error).__name__)
+show(lax.cos)
+"""
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_changes_by_what_is_of_jax(history: str) -> None:
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"}
+    source = BEGINNING + textwrap.dedent(HISTORIES[history])
+    stock, ours = (
+        subprocess.run(
+            [sys.executable, "-c", source, which],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for which in ("stock", "jaxide")
+    )
+    assert ours == stock
+    assert len({*stock.splitlines()}) > 2

@@ -300,17 +300,27 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
 
 /// Looks at dicts, and at functions as they were. Where that cannot be done, they are still to be looked
 /// at.
-fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyResult<()> {
+fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
+    let is_importing = dicts.contains(&world.survey.get().number_of_modules());
+    if is_importing {
+        if let Err(error) = world.survey.get().extend(py) {
+            watch::put_back(dicts, functions);
+            return Err(error);
+        }
+        // What imports have changed is looked at with them.
+        poll();
+        if let Some((more_dicts, more_functions)) = watch::take() {
+            dicts.extend(more_dicts);
+            functions.extend(more_functions);
+        }
+    }
     let defaults = dicts.iter().filter_map(|dict| watch::whose_defaults(py, *dict));
     let parts = functions.iter().map(|function| function.parts(py));
     let parts: Vec<_> = parts.chain(defaults.map(|function| function.parts(py))).collect();
     // None where nothing has come to differ.
     let look = || -> PyResult<Option<Found>> {
         let survey = world.survey.get();
-        if dicts.contains(&survey.number_of_modules()) {
-            survey.extend(py)?;
-        }
         let is_as_ever =
             LAST.peek(|last| matches!(last.difference, Difference::None) && !last.is_lowered);
         let mut may_differ = !parts.is_empty();
@@ -339,7 +349,11 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
         DISTURBED.fetch_add(num_undone + u64::from(is_lowered), Ordering::Relaxed);
         Ok(Some(Found { difference, is_printed, is_lowered }))
     };
-    match look() {
+    let survey = world.survey.get();
+    survey.set_importing(is_importing || survey.is_unfinished());
+    let found = look();
+    survey.set_importing(false);
+    match found {
         Ok(found) => {
             let old = found.map(|found| LAST.peek(|last| std::mem::replace(last, found)));
             drop(old);
@@ -347,6 +361,8 @@ fn look(py: Python<'_>, dicts: Vec<u32>, functions: Vec<watch::Function>) -> PyR
             Ok(())
         }
         Err(error) => {
+            // As they were first, where some have changed twice.
+            functions.reverse();
             watch::put_back(dicts, functions);
             Err(error)
         }

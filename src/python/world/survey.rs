@@ -32,6 +32,8 @@ pub struct Place {
     foreign: Shared<Vec<Py<PyAny>>>,
     /// What differed when somebody looked last: the addresses of keys and of what they referred to.
     last: Shared<FxHashSet<[usize; 2]>>,
+    /// What modules of jax that were imported later have put there: what keys referred to then.
+    accepted: Shared<FxHashMap<usize, Py<PyAny>>>,
     /// How often modules had been taken in.
     generation: u32,
 }
@@ -230,6 +232,8 @@ struct Known {
     has_other_modules: bool,
     /// A module was left to the next time.
     is_unfinished: bool,
+    /// Who looks has just taken modules in.
+    is_importing: bool,
     /// Modules that were taken in since somebody asked, by name.
     new: Vec<(Py<PyString>, Py<PyModule>)>,
     /// Owners of places.
@@ -285,6 +289,7 @@ impl Survey {
             of_class: Vec::new(),
             foreign: Shared::default(),
             last: Shared::default(),
+            accepted: Shared::default(),
             generation: 0,
         };
         let imported = Bound::new(py, imported)?;
@@ -395,14 +400,14 @@ impl Survey {
             Kind::Registry if !self.is_of_jax(key)? => Ok(false),
             Kind::Registry if old.is_none() => {
                 let Some(new) = new else { return Ok(true) };
-                Ok(self.trust.get().is_foreign(new)? || !self.is_late(place, key, new)?)
+                Ok(self.trust.get().is_foreign(new)? || !self.is_accepted(place, key, new)?)
             }
             Kind::Class => {
                 let Some(new) = new else { return Ok(true) };
                 let class = place.owner.bind(key.py()).cast::<PyType>()?;
                 let is_added = old.is_none() && is_nested_in_c(class, new)?;
                 Ok(!is_added
-                    && (self.trust.get().is_foreign(new)? || !self.is_later(place, new)?))
+                    && (self.trust.get().is_foreign(new)? || !self.is_accepted(place, key, new)?))
             }
             Kind::Modules | Kind::Registry | Kind::Instance => Ok(true),
         }
@@ -413,25 +418,40 @@ impl Survey {
         !(key.is_instance_of::<PyType>() || self.is_primitive(key))
     }
 
-    /// Whether a new entry of a registry is no rule, or was added by a module of jax that was imported
-    /// later: it is for a primitive or a class of that module, or one of its functions.
-    fn is_late(
+    /// Whether a new entry of a registry or a class is no rule, or was put there by a module of jax that was
+    /// imported later: while that is taken in, one of its functions; at any time, what a primitive or
+    /// class of that module has first.
+    fn is_accepted(
         &self,
         place: &Place,
         key: &Bound<'_, PyAny>,
-        rule: &Bound<'_, PyAny>,
+        new: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let defined = if let Ok(class) = key.cast::<PyType>() {
-            globals_of_class(class)?
-        } else if self.is_primitive(key) {
-            Some(address(key))
-        } else {
-            None
-        };
-        if defined.is_none_or(|of| self.is_after(place, of)) {
-            return Ok(true);
+        let (at, value) = (address(key), address(new));
+        let known =
+            place.accepted.peek(|accepted| accepted.get(&at).map(|known| known.as_ptr() as usize));
+        if let Some(known) = known {
+            return Ok(known == value);
         }
-        self.is_later(place, rule)
+        let is_importing = self.known.peek(|known| known.is_importing);
+        let is_accepted = if place.kind == Kind::Class {
+            is_importing && self.is_later(place, new)?
+        } else if let Ok(class) = key.cast::<PyType>() {
+            let defined = globals_of_class(class)?;
+            defined.is_none_or(|of| self.is_after(place, of))
+                || is_importing && self.is_later(place, new)?
+        } else if self.is_primitive(key) {
+            self.is_after(place, at) || is_importing && self.is_later(place, new)?
+        } else if is_dtype(key)? {
+            is_importing
+        } else {
+            return Ok(true);
+        };
+        if is_accepted {
+            let new = new.clone().unbind();
+            place.accepted.peek(|accepted| accepted.entry(at).or_insert(new).as_ptr() as usize);
+        }
+        Ok(is_accepted)
     }
 
     /// Whether a value has a function of a module that was imported after a place was taken in.
@@ -538,6 +558,11 @@ impl Survey {
             known.is_unfinished = !is_complete;
         });
         Ok(())
+    }
+
+    /// Says whether modules are being taken in by who looks.
+    pub fn set_importing(&self, is_importing: bool) {
+        self.known.peek(|known| known.is_importing = is_importing);
     }
 
     /// Whether something was left to the next time.
@@ -670,6 +695,7 @@ impl Survey {
                 of_class: parts_of_class(owner).map(Bound::unbind).collect(),
                 foreign: Shared::default(),
                 last: Shared::default(),
+                accepted: Shared::default(),
                 generation: self.known.peek(|known| known.generation),
             };
             let place = Py::new(py, place)?;
@@ -821,6 +847,18 @@ fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
 fn globals_of(function: &Bound<'_, PyFunction>) -> usize {
     // SAFETY: a live function, whose class cannot be derived from.
     unsafe { ffi::PyFunction_GetGlobals(function.as_ptr()) as usize }
+}
+
+/// Whether a key is a dtype of numpy.
+fn is_dtype(key: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // Each kind of dtype has a class of its own.
+    for class in key.get_type().mro().iter() {
+        let class = class.cast_into::<PyType>()?;
+        if class.name()?.to_string_lossy() == "dtype" {
+            return Ok(module_of(&class)?.is_some_and(|module| is_within(&module, "numpy")));
+        }
+    }
+    Ok(false)
 }
 
 /// The address of the dict of the module of a class.
