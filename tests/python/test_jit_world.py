@@ -336,6 +336,16 @@ IN_A_PROCESS = {
         module.jet = stock
     """,
     "a library with a rule that hands on": "import lineax",
+    "warnings of a module that is new": """
+        import warnings
+        import jax.experimental.jet as module
+        warn = compile("import warnings; warnings.warn('one')", "<here>", "exec")
+        exec(warn, vars(module))
+        assert _core.lowers_as_ever() is not None
+        warnings.simplefilter("always")
+        warnings.simplefilter("default")
+        exec(warn, vars(module))
+    """,
 }
 
 

@@ -196,6 +196,9 @@ impl<'a, 'py> Cursor<'a, 'py> {
 /// Whoever is asked to warn; the other names of the module are its state.
 const WARNING: (&str, &str) = ("warnings", "warn");
 
+/// The name of the dict of a module in which `warnings` notes what was warned of.
+const WARNED_OF: &str = "__warningregistry__";
+
 /// Takes in the modules that functions of jax look into, when they are imported. Used by one at a time.
 #[pyclass(frozen, module = "jaxide._core")]
 pub struct Survey {
@@ -820,6 +823,10 @@ impl Survey {
     ) -> PyResult<()> {
         let is_primitive = self.note_primitive(value)?;
         let Some(kind) = self.kind_of(value, is_primitive)? else { return Ok(()) };
+        // The interpreter notes there of what it has warned, under a name that may be another object.
+        if kind == Kind::Registry && key.cast::<PyString>().is_ok_and(|key| key == WARNED_OF) {
+            return Ok(());
+        }
         if self.has_place(value) {
             return Ok(());
         }
