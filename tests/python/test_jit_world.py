@@ -7,8 +7,7 @@ import contextlib
 import functools
 import gc
 import logging
-import subprocess
-import sys
+import os
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
 
 import jaxide
+from alone import run_alone
 from compilations import Compiled
 from jaxide import _core, _executables, _jits
 
@@ -359,28 +359,29 @@ jaxide.make_jaxpr(lambda x: x)(1.0)
 {source}
 assert _core.lowers_as_ever() is not None
 """
-    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    run_alone(code)
+
+
+def finding(folder: Path) -> str:
+    """A ``PYTHONPATH`` by which modules of a folder are found first."""
+    return os.pathsep.join((str(folder), *filter(None, (os.environ.get("PYTHONPATH"),))))
 
 
 def test_what_lies_beside_a_package_of_one_file_is_somebody_elses(tmp_path: Path) -> None:
     (tmp_path / "typing_extensions.py").write_text("class Buffer: ...")
     (tmp_path / "mine.py").write_text("def rule(ctx, x, **params): return [x]")
-    code = """
-    import sys, typing_extensions
+    code = f"""
+    import typing_extensions
     import jax, jaxide
     from jax.interpreters import mlir
     from jaxide import _core
     import mine
-    assert typing_extensions.__file__.startswith(sys.argv[1])
+    assert typing_extensions.__file__.startswith({str(tmp_path)!r})
     jaxide.make_jaxpr(lambda x: x)(1.0)
     mlir.register_lowering(jax.lax.exp_p, mine.rule, platform="cpu")
     assert _core.lowers_as_ever() is None
     """
-    paths = [str(tmp_path), *filter(None, sys.path)]
-    environment = {"PYTHONPATH": ":".join(paths), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    subprocess.run(command, env=environment, check=True)
+    run_alone(code, PYTHONPATH=finding(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -441,9 +442,7 @@ def test_a_package_that_jax_imports_from_is_no_change(
     jaxide.make_jaxpr(lambda x: x)(1.0)
     assert _core.lowers_as_ever() is not None
     """
-    paths = [str(tmp_path), *filter(None, sys.path)]
-    environment = {"PYTHONPATH": ":".join(paths), "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
+    run_alone(code, PYTHONPATH=finding(tmp_path))
 
 
 # What each step shows, and what is changed between: after modules of jax were imported late, and
@@ -525,13 +524,13 @@ HISTORIES = {
     """,
 }
 BEGINNING = """
-import functools, sys
+import functools
 import numpy as np
 import jax
 from jax import lax
 from jax._src import core
 from jax._src.interpreters import batching, mlir, partial_eval
-if sys.argv[1] == "jaxide":
+if {is_installed}:
     import jaxide
     jaxide.install()
 def show(function, x=np.float32(0.5)):
@@ -546,17 +545,10 @@ show(lax.cos)
 
 @pytest.mark.parametrize("history", HISTORIES)
 def test_changes_by_what_is_of_jax(history: str) -> None:
-    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"}
-    source = BEGINNING + textwrap.dedent(HISTORIES[history])
+    source = textwrap.dedent(HISTORIES[history])
     stock, ours = (
-        subprocess.run(
-            [sys.executable, "-c", source, which],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for which in ("stock", "jaxide")
+        run_alone(BEGINNING.format(is_installed=is_installed) + source).stdout
+        for is_installed in (False, True)
     )
     assert ours == stock
     assert len({*stock.splitlines()}) > 2
