@@ -63,11 +63,13 @@ _RECORDED += tuple(
         *("scipy", "test_loader", "test_util", "test_warning_util", "third_party", "tpu"),
     )
 )
+# For jax's own tests: no module that traces or lowers imports them.
+_OF_TESTS = ("jax._src.test_util", "jax._src.test_loader", "jax._src.test_warning_util")
 # Modules without which programs are printed, but for those that have functions for printing.
 _SILENT_MODULES = (
     *("jax.numpy", "jax.lax", "jax.nn", "jax.scipy", "jax.random"),
     *("jax._src.numpy", "jax._src.lax", "jax._src.nn", "jax._src.scipy", "jax._src.random"),
-    *("jax._src.test_util", "jax._src.test_loader", "jax._src.test_warning_util"),
+    *_OF_TESTS,
     "jax.experimental.array_serialization",
 )
 # What jax prints primitives by.
@@ -177,10 +179,7 @@ class World:
         key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
         number = self._numbers.setdefault(key, len(self._numbers))
         is_lowered = bool(altered) or len(parts) < len(all_parts)
-        is_lowered |= any(
-            rule is None or not self._places[part[0]].name.endswith(_TRANSPOSES)
-            for part, rule in rules.items()
-        )
+        is_lowered |= any(self._matters_to_lowering(part[0], rules[part]) for part in parts)
         found = self._described(number, rules, altered, is_lowered)
         # Last: of a look that somebody interrupts nothing may stay.
         self._differing = differing
@@ -189,6 +188,11 @@ class World:
     def _is_of_lowering(self, number: int) -> bool:
         place = self._places[number]
         return place.kind == "registry" and _is_within(place.name, _LOWERING)
+
+    def _matters_to_lowering(self, number: int, rule: Any) -> bool:
+        name = self._places[number].name
+        is_handing_on = rule is not None and name.endswith(_TRANSPOSES)
+        return not is_handing_on and not _is_within(name, _OF_TESTS)
 
     # ---- what differs ----
 

@@ -312,6 +312,16 @@ SCRIPTS = {
         warm(program)
         assert is_same(program)
     """,
+    "a module that keeps what somebody has put at the standard output": """
+        import io
+        class Captured(io.StringIO):
+            pass
+        warm(sine)
+        with mock.patch.object(sys, "stdout", Captured()):
+            import jax._src.test_util
+        warm(sine)
+        assert jaxide._core.lowers_as_ever() is not None
+    """,
 }
 
 
