@@ -400,6 +400,10 @@ class Place:
     def foreign(self) -> list[Any]:
         """Keys of what was not made by jax."""
 
+    def note_filled(self) -> None:
+        """Notes that functions of its module change a registry: new entries that are no rules are
+        state."""
+
 @final
 class Survey:
     """Takes in the modules that functions of jax look into, when they are imported. Used by one at

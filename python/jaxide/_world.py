@@ -9,11 +9,15 @@ none of them, does not depend on them.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dis
 import functools
+import inspect
 import sys
+import textwrap
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
@@ -36,7 +40,7 @@ _PACKAGES = ("jax", "jaxlib", "opt_einsum")
 _WARNING = "warnings"
 # Names that say nothing about what a class does.
 _SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
-_SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__", "__abstractmethods__"}
+_SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__"}
 # Written by `copyreg`, `abc` and `weakref` when they meet a class.
 _SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
 # What modules of jax assign in others: state, no definitions.
@@ -72,6 +76,16 @@ _SILENT_MODULES = (
     *_OF_TESTS,
     "jax.experimental.array_serialization",
 )
+# Nothing that is lowered asks them: nor do tables of interpreters, which rewrite functions first.
+_NOT_FOR_LOWERING = (
+    *_OF_TESTS,
+    "jax._src.checkify.error_checks",
+    "jax.experimental.jet.jet_rules",
+    "jax.experimental.sparse.transform.sparse_rules_bcoo",
+    "jax.experimental.sparse.transform.sparse_rules_bcsr",
+)
+# How trees are written to files, and read: no trace and nothing that is lowered asks.
+_OF_FILES = tuple(f"jax._src.export._export.{kind}serialization_registry" for kind in ("", "de"))
 # What jax prints primitives by.
 _PRINTING = "jax._src.core.pp_"
 # What stages an equation remembers what the rules of these modules have said.
@@ -192,7 +206,7 @@ class World:
     def _matters_to_lowering(self, number: int, rule: Any) -> bool:
         name = self._places[number].name
         is_handing_on = rule is not None and name.endswith(_TRANSPOSES)
-        return not is_handing_on and not _is_within(name, _OF_TESTS)
+        return not is_handing_on and not _is_within(name, _NOT_FOR_LOWERING)
 
     # ---- what differs ----
 
@@ -205,10 +219,12 @@ class World:
         if place.kind == "modules":
             # Those that were not there are taken in, and not among them.
             return frozenset(_Key(key) for key, _, _ in changes)
-        foreign = [] if place.name == _WARNING else place.foreign
+        foreign = [] if place.name in (_WARNING, *_OF_FILES) else place.foreign
         # What somebody had put there before anybody looked, and has taken back.
         restored = [
-            key for key, new, _ in changes if key in foreign and _is_defined_as(new, place, key)
+            key
+            for key, new, _ in changes
+            if key in foreign and self._is_defined_as(new, place, key)
         ]
         foreign = [key for key in foreign if key not in restored]
         changes = [change for change in changes if change[0] not in restored]
@@ -216,6 +232,33 @@ class World:
         if place.name == "builtins":
             foreign = [key for key in foreign if type(key) is not str or key not in _INTERACTIVE]
         return frozenset((*map(_Key, foreign), *found))
+
+    def _is_defined_as(self, value: Any, place: _core.Place, name: Any) -> bool:
+        """Whether a value is what a module of jax defines under a name, or takes from where it is
+        defined."""
+        if place.kind != "module" or type(name) is not str:
+            return False
+        module = _module_of(value)
+        if module != place.name:
+            has = self._has_always_had(module, name, value)
+            return has and _is_imported_from(place.entries, name, module)
+        return (
+            type(value) is types.FunctionType
+            and _trust.is_own_function(value)
+            and value.__name__ == value.__code__.co_name == name
+            and _is_as_in_its_source(value)
+        )
+
+    def _has_always_had(self, module: Any, name: str, value: Any) -> bool:
+        """Whether a module has had a value of its own under a name ever since jaxide looked."""
+        places = self._places.items()
+        found = [it for it in places if it[1].kind == "module" and it[1].name == module]
+        return any(
+            place.entries.get(name) is value
+            and name not in place.foreign
+            and all(name != key for key, _, _ in self._survey.changes(place, _MISSING))
+            for _, place in found
+        )
 
     def _counts(self, place: _core.Place, key: Any, new: Any, old: Any) -> bool:
         """Whether it matters that an entry is another one."""
@@ -225,11 +268,8 @@ class World:
         if place.kind == "module":
             if key in _OF_MODULES or (place.name == "builtins" and key in _INTERACTIVE):
                 return False
-            if old is _MISSING:
-                # A name that nobody could look up before.
-                module = sys.modules.get(place.name)
-                if not (key in vars(builtins) or _was_found(module, key)):
-                    return False
+            if old is _MISSING and not _was_found(place.name, key):
+                return False
             return not self._is_state(place, key)
         if place.kind == "class":
             # A library has added an option, which nobody could look up before.
@@ -238,12 +278,13 @@ class World:
             is_place = key == "__module__" and _is_within(place.name, ("jaxlib",))
             return key not in _SILENT and not is_option and not is_place
         if place.kind == "registry":
-            if old is _MISSING:
-                is_state = not self._is_dispatched(key) and self._is_filled(place.name)
-                return not is_state or _trust.is_foreign(new)
-            # A function that stands in for another one is no state.
-            is_state = not (self._is_dispatched(key) or _is_code(old) or _is_code(new))
-            return not (is_state and self._is_filled(place.name)) or _trust.is_foreign(new)
+            if place.name in _OF_FILES:
+                return False
+            is_state = not self._is_dispatched(key)
+            if old is not _MISSING:
+                # A function that stands in for another one is no state.
+                is_state = is_state and not (_is_code(old) or _is_code(new))
+            return not (is_state and self._is_filled(place)) or _trust.is_foreign(new)
         return True
 
     def _is_dispatched(self, key: Any) -> bool:
@@ -253,12 +294,15 @@ class World:
         """Whether jax assigns a global variable of a module: state of jax's."""
         return (place.name, name) in _STATE or name in assigned(place.name, place.entries)
 
-    def _is_filled(self, table: str) -> bool:
+    def _is_filled(self, table: _core.Place) -> bool:
         """Whether functions of its module change a dict: state of jax's."""
-        module, _, name = table.rpartition(".")
+        module, _, name = table.name.rpartition(".")
         places = self._places.values()
         entries = (p.entries for p in places if p.kind == "module" and p.name == module)
-        return name in _filled_in(module, next(entries, {}))
+        is_filled = name in _filled_in(module, next(entries, {}))
+        if is_filled:
+            table.note_filled()
+        return is_filled
 
     def _is_altered(self, was: Changed) -> bool:
         function: Any = was.function
@@ -428,18 +472,37 @@ def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
     return isinstance(module, str) and any(f"{module}.".startswith(f"{p}.") for p in packages)
 
 
-def _was_found(module: Any, name: str) -> bool:
-    """Whether a module may have found a name that it did not have, such as that of something
-    deprecated: those of jax look into tables."""
+def _was_found(place: str, name: str) -> bool:
+    """Whether functions may have found a name that a module did not have: a builtin, or that of
+    something deprecated."""
+    if place == "builtins":
+        return False
+    module = sys.modules.get(place)
     find = getattr(module, "__getattr__", None)
+    if place == "numpy":
+        # It says so itself. None of jax's functions runs in numpy's own module.
+        return find is None or _finds(find, name)
+    if name in vars(builtins):
+        return True
     if find is None:
         return False
     if type(find) is _MEMO:
         find = find.__wrapped__
     if not (_trust.is_own_function(find) and find.__closure__):
         return True
+    # Those of jax look into tables.
     tables = [cell.cell_contents for cell in find.__closure__]
     return any(type(table) in _TABLES and name in table for table in tables)
+
+
+def _finds(find: Callable[[str], Any], name: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            find(name)
+        except AttributeError:
+            return False
+    return True
 
 
 # The class of functions that remember what they have returned.
@@ -447,19 +510,56 @@ _MEMO: Any = type(functools.lru_cache(len))
 _TABLES = (dict, set, frozenset, list, tuple)
 
 
-def _is_defined_as(value: Any, place: _core.Place, name: Any) -> bool:
-    """Whether a value is the function that a module of jax defines under a name."""
-    found = list(_trust.functions_of(value)) if place.kind == "module" else []
-    return (
-        bool(found)
-        and not _trust.is_foreign(value)
-        and all(
-            _trust.is_own_function(function)
-            and function.__globals__.get("__name__") == place.name
-            and function.__name__ == function.__code__.co_name == name
-            for function in found
-        )
+def _module_of(value: Any) -> Any:
+    """The name of the module that defines a class or a function, or what is made of one."""
+    if isinstance(value, type):
+        return value.__module__
+    functions = _trust.functions_of(value)
+    return functions[0].__globals__.get("__name__") if functions else None
+
+
+def _is_imported_from(entries: Mapping[str, Any], name: str, module: str) -> bool:
+    """Whether the file of a module with these entries imports a name from another module."""
+    try:
+        source = inspect.getsource(sys.modules[entries["__name__"]])
+        body = ast.parse(source).body
+    except (KeyError, OSError, SyntaxError, TypeError, ValueError):
+        return False
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and (node.level, node.module) == (0, module)
+        and any(alias.name == name == (alias.asname or name) for alias in node.names)
+        for node in body
     )
+
+
+def _is_as_in_its_source(function: types.FunctionType) -> bool:
+    """Whether a function is what its file defines: without decorators, and with these defaults as
+    far as they are literals."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+        (defined,) = ast.parse(source).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    if not isinstance(defined, ast.FunctionDef) or defined.decorator_list:
+        return False
+    names = (arg.arg for arg in defined.args.kwonlyargs)
+    pairs = zip(names, defined.args.kw_defaults, strict=True)
+    keywords = {name: default for name, default in pairs if default is not None}
+    defaults, kwdefaults = function.__defaults__ or (), function.__kwdefaults__ or {}
+    return (
+        len(defaults) == len(defined.args.defaults)
+        and kwdefaults.keys() == keywords.keys()
+        and all(map(_may_be, defaults, defined.args.defaults))
+        and all(_may_be(kwdefaults[name], keywords[name]) for name in keywords)
+    )
+
+
+def _may_be(value: Any, written: ast.expr) -> bool:
+    """Whether an expression may have this value."""
+    if not isinstance(written, ast.Constant):
+        return type(value) not in _IMMUTABLE
+    return type(value) is type(written.value) and value == written.value
 
 
 def _is_native(module: Any) -> bool:

@@ -512,6 +512,97 @@ HISTORIES = {
         del table[np.dtype("float32")]
         show(lambda x: jax.nn.logsumexp(x), np.ones(3, np.float32))
     """,
+    "a method, by a function of no module of jax, after an import": """
+        import copy
+        stock = core.ShapedArray.__dict__["_abs"]
+        show(lambda x: abs(x) * 3, -X)
+        import_another()
+        core.ShapedArray._abs = staticmethod(copy.copy)
+        show(lambda x: abs(x) * 3, -X)
+        core.ShapedArray._abs = stock
+        show(lambda x: abs(x) * 3, -X)
+    """,
+    "a method, by a function of a module of jax that was known, after an import": """
+        import jax.scipy.stats
+        stock = core.ShapedArray.__dict__["_neg"]
+        show(lambda x: -x * 3)
+        import_another()
+        core.ShapedArray._neg = staticmethod(jax.scipy.stats.norm.logpdf)
+        show(lambda x: -x * 3)
+        core.ShapedArray._neg = stock
+        show(lambda x: -x * 3)
+    """,
+    "a table by dtypes, after an import": """
+        from jax._src import dtypes
+        table = dtypes._dtype_to_inexact
+        show(jax.nn.logsumexp, np.ones(3, np.float32))
+        import_another()
+        table[np.dtype("float32")] = np.dtype("float16")
+        show(lambda x: jax.nn.logsumexp(x), np.ones(3, np.float32))
+        del table[np.dtype("float32")]
+        show(lambda x: jax.nn.logsumexp(x), np.ones(3, np.float32))
+    """,
+    "a rule that lowers within another, after an import": """
+        import jax._src.pallas.primitives as late
+        table = mlir._platform_specific_lowerings["cpu"]
+        show(lambda x: lax.bessel_i0e(x) * 3)
+        import_another()
+        mlir.register_lowering(lax.abs_p, late._reciprocal_lowering_rule, platform="cpu")
+        show(lambda x: lax.bessel_i0e(x) * 3)
+        show(lambda x: lax.bessel_i0e(x) * 2)
+        del table[lax.abs_p]
+        show(lambda x: lax.bessel_i0e(x) * 2)
+    """,
+    "a method, while a lazy module of jax waits": """
+        import copy, importlib.util, sys
+        spec = importlib.util.find_spec("jax.experimental.jet")
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        stock = core.ShapedArray.__dict__["_invert"]
+        show(lambda x: ~x * 3, np.int32(5))
+        core.ShapedArray._invert = staticmethod(copy.copy)
+        show(lambda x: ~x * 3, np.int32(5))
+        core.ShapedArray._invert = stock
+        show(lambda x: ~x * 3, np.int32(5))
+    """,
+    "a rule that a late module has registered, deleted": """
+        import jax.experimental.sparse as sparse
+        from jax.experimental.sparse import bcoo
+        rule = ad.primitive_transposes[bcoo.bcoo_dot_general_p]
+        indices = sparse.BCOO.fromdense(np.eye(3, dtype=np.float32)).indices
+        def loss(y):
+            return (sparse.BCOO((y, indices), shape=(3, 3)) @ (y * 2)).sum()
+        for _ in range(3):
+            show(lambda y: jax.grad(loss)(y), np.ones(3, np.float32))
+        del ad.primitive_transposes[bcoo.bcoo_dot_general_p]
+        show(lambda y: jax.grad(loss)(y), np.ones(3, np.float32))
+        ad.primitive_transposes[bcoo.bcoo_dot_general_p] = rule
+        show(lambda y: jax.grad(loss)(y) * 2, np.ones(3, np.float32))
+    """,
+    "a table by numbers": """
+        from opt_einsum import paths
+        letters = "abcdefghijklmnopq"
+        subscripts = ",".join(map("".join, zip(letters, letters[1:]))) + "->aq"
+        factors = [np.ones((2 + 7 * i % 5, 2 + 7 * (i + 1) % 5), np.float32) for i in range(16)]
+        def product(*factors):
+            return jax.numpy.einsum(subscripts, *factors, optimize="auto")
+        def text():
+            print(jax.make_jaxpr(lambda *factors: product(*factors))(*factors))
+        text()
+        text()
+        paths._AUTO_CHOICES[16] = paths.branch_1
+        text()
+        del paths._AUTO_CHOICES[16]
+        text()
+    """,
+    "a class that becomes abstract": """
+        show(lambda x: lax.sin(x) * 2)
+        mlir.LoweringRuleContext.__abstractmethods__ = frozenset({"no_method"})
+        show(lambda x: lax.sin(x) * 2)
+        mlir.LoweringRuleContext.__abstractmethods__ = frozenset()
+        show(lambda x: lax.sin(x) * 3)
+    """,
     "a rule for dead code that only hands on": """
         def drop(used_outs, eqn): return [False], None
         show(lambda x: lax.sin(x) * 3)
@@ -524,12 +615,17 @@ HISTORIES = {
     """,
 }
 BEGINNING = """
-import functools
+import functools, itertools, sys, types
 import numpy as np
 import jax
 from jax import lax
 from jax._src import core
-from jax._src.interpreters import batching, mlir, partial_eval
+from jax._src.interpreters import ad, batching, mlir, partial_eval
+from jax._src.lax import lax as internal
+X = np.float32(0.5)
+broadcast = internal.broadcast
+if {is_patched}:
+    internal.broadcast = lambda *args, **kwargs: broadcast(*args, **kwargs)
 if {is_installed}:
     import jaxide
     jaxide.install()
@@ -539,16 +635,92 @@ def show(function, x=np.float32(0.5)):
         print(found.dtype, found)
     except Exception as error:
         print(type(error).__name__)
+def import_another(numbers=itertools.count()):
+    name = f"another_{{next(numbers)}}"
+    sys.modules[name] = types.ModuleType(name)
 show(lax.cos)
 """
 
 
+def outputs(source: str, is_patched: bool = False) -> list[list[str]]:
+    """What a script prints with stock jax, and with jaxide."""
+    return [
+        run_alone(
+            BEGINNING.format(is_installed=is_installed, is_patched=is_patched)
+            + textwrap.dedent(source)
+        ).stdout.splitlines()
+        for is_installed in (False, True)
+    ]
+
+
 @pytest.mark.parametrize("history", HISTORIES)
 def test_changes_by_what_is_of_jax(history: str) -> None:
-    source = textwrap.dedent(HISTORIES[history])
-    stock, ours = (
-        run_alone(BEGINNING.format(is_installed=is_installed) + source).stdout
-        for is_installed in (False, True)
+    stock, ours = outputs(HISTORIES[history])
+    assert ours == stock
+    assert len({*stock}) > 2
+
+
+def test_what_is_made_of_a_function_that_was_patched_before_is_not_that_function() -> None:
+    stock, ours = outputs(
+        """
+        def text():
+            print(jax.make_jaxpr(lambda x: lax.full((2,), x[0]))(np.ones(3, np.float32)))
+            show(lambda x: lax.full((2,), x))
+        internal.broadcast = broadcast
+        text()
+        text()
+        internal.broadcast = jax.jit(broadcast, static_argnums=1)
+        text()
+        internal.broadcast = broadcast
+        text()
+        internal.broadcast = types.FunctionType(broadcast.__code__, vars(internal), "broadcast")
+        show(lambda x: lax.full((2,), x))
+        internal.broadcast = broadcast
+        text()
+        """,
+        is_patched=True,
     )
     assert ours == stock
-    assert len({*stock.splitlines()}) > 2
+    assert "TypeError" in stock
+
+
+# What matters to nothing that is lowered, or is over.
+HARMLESS = {
+    "a name that numpy had": "np.float = float; np.product = np.prod",
+    "a name for all modules": "builtins.ic = print; builtins.__IPYTHON__ = True",
+    "a type of trees for files": """
+        Named = collections.namedtuple("Named", "first second")
+        jax.export.register_namedtuple_serialization(Named, serialized_name="Named")
+        class Tree: ...
+        jax.tree_util.register_pytree_node(Tree, lambda _: ((), None), lambda *_: Tree())
+        jax.export.register_pytree_node_serialization(
+            Tree, serialized_name="Tree", serialize_auxdata=lambda _: b"",
+            deserialize_auxdata=lambda _: None)
+    """,
+    "a patch of a module that it imports": """
+        with mock.patch("jax.scipy.stats.norm.logpdf", lambda x: x):
+            run()
+            assert _core.lowers_as_ever() is None
+    """,
+    "a rule of an interpreter": """
+        from jax.experimental import jet
+        jet.jet_rules[jax.lax.erf_inv_p] = lambda *_: 0
+    """,
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_executables_are_shared_after(what: str) -> None:
+    source = """
+    import builtins, collections
+    from unittest import mock
+    import numpy as np
+    import jax, jaxide
+    from jaxide import _core
+    jaxide.install()
+    def run():
+        jax.jit(lambda x: x + 5)(np.ones(3, np.float32))
+    run()
+    """
+    after = "assert _core.lowers_as_ever() is not None and not _core.is_jax_altered()"
+    run_alone("\n".join(map(textwrap.dedent, (source, HARMLESS[what], "run()", after))))

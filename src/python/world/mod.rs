@@ -98,7 +98,10 @@ static WORLD: Once<World> = Once::new();
 pub fn set_world(py: Python<'_>, survey: Py<Survey>, judge: Py<PyAny>) -> PyResult<()> {
     let _ = WORLD.set(py, World { survey, judge });
     let Some(_looking) = Looking::start() else { return Ok(()) };
-    WORLD.get(py).map_or(Ok(()), |world| world.survey.get().extend(py))
+    let Some(world) = WORLD.get(py) else { return Ok(()) };
+    world.survey.get().extend(py)?;
+    world.survey.get().forget_new();
+    Ok(())
 }
 
 /// The dicts of jax's modules.
@@ -127,6 +130,9 @@ pub fn extend_world(py: Python<'_>) -> PyResult<Option<(Bound<'_, PyDict>, bool)
     difference(py)?;
     if LOOKING.load(Ordering::Relaxed) {
         return Ok(None);
+    }
+    if !watch::has_changed() {
+        survey.forget_new();
     }
     Ok(Some((survey.take_new().into_py_dict(py)?, !survey.is_unfinished())))
 }
@@ -302,8 +308,7 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
 /// at.
 fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
-    let is_importing = dicts.contains(&world.survey.get().number_of_modules());
-    if is_importing {
+    if dicts.contains(&world.survey.get().number_of_modules()) {
         if let Err(error) = world.survey.get().extend(py) {
             watch::put_back(dicts, functions);
             return Err(error);
@@ -349,12 +354,9 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
         DISTURBED.fetch_add(num_undone + u64::from(is_lowered), Ordering::Relaxed);
         Ok(Some(Found { difference, is_printed, is_lowered }))
     };
-    let survey = world.survey.get();
-    survey.set_importing(is_importing || survey.is_unfinished());
-    let found = look();
-    survey.set_importing(false);
-    match found {
+    match look() {
         Ok(found) => {
+            world.survey.get().forget_new();
             let old = found.map(|found| LAST.peek(|last| std::mem::replace(last, found)));
             drop(old);
             super::epoch::note_change();

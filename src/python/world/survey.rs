@@ -3,6 +3,8 @@
 //! Modules have thousands of entries. They are looked at here, where the first trace after an import
 //! waits for it; `jaxide._world` judges the few that have changed since.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,18 +27,21 @@ pub struct Place {
     owner: Py<PyAny>,
     /// What it had, in its order. Not a dict: there are hundreds of places, and the garbage collector
     /// would look through each. Of `sys.modules` the survey knows it.
-    was: Box<[(Py<PyAny>, Py<PyAny>)]>,
+    was: Box<[Entry]>,
     /// What a class had besides: its bases and its names.
     of_class: Vec<Py<PyAny>>,
     /// Keys of what was not made by jax, once it is sorted out.
     foreign: Shared<Vec<Py<PyAny>>>,
     /// What differed when somebody looked last: the addresses of keys and of what they referred to.
     last: Shared<FxHashSet<[usize; 2]>>,
-    /// What modules of jax that were imported later have put there: what keys referred to then.
-    accepted: Shared<FxHashMap<usize, Py<PyAny>>>,
-    /// How often modules had been taken in.
-    generation: u32,
+    /// What modules of jax that were imported later have put there, by the addresses of keys.
+    accepted: Shared<FxHashMap<usize, Entry>>,
+    /// Functions of its module change it: a new entry that is no rule is state of jax's.
+    is_filled: AtomicBool,
 }
+
+/// A key and what it refers to.
+type Entry = (Py<PyAny>, Py<PyAny>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -80,10 +85,15 @@ impl Place {
             .with(py, |keys, quiet| keys.iter().map(|key| quiet.own(key)).collect::<Vec<_>>());
         PyList::new(py, keys)
     }
+
+    /// Notes that functions of its module change a registry: new entries that are no rules are state.
+    fn note_filled(&self) {
+        self.is_filled.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Place {
-    /// What differs from what it had.
+    /// What differs from what it had, and from what was accepted since.
     fn changes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Change<'py>>> {
         let now = watch::dict_of(self.owner.bind(py))?;
         let (mut changes, mut cursor, mut was) = (Vec::new(), Cursor::new(&now), self.was.iter());
@@ -112,6 +122,15 @@ impl Place {
         for (key, old) in entries(&rest) {
             if !now.contains(&key)? {
                 changes.push((key, None, Some(old)));
+            }
+        }
+        let accepted = self.accepted.with(py, |accepted, quiet| {
+            let own = |(key, value): &Entry| (quiet.own(key), quiet.own(value));
+            accepted.values().map(own).collect::<Vec<_>>()
+        });
+        for (key, value) in accepted {
+            if !now.contains(&key)? {
+                changes.push((key.into_bound(py), None, Some(value.into_bound(py))));
             }
         }
         if self.kind == Kind::Class {
@@ -150,7 +169,7 @@ struct Cursor<'a, 'py> {
     position: ffi::Py_ssize_t,
 }
 
-fn unbound(entries: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>) -> Box<[(Py<PyAny>, Py<PyAny>)]> {
+fn unbound(entries: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>) -> Box<[Entry]> {
     entries.into_iter().map(|(key, value)| (key.unbind(), value.unbind())).collect()
 }
 
@@ -226,17 +245,14 @@ struct Known {
     /// Names under which `sys.modules` has what nobody looks into. They are kept alive by themselves.
     passed: FxHashMap<usize, Py<PyAny>>,
     modules: FxHashSet<usize>,
-    /// How often modules were taken in, and when primitives and dicts of modules were.
-    generation: u32,
-    generations: FxHashMap<usize, u32>,
+    /// Primitives and dicts of modules that were taken in since somebody looked.
+    since: FxHashSet<usize>,
     /// The modules under the names that `sys.modules` had for them.
     named: FxHashMap<usize, usize>,
     /// One of these names refers to another module, or to none.
     has_other_modules: bool,
     /// A module was left to the next time.
     is_unfinished: bool,
-    /// Who looks has just taken modules in.
-    is_importing: bool,
     /// Modules that were taken in since somebody asked, by name.
     new: Vec<(Py<PyString>, Py<PyModule>)>,
     /// Owners of places.
@@ -293,7 +309,7 @@ impl Survey {
             foreign: Shared::default(),
             last: Shared::default(),
             accepted: Shared::default(),
-            generation: 0,
+            is_filled: AtomicBool::new(false),
         };
         let imported = Bound::new(py, imported)?;
         watch::start(py)?;
@@ -421,9 +437,8 @@ impl Survey {
         !(key.is_instance_of::<PyType>() || self.is_primitive(key))
     }
 
-    /// Whether a new entry of a registry or a class is no rule, or was put there by a module of jax that was
-    /// imported later: while that is taken in, one of its functions; at any time, what a primitive or
-    /// class of that module has first.
+    /// Whether a new entry of a registry or a class is state of jax's, or was put there by a module of jax
+    /// while that was imported: one of its functions, or the first entry of its primitive or class.
     fn is_accepted(
         &self,
         place: &Place,
@@ -431,45 +446,62 @@ impl Survey {
         new: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let (at, value) = (address(key), address(new));
-        let known =
-            place.accepted.peek(|accepted| accepted.get(&at).map(|known| known.as_ptr() as usize));
+        let known = place
+            .accepted
+            .peek(|accepted| accepted.get(&at).map(|(_, known)| known.as_ptr() as usize));
         if let Some(known) = known {
             return Ok(known == value);
         }
-        let is_importing = self.known.peek(|known| known.is_importing);
-        let is_accepted = if place.kind == Kind::Class {
-            is_importing && self.is_later(place, new)?
-        } else if let Ok(class) = key.cast::<PyType>() {
-            let defined = globals_of_class(class)?;
-            defined.is_none_or(|of| self.is_after(place, of))
-                || is_importing && self.is_later(place, new)?
-        } else if self.is_primitive(key) {
-            self.is_after(place, at) || is_importing && self.is_later(place, new)?
-        } else if is_dtype(key)? {
-            is_importing
-        } else {
-            return Ok(true);
-        };
+        if place.kind == Kind::Registry && self.is_state(key) && !is_dtype(key)? {
+            return Ok(place.is_filled.load(Ordering::Relaxed));
+        }
+        let is_accepted = self.is_of_new_module(key)? || self.has_new_function(new)?;
         if is_accepted {
-            let new = new.clone().unbind();
-            place.accepted.peek(|accepted| accepted.entry(at).or_insert(new).as_ptr() as usize);
+            let entry = (key.clone().unbind(), new.clone().unbind());
+            let late = place.accepted.peek(|accepted| accepted.insert(at, entry));
+            drop(late);
         }
         Ok(is_accepted)
     }
 
-    /// Whether a value has a function of a module that was imported after a place was taken in.
-    fn is_later(&self, place: &Place, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let mut is_later = false;
-        let after =
-            |function: &Bound<'_, _>| is_later |= self.is_after(place, globals_of(function));
-        self.trust.get().judge(value, after)?;
-        Ok(is_later)
+    /// Whether a key is a primitive or a class of a module of jax that was imported since somebody looked.
+    fn is_of_new_module(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if let Ok(class) = key.cast::<PyType>() {
+            return globals_of_class(class)?.map_or(Ok(false), |of| self.is_new(&of));
+        }
+        let at = address(key);
+        Ok(self.known.peek(|known| known.since.contains(&at)))
     }
 
-    /// Whether a primitive, or the dict of a module, was taken in after a place, or is not yet.
-    fn is_after(&self, place: &Place, of: usize) -> bool {
-        let taken_in = self.known.peek(|known| known.generations.get(&of).copied());
-        taken_in.is_none_or(|generation| generation > place.generation)
+    /// Whether a value has a function of a module of jax that was imported since somebody looked.
+    fn has_new_function(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut found = Ok(false);
+        self.trust.get().judge(value, |function| {
+            if !matches!(found, Ok(true)) {
+                found = globals_of(function).map_or(Ok(false), |of| self.is_new(&of));
+            }
+        })?;
+        found
+    }
+
+    /// Whether a dict is that of a module of jax that was imported since somebody looked, or still is.
+    fn is_new(&self, globals: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let at = address(globals.as_any());
+        if self.known.peek(|known| known.since.contains(&at)) {
+            return Ok(true);
+        }
+        let Some(name) = globals.get_item(intern!(globals.py(), "__name__"))? else {
+            return Ok(false);
+        };
+        let Ok(name) = name.cast_exact::<PyString>() else { return Ok(false) };
+        if !self.has_tables(&string_of(name)) {
+            return Ok(false);
+        }
+        match imported_module(name)? {
+            Some(module) => Ok(address(module.dict().as_any()) == at
+                && state_of(&module)? == ModuleState::Importing),
+            None => Ok(false),
+        }
     }
 
     /// Whether a new entry of a module is a module that was imported, and hides no builtin.
@@ -532,8 +564,6 @@ impl Survey {
         let _all_stay = NoCollection::start(py);
         self.known.peek(|known| known.is_unfinished = true);
         let (new, is_complete) = self.new_modules(py)?;
-        let one_more = u32::from(!new.is_empty());
-        self.known.peek(|known| known.generation += one_more);
         for (name, module) in &new {
             let at = address(module.as_any());
             if self.known.peek(|known| !known.modules.contains(&at)) {
@@ -563,9 +593,11 @@ impl Survey {
         Ok(())
     }
 
-    /// Says whether modules are being taken in by who looks.
-    pub fn set_importing(&self, is_importing: bool) {
-        self.known.peek(|known| known.is_importing = is_importing);
+    /// Somebody has looked at all that was changed: what comes to differ is no more by the modules that
+    /// were taken in before.
+    pub fn forget_new(&self) {
+        let late = self.known.peek(|known| std::mem::take(&mut known.since));
+        drop(late);
     }
 
     /// Whether something was left to the next time.
@@ -602,10 +634,9 @@ impl Survey {
             if !self.is_looked_into(&name.to_string_lossy()) {
                 passed.push((address(name.as_any()), name.into_any().unbind()));
             } else if let Ok(module) = value.cast_into::<PyModule>() {
-                if is_being_imported(&module)? {
-                    is_complete = false;
-                } else {
-                    new.push((name, module));
+                match state_of(&module)? {
+                    ModuleState::Complete => new.push((name, module)),
+                    ModuleState::Importing | ModuleState::Lazy => is_complete = false,
                 }
             }
         }
@@ -644,16 +675,13 @@ impl Survey {
         if is_jax_module(&name.to_string_lossy()) {
             MODULES.add(module.dict().as_any());
         }
-        self.note_generation(module.dict().as_any());
+        self.note_new(module.dict().as_any());
         self.place(Kind::Module, &name, module.as_any())
     }
 
-    fn note_generation(&self, of: &Bound<'_, PyAny>) {
+    fn note_new(&self, of: &Bound<'_, PyAny>) {
         let at = address(of);
-        self.known.peek(|known| {
-            let now = known.generation;
-            known.generations.entry(at).or_insert(now);
-        });
+        self.known.peek(|known| known.since.insert(at));
     }
 
     /// What kind of place the value of a name of a module is, if it is one.
@@ -699,7 +727,7 @@ impl Survey {
                 foreign: Shared::default(),
                 last: Shared::default(),
                 accepted: Shared::default(),
-                generation: self.known.peek(|known| known.generation),
+                is_filled: AtomicBool::new(false),
             };
             let place = Py::new(py, place)?;
             places.set_item(number, &place)?;
@@ -753,7 +781,7 @@ impl Survey {
             return Ok(false);
         }
         PRIMITIVES.add(value);
-        self.note_generation(value);
+        self.note_new(value);
         Ok(true)
     }
 
@@ -835,25 +863,47 @@ impl Survey {
     }
 }
 
-/// Whether a module does not have yet what it defines: another thread imports it, or nobody has asked
-/// for it (`importlib.util.LazyLoader`).
-fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
+/// How far a module has what it defines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ModuleState {
+    Complete,
+    /// This thread or another one imports it.
+    Importing,
+    /// Nobody has asked for it (`importlib.util.LazyLoader`).
+    Lazy,
+}
+
+fn state_of(module: &Bound<'_, PyModule>) -> PyResult<ModuleState> {
     let py = module.py();
     if module.get_type().name()?.to_string_lossy() == "_LazyModule" {
-        return Ok(true);
+        return Ok(ModuleState::Lazy);
     }
     // To ask a lazy module for an attribute would import it.
-    let Some(spec) = module.dict().get_item(intern!(py, "__spec__"))? else { return Ok(false) };
+    let Some(spec) = module.dict().get_item(intern!(py, "__spec__"))? else {
+        return Ok(ModuleState::Complete);
+    };
     let initializing = spec
         .getattr_opt(intern!(py, "_initializing"))
         .and_then(|initializing| initializing.map_or(Ok(false), |found| found.is_truthy()));
-    Ok(said(py, initializing)?.unwrap_or(false))
+    let is_importing = said(py, initializing)?.unwrap_or(false);
+    Ok(if is_importing { ModuleState::Importing } else { ModuleState::Complete })
 }
 
-/// The address of the dict in which a function looks names up.
-fn globals_of(function: &Bound<'_, PyFunction>) -> usize {
-    // SAFETY: a live function, whose class cannot be derived from.
-    unsafe { ffi::PyFunction_GetGlobals(function.as_ptr()) as usize }
+/// The module that `sys.modules` has under a name.
+fn imported_module<'py>(name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyModule>>> {
+    // SAFETY: with the interpreter attached; it lives as long as that.
+    let modules = unsafe { Bound::from_borrowed_ptr(name.py(), ffi::PyImport_GetModuleDict()) };
+    let module = modules.cast::<PyDict>()?.get_item(name)?;
+    Ok(module.and_then(|module| module.cast_into::<PyModule>().ok()))
+}
+
+/// The dict in which a function looks names up, if that is a dict.
+fn globals_of<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: a live function, whose class cannot be derived from, and which has its globals.
+    let globals = unsafe {
+        Bound::from_borrowed_ptr(function.py(), ffi::PyFunction_GetGlobals(function.as_ptr()))
+    };
+    globals.cast_into().ok()
 }
 
 /// Whether a key is a dtype of numpy.
@@ -868,13 +918,11 @@ fn is_dtype(key: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// The address of the dict of the module of a class.
-fn globals_of_class(class: &Bound<'_, PyType>) -> PyResult<Option<usize>> {
+/// The dict of the module of a class.
+fn globals_of_class<'py>(class: &Bound<'py, PyType>) -> PyResult<Option<Bound<'py, PyDict>>> {
     let Some(name) = module_of(class)? else { return Ok(None) };
-    // SAFETY: with the interpreter attached; it lives as long as that.
-    let modules = unsafe { Bound::from_borrowed_ptr(class.py(), ffi::PyImport_GetModuleDict()) };
-    let module = modules.cast::<PyDict>()?.get_item(name)?;
-    Ok(module.and_then(|found| Some(address(found.cast::<PyModule>().ok()?.dict().as_any()))))
+    let module = imported_module(&PyString::new(class.py(), &name))?;
+    Ok(module.map(|module| module.dict()))
 }
 
 /// Whether a class that is made in C has another one within, which jaxlib makes when it is needed
