@@ -84,8 +84,13 @@ _NOT_FOR_LOWERING = (
     "jax.experimental.sparse.transform.sparse_rules_bcoo",
     "jax.experimental.sparse.transform.sparse_rules_bcsr",
 )
-# How trees are written to files, and read: no trace and nothing that is lowered asks.
-_OF_FILES = tuple(f"jax._src.export._export.{kind}serialization_registry" for kind in ("", "de"))
+# Asked by no trace and nothing that is lowered: how trees are written to files and read, and what
+# equations cost.
+_UNASKED = (
+    "jax._src.export._export.serialization_registry",
+    "jax._src.export._export.deserialization_registry",
+    "jax.experimental.roofline.roofline._rooflines",
+)
 # What jax prints primitives by.
 _PRINTING = "jax._src.core.pp_"
 # What stages an equation remembers what the rules of these modules have said.
@@ -219,7 +224,7 @@ class World:
         if place.kind == "modules":
             # Those that were not there are taken in, and not among them.
             return frozenset(_Key(key) for key, _, _ in changes)
-        foreign = [] if place.name in (_WARNING, *_OF_FILES) else place.foreign
+        foreign = [] if place.name in (_WARNING, *_UNASKED) else place.foreign
         # What somebody had put there before anybody looked, and has taken back.
         restored = [
             key
@@ -278,7 +283,7 @@ class World:
             is_place = key == "__module__" and _is_within(place.name, ("jaxlib",))
             return key not in _SILENT and not is_option and not is_place
         if place.kind == "registry":
-            if place.name in _OF_FILES:
+            if place.name in _UNASKED:
                 return False
             is_state = not self._is_dispatched(key)
             if old is not _MISSING:

@@ -312,6 +312,25 @@ SCRIPTS = {
         warm(program)
         assert is_same(program)
     """,
+    "a trace between a module of dialects and the one that replaces its classes": """
+        import jaxlib.mlir.dialects._arith_ops_gen
+        warm(sine)
+        import jaxlib.mlir.dialects.arith
+        warm(sine)
+        assert jaxide._core.lowers_as_ever() is not None
+    """,
+    "another thread imports modules with primitives and dialects": """
+        sys.setswitchinterval(1e-4)
+        warm(sine)
+        thread = threading.Thread(target=__import__, args=("jax.experimental.pallas.tpu",))
+        thread.start()
+        while thread.is_alive():
+            text(jaxide.make_jaxpr, sine)
+        thread.join()
+        text(jaxide.make_jaxpr, sine)
+        assert jaxide._core.lowers_as_ever() is not None
+        assert not jaxide._core.is_jax_altered()
+    """,
     "a module that keeps what somebody has put at the standard output": """
         import io
         class Captured(io.StringIO):

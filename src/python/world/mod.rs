@@ -308,8 +308,9 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
 /// at.
 fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
-    if dicts.contains(&world.survey.get().number_of_modules()) {
-        if let Err(error) = world.survey.get().extend(py) {
+    let survey = world.survey.get();
+    if survey.is_unfinished() || dicts.contains(&survey.number_of_modules()) {
+        if let Err(error) = survey.extend(py) {
             watch::put_back(dicts, functions);
             return Err(error);
         }
@@ -325,7 +326,6 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
     let parts: Vec<_> = parts.chain(defaults.map(|function| function.parts(py))).collect();
     // None where nothing has come to differ.
     let look = || -> PyResult<Option<Found>> {
-        let survey = world.survey.get();
         let is_as_ever =
             LAST.peek(|last| matches!(last.difference, Difference::None) && !last.is_lowered);
         let mut may_differ = !parts.is_empty();
@@ -356,7 +356,7 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
     };
     match look() {
         Ok(found) => {
-            world.survey.get().forget_new();
+            survey.forget_new();
             let old = found.map(|found| LAST.peek(|last| std::mem::replace(last, found)));
             drop(old);
             super::epoch::note_change();

@@ -38,6 +38,8 @@ pub struct Place {
     accepted: Shared<FxHashMap<usize, Entry>>,
     /// Functions of its module change it: a new entry that is no rule is state of jax's.
     is_filled: AtomicBool,
+    /// It has entries of primitives that no module of jax has, but one that is being imported may.
+    is_waiting: AtomicBool,
 }
 
 /// A key and what it refers to.
@@ -310,6 +312,7 @@ impl Survey {
             last: Shared::default(),
             accepted: Shared::default(),
             is_filled: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
         };
         let imported = Bound::new(py, imported)?;
         watch::start(py)?;
@@ -416,7 +419,12 @@ impl Survey {
                 let is_import = old.is_none() && self.is_import(key, new.as_ref())?;
                 Ok(!is_import && !self.started.contains(&name))
             }
-            Kind::Registry if !self.is_of_jax(key)? => Ok(false),
+            Kind::Registry if !self.is_of_jax(key)? => {
+                if self.is_primitive(key) {
+                    place.is_waiting.store(true, Ordering::Relaxed);
+                }
+                Ok(false)
+            }
             Kind::Registry if old.is_none() => {
                 let Some(new) = new else { return Ok(true) };
                 Ok(self.trust.get().is_foreign(new)? || !self.is_accepted(place, key, new)?)
@@ -438,7 +446,8 @@ impl Survey {
     }
 
     /// Whether a new entry of a registry or a class is state of jax's, or was put there by a module of jax
-    /// while that was imported: one of its functions, or the first entry of its primitive or class.
+    /// while that was imported: one of its functions or classes, or the first entry of its primitive or
+    /// class.
     fn is_accepted(
         &self,
         place: &Place,
@@ -455,7 +464,9 @@ impl Survey {
         if place.kind == Kind::Registry && self.is_state(key) && !is_dtype(key)? {
             return Ok(place.is_filled.load(Ordering::Relaxed));
         }
-        let is_accepted = self.is_of_new_module(key)? || self.has_new_function(new)?;
+        let is_accepted = self.is_of_new_module(key)?
+            || new.is_instance_of::<PyType>() && self.is_of_new_module(new)?
+            || self.has_new_function(new)?;
         if is_accepted {
             let entry = (key.clone().unbind(), new.clone().unbind());
             let late = place.accepted.peek(|accepted| accepted.insert(at, entry));
@@ -464,12 +475,13 @@ impl Survey {
         Ok(is_accepted)
     }
 
-    /// Whether a key is a primitive or a class of a module of jax that was imported since somebody looked.
-    fn is_of_new_module(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if let Ok(class) = key.cast::<PyType>() {
+    /// Whether an object is a primitive or a class of a module of jax that was imported since somebody
+    /// looked.
+    fn is_of_new_module(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if let Ok(class) = object.cast::<PyType>() {
             return globals_of_class(class)?.map_or(Ok(false), |of| self.is_new(&of));
         }
-        let at = address(key);
+        let at = address(object);
         Ok(self.known.peek(|known| known.since.contains(&at)))
     }
 
@@ -484,7 +496,8 @@ impl Survey {
         found
     }
 
-    /// Whether a dict is that of a module of jax that was imported since somebody looked, or still is.
+    /// Whether a dict is that of a module of jax that was taken in since somebody looked, or is not yet:
+    /// it may still be imported.
     fn is_new(&self, globals: &Bound<'_, PyDict>) -> PyResult<bool> {
         let at = address(globals.as_any());
         if self.known.peek(|known| known.since.contains(&at)) {
@@ -497,11 +510,10 @@ impl Survey {
         if !self.has_tables(&string_of(name)) {
             return Ok(false);
         }
-        match imported_module(name)? {
-            Some(module) => Ok(address(module.dict().as_any()) == at
-                && state_of(&module)? == ModuleState::Importing),
-            None => Ok(false),
-        }
+        let Some(module) = imported_module(name)? else { return Ok(false) };
+        let of = address(module.as_any());
+        let is_known = self.known.peek(|known| known.modules.contains(&of));
+        Ok(!is_known && address(module.dict().as_any()) == at)
     }
 
     /// Whether a new entry of a module is a module that was imported, and hides no builtin.
@@ -583,6 +595,9 @@ impl Survey {
             let done = self.known.peek(|known| known.done(number));
             drop(done);
         }
+        if !new.is_empty() {
+            self.look_at_waiting(py)?;
+        }
         let modules: Vec<_> = new.iter().map(|(_, module)| address(module.as_any())).collect();
         let new: Vec<_> = new.into_iter().map(|(name, it)| (name.unbind(), it.unbind())).collect();
         self.known.peek(|known| {
@@ -590,6 +605,16 @@ impl Survey {
             known.new.extend(new);
             known.is_unfinished = !is_complete;
         });
+        Ok(())
+    }
+
+    /// Has places looked at with entries of primitives that may be known now.
+    fn look_at_waiting(&self, py: Python<'_>) -> PyResult<()> {
+        for (number, place) in entries(self.places.bind(py)) {
+            if place.cast::<Place>()?.get().is_waiting.swap(false, Ordering::Relaxed) {
+                watch::note_changed(number.extract()?);
+            }
+        }
         Ok(())
     }
 
@@ -634,9 +659,10 @@ impl Survey {
             if !self.is_looked_into(&name.to_string_lossy()) {
                 passed.push((address(name.as_any()), name.into_any().unbind()));
             } else if let Ok(module) = value.cast_into::<PyModule>() {
-                match state_of(&module)? {
-                    ModuleState::Complete => new.push((name, module)),
-                    ModuleState::Importing | ModuleState::Lazy => is_complete = false,
+                if is_being_imported(&module)? {
+                    is_complete = false;
+                } else {
+                    new.push((name, module));
                 }
             }
         }
@@ -728,6 +754,7 @@ impl Survey {
                 last: Shared::default(),
                 accepted: Shared::default(),
                 is_filled: AtomicBool::new(false),
+                is_waiting: AtomicBool::new(false),
             };
             let place = Py::new(py, place)?;
             places.set_item(number, &place)?;
@@ -863,30 +890,19 @@ impl Survey {
     }
 }
 
-/// How far a module has what it defines.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ModuleState {
-    Complete,
-    /// This thread or another one imports it.
-    Importing,
-    /// Nobody has asked for it (`importlib.util.LazyLoader`).
-    Lazy,
-}
-
-fn state_of(module: &Bound<'_, PyModule>) -> PyResult<ModuleState> {
+/// Whether a module does not have yet what it defines: another thread imports it, or nobody has asked
+/// for it (`importlib.util.LazyLoader`).
+fn is_being_imported(module: &Bound<'_, PyModule>) -> PyResult<bool> {
     let py = module.py();
     if module.get_type().name()?.to_string_lossy() == "_LazyModule" {
-        return Ok(ModuleState::Lazy);
+        return Ok(true);
     }
     // To ask a lazy module for an attribute would import it.
-    let Some(spec) = module.dict().get_item(intern!(py, "__spec__"))? else {
-        return Ok(ModuleState::Complete);
-    };
+    let Some(spec) = module.dict().get_item(intern!(py, "__spec__"))? else { return Ok(false) };
     let initializing = spec
         .getattr_opt(intern!(py, "_initializing"))
         .and_then(|initializing| initializing.map_or(Ok(false), |found| found.is_truthy()));
-    let is_importing = said(py, initializing)?.unwrap_or(false);
-    Ok(if is_importing { ModuleState::Importing } else { ModuleState::Complete })
+    Ok(said(py, initializing)?.unwrap_or(false))
 }
 
 /// The module that `sys.modules` has under a name.
