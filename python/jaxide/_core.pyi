@@ -415,7 +415,8 @@ class Survey:
       beside: other modules that are taken in, without their classes.
       skipped: names that are no definitions, in modules: the objects themselves.
       lowering: modules whose registries say how programs are lowered: tables within are taken in.
-      started: modules, and names of theirs that the start of a backend assigns.
+      started: modules, and names of theirs that the start of a backend assigns, or
+        adds to.
       primitive: the class of jax's primitives.
       instances: classes whose instances count by their attributes.
       modules: ``sys.modules``.

@@ -45,12 +45,17 @@ _SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__"}
 _SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
 # What modules of jax assign in others: state, no definitions.
 _STATE = {("jax._src.util", "test_event_listener")}
-# What the start of a backend assigns, before any trace: found without reading code.
+# What the start of a backend assigns, or adds to, before any trace: found without reading code.
 STARTED = {
     *(("jax._src.compilation_cache", name) for name in ("_cache_checked", "_cache_used")),
     *(
         ("jax._src.xla_bridge", name)
         for name in ("_at_fork_handler_installed", "_default_backend", "_plugins_registered")
+    ),
+    *(("jax._src.xla_bridge", name) for name in ("_backends", "_backend_errors")),
+    *(
+        ("jaxlib.xla_client", f"_custom_{name}")
+        for name in ("callback", "callback_handler", "type_id_handler")
     ),
 }
 # The class that has a property for each option.
@@ -304,7 +309,7 @@ class World:
         module, _, name = table.name.rpartition(".")
         places = self._places.values()
         entries = (p.entries for p in places if p.kind == "module" and p.name == module)
-        is_filled = name in _filled_in(module, next(entries, {}))
+        is_filled = name in filled(module, next(entries, {}))
         if is_filled:
             table.note_filled()
         return is_filled
@@ -649,7 +654,7 @@ def assigned(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
 
 
 @_once_for_each_module
-def _filled_in(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
+def filled(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
     """The global dicts that functions of a module change, as far as their code shows."""
     found: set[str] = set()
     for code in _codes_of(module, entries):

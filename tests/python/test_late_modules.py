@@ -14,6 +14,7 @@ import os, signal, sys, threading, types
 from unittest import mock
 
 import jax, jax.numpy as jnp, numpy as np
+from jax import lax
 
 import jaxide
 import jax._src.numpy.tensor_contractions as tensors
@@ -311,6 +312,18 @@ SCRIPTS = {
             return y, z
         warm(program)
         assert is_same(program)
+    """,
+    "the start of a backend and a first trace": """
+        from jaxide import _world
+        looks = []
+        stock = _world.World.look
+        _world.World.look = lambda *args: looks.append(args) or stock(*args)
+        jax.block_until_ready(jnp.ones(3))
+        text(jaxide.make_jaxpr, sine)
+        assert not looks
+        lax.cos_p.mine = 1
+        text(jaxide.make_jaxpr, sine)
+        assert looks
     """,
     "a trace between a module of dialects and the one that replaces its classes": """
         import jaxlib.mlir.dialects._arith_ops_gen

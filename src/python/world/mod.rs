@@ -99,7 +99,7 @@ pub fn set_world(py: Python<'_>, survey: Py<Survey>, judge: Py<PyAny>) -> PyResu
     let _ = WORLD.set(py, World { survey, judge });
     let Some(_looking) = Looking::start() else { return Ok(()) };
     let Some(world) = WORLD.get(py) else { return Ok(()) };
-    world.survey.get().extend(py)?;
+    world.survey.get().extend(py, true)?;
     world.survey.get().forget_new();
     Ok(())
 }
@@ -123,7 +123,7 @@ pub fn extend_world(py: Python<'_>) -> PyResult<Option<(Bound<'_, PyDict>, bool)
     let survey = world.survey.get();
     if survey.is_unfinished() {
         let Some(_looking) = Looking::start() else { return Ok(None) };
-        survey.extend(py)?;
+        survey.extend(py, false)?;
     }
     // What was imported since has changed `sys.modules`.
     poll();
@@ -151,7 +151,19 @@ pub fn world_number(py: Python<'_>) -> PyResult<Option<u32>> {
 #[pyfunction]
 pub fn lowers_as_ever(py: Python<'_>) -> PyResult<Option<u64>> {
     poll();
-    let is_as_ever = !difference(py)?.is_total() && LAST.peek(|last| !last.is_lowered);
+    let mut is_total = difference(py)?.is_total();
+    if let Some(world) = WORLD.get(py)
+        && world.survey.get().is_deferred()
+    {
+        let Some(looking) = Looking::start() else { return Ok(None) };
+        world.survey.get().extend(py, true)?;
+        drop(looking);
+        is_total |= difference(py)?.is_total();
+        if !watch::has_changed() {
+            world.survey.get().forget_new();
+        }
+    }
+    let is_as_ever = !is_total && LAST.peek(|last| !last.is_lowered);
     Ok(is_as_ever.then(|| DISTURBED.load(Ordering::Relaxed)))
 }
 
@@ -310,7 +322,7 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
     let Some(world) = WORLD.get(py) else { return Ok(()) };
     let survey = world.survey.get();
     if survey.is_unfinished() || dicts.contains(&survey.number_of_modules()) {
-        if let Err(error) = survey.extend(py) {
+        if let Err(error) = survey.extend(py, false) {
             watch::put_back(dicts, functions);
             return Err(error);
         }

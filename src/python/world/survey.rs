@@ -217,6 +217,10 @@ impl<'a, 'py> Cursor<'a, 'py> {
 /// Whoever is asked to warn; the other names of the module are its state.
 const WARNING: (&str, &str) = ("warnings", "warn");
 
+/// Packages that only those who lower programs look into: what is imported of them later is taken in when
+/// an executable is looked for.
+const FOR_LOWERING: [&str; 3] = ["jaxlib.mlir", "jaxlib.mosaic", "jaxlib.triton"];
+
 /// The name of the dict of a module in which `warnings` notes what was warned of.
 const WARNED_OF: &str = "__warningregistry__";
 
@@ -255,6 +259,8 @@ struct Known {
     has_other_modules: bool,
     /// A module was left to the next time.
     is_unfinished: bool,
+    /// A module was left to who looks for an executable.
+    is_deferred: bool,
     /// Modules that were taken in since somebody asked, by name.
     new: Vec<(Py<PyString>, Py<PyModule>)>,
     /// Owners of places.
@@ -284,7 +290,7 @@ impl Survey {
     ///     beside: other modules that are taken in, without their classes.
     ///     skipped: names that are no definitions, in modules: the objects themselves.
     ///     lowering: modules whose registries say how programs are lowered: tables within are taken in.
-    ///     started: modules, and names of theirs that the start of a backend assigns.
+    ///     started: modules, and names of theirs that the start of a backend assigns, or adds to.
     ///     primitive: the class of jax's primitives.
     ///     instances: classes whose instances count by their attributes.
     ///     modules: `sys.modules`.
@@ -436,6 +442,13 @@ impl Survey {
                 Ok(!is_added
                     && (self.trust.get().is_foreign(new)? || !self.is_accepted(place, key, new)?))
             }
+            Kind::Registry if self.is_state_of(place, key)? => {
+                let is_code =
+                    |value: &Option<_>| value.as_ref().map_or(Ok(false), |it| self.is_code(it));
+                let may_stand_in = is_code(old)? || is_code(new)?;
+                let is_foreign = |it: &_| self.trust.get().is_foreign(it);
+                Ok(may_stand_in || new.as_ref().map_or(Ok(false), is_foreign)?)
+            }
             Kind::Modules | Kind::Registry | Kind::Instance => Ok(true),
         }
     }
@@ -443,6 +456,20 @@ impl Survey {
     /// Whether a key of a registry is that of no rule, such as the platforms whose backends have started.
     fn is_state(&self, key: &Bound<'_, PyAny>) -> bool {
         !(key.is_instance_of::<PyType>() || self.is_primitive(key))
+    }
+
+    /// Whether an entry of a registry is state of jax's: functions of its module change it, and the key
+    /// is that of no rule.
+    fn is_state_of(&self, registry: &Place, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let is_filled = registry.is_filled.load(Ordering::Relaxed);
+        Ok(is_filled && self.is_state(key) && !is_dtype(key)?)
+    }
+
+    /// Whether a value has functions.
+    fn is_code(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut found = false;
+        self.trust.get().judge(value, |_| found = true)?;
+        Ok(found)
     }
 
     /// Whether a new entry of a registry or a class is state of jax's, or was put there by a module of jax
@@ -461,8 +488,8 @@ impl Survey {
         if let Some(known) = known {
             return Ok(known == value);
         }
-        if place.kind == Kind::Registry && self.is_state(key) && !is_dtype(key)? {
-            return Ok(place.is_filled.load(Ordering::Relaxed));
+        if self.is_state_of(place, key)? {
+            return Ok(true);
         }
         let is_accepted = self.is_of_new_module(key)?
             || new.is_instance_of::<PyType>() && self.is_of_new_module(new)?
@@ -568,14 +595,15 @@ impl Survey {
         self.imported.0
     }
 
-    /// Takes in what was imported since the last time, without modules that are still being imported.
+    /// Takes in what was imported since the last time, without modules that are still being imported, and
+    /// without those that only who lowers programs looks into, unless `is_lowering`.
     ///
     /// # Errors
     /// A module cannot be looked at. The rest is left to the next one, as by who is interrupted.
-    pub fn extend(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn extend(&self, py: Python<'_>, is_lowering: bool) -> PyResult<()> {
         let _all_stay = NoCollection::start(py);
         self.known.peek(|known| known.is_unfinished = true);
-        let (new, is_complete) = self.new_modules(py)?;
+        let (new, is_complete) = self.new_modules(py, is_lowering)?;
         for (name, module) in &new {
             let at = address(module.as_any());
             if self.known.peek(|known| !known.modules.contains(&at)) {
@@ -630,13 +658,22 @@ impl Survey {
         self.known.peek(|known| known.is_unfinished)
     }
 
+    /// Whether something was left to who looks for an executable.
+    pub fn is_deferred(&self) -> bool {
+        self.known.peek(|known| known.is_deferred)
+    }
+
     /// The modules that were taken in since somebody asked, by name.
     pub fn take_new(&self) -> Vec<(Py<PyString>, Py<PyModule>)> {
         self.known.peek(|known| std::mem::take(&mut known.new))
     }
 
     /// The modules to take in, and whether these are all: some may not have yet what they define.
-    fn new_modules<'py>(&self, py: Python<'py>) -> PyResult<(Modules<'py>, bool)> {
+    fn new_modules<'py>(
+        &self,
+        py: Python<'py>,
+        is_lowering: bool,
+    ) -> PyResult<(Modules<'py>, bool)> {
         let all = watch::dict_of(self.imported.1.get().owner.bind(py))?;
         let (mut unseen, mut cursor) = (Vec::new(), Cursor::new(&all));
         let mut num_as_ever = 0;
@@ -654,9 +691,12 @@ impl Survey {
         }
         self.known.peek(|known| known.has_other_modules = num_as_ever != known.named.len());
         let (mut new, mut passed, mut is_complete) = (Vec::new(), Vec::new(), true);
+        let mut is_deferred = false;
         for (name, value) in unseen {
             let Ok(name) = name.cast_into_exact::<PyString>() else { continue };
-            if !self.is_looked_into(&name.to_string_lossy()) {
+            if !is_lowering && is_for_lowering(&name.to_string_lossy()) {
+                is_deferred = true;
+            } else if !self.is_looked_into(&name.to_string_lossy()) {
                 passed.push((address(name.as_any()), name.into_any().unbind()));
             } else if let Ok(module) = value.cast_into::<PyModule>() {
                 if is_being_imported(&module)? {
@@ -668,6 +708,7 @@ impl Survey {
         }
         let most = 2 * all.len();
         let late = self.known.peek(|known| {
+            known.is_deferred = is_deferred;
             // Names that are gone stay for a while.
             let old = if known.passed.len() > most {
                 std::mem::take(&mut known.passed)
@@ -753,7 +794,7 @@ impl Survey {
                 foreign: Shared::default(),
                 last: Shared::default(),
                 accepted: Shared::default(),
-                is_filled: AtomicBool::new(false),
+                is_filled: AtomicBool::new(self.is_started(&name.to_string_lossy())),
                 is_waiting: AtomicBool::new(false),
             };
             let place = Py::new(py, place)?;
@@ -769,6 +810,12 @@ impl Survey {
         let at = address(owner);
         self.known.peek(|known| known.owners.insert(at));
         Ok(())
+    }
+
+    /// Whether the start of a backend adds to the registry with this name.
+    fn is_started(&self, registry: &str) -> bool {
+        let (module, name) = registry.rsplit_once('.').unwrap_or_default();
+        self.started.contains(&(module.to_owned(), name.to_owned()))
     }
 
     /// Whether only those who lower programs look into a place with this name.
@@ -888,6 +935,10 @@ impl Survey {
         let path = format!("{module}.{}", key.str()?.to_string_lossy());
         self.place(kind, &PyString::new(key.py(), &path), value)
     }
+}
+
+fn is_for_lowering(module: &str) -> bool {
+    FOR_LOWERING.iter().any(|package| is_within(module, package))
 }
 
 /// Whether a module does not have yet what it defines: another thread imports it, or nobody has asked
