@@ -536,8 +536,9 @@ class _Making:
         jax_, call = self.jax_, self.call
         is_same = (jax_.trace_context(), jax_.settings()) == (call.context, call.settings)
         is_same = is_same and _core.num_settings_assigned() == self.assigned
-        is_jax_the_same = "jax" not in dict(self.key) or _core.lowers_as_ever() == call.disturbed
-        return is_same and is_jax_the_same
+        items, times = dict(self.key), _compat.transformations().times
+        is_same = is_same and items.get("transformations", times) == times
+        return is_same and ("jax" not in items or _core.lowers_as_ever() == call.disturbed)
 
     def built_in(self) -> Any:
         """What an executable that has the constants built in depends on of them."""

@@ -130,6 +130,11 @@ def _number_errors(_: Call) -> Any:
     )
 
 
+def _transformations(_: Call) -> Any:
+    """How often transformations of XLA's modules were registered: only XLA knows which are."""
+    return _compat.transformations().times
+
+
 def _constants(call: Call) -> Any:
     """How many arrays are captured; their types are the program's."""
     return len(call.const_avals)
@@ -163,6 +168,7 @@ ITEMS: dict[str, Callable[[Call], Any]] = {
     "settings": lambda call: _settings(call.settings),
     "environment": _environment,
     "errors in numbers": _number_errors,
+    "transformations": _transformations,
     "number of constants": _constants,
 }
 

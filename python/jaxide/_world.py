@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import collections
 import dis
 import functools
 import inspect
@@ -309,7 +310,9 @@ class World:
         module, _, name = table.name.rpartition(".")
         places = self._places.values()
         entries = (p.entries for p in places if p.kind == "module" and p.name == module)
-        is_filled = name in filled(module, next(entries, {}))
+        # Whoever looks into a dict with defaults may add to it.
+        has_defaults = isinstance(table.entries, collections.defaultdict)
+        is_filled = has_defaults or name in filled(module, next(entries, {}))
         if is_filled:
             table.note_filled()
         return is_filled

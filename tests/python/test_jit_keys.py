@@ -813,6 +813,33 @@ def compiler_options(jit: Jit) -> Any:
     return compiled.count
 
 
+def transformations(jit: Jit) -> Any:
+    """A pass of XLA's that has it compute cosines in the place of sines."""
+    xla = pytest.importorskip("jax.extend.xla")
+    from jax._src.lib import hlo
+
+    def to_cosines(serialized: bytes) -> bytes:
+        module = hlo.HloModule.from_serialized_hlo_module_proto(serialized)
+        for computation in module.computations():
+            for sine in computation.instructions():
+                if sine.opcode == hlo.HloOpcode.kSin:
+                    (operand,) = sine.operands()
+                    cosine = computation.create_unary_instruction(hlo.HloOpcode.kCos, operand)
+                    computation.replace_instruction(sine, cosine)
+        return module.as_serialized_hlo_module_proto()
+
+    def run() -> Any:
+        return jit(lambda x: jnp.sin(x))(X).tolist()
+
+    stage = xla.PipelineStage.PRE_SCHEDULER
+    before = run()
+    xla.register_hlo_module_transformation(to_cosines, name="cosines", stage=stage)
+    try:
+        return before, run(), run()
+    finally:
+        xla.clear_hlo_module_transformation("cosines", stage)
+
+
 LEFT_OUT: dict[str, Run] = {
     "jax": changes_of_jax,
     "input shardings": in_shardings,
@@ -826,6 +853,7 @@ LEFT_OUT: dict[str, Run] = {
     "settings": settings,
     "environment": environment,
     "errors in numbers": number_errors,
+    "transformations": transformations,
 }
 
 

@@ -64,6 +64,7 @@ from jaxide._compat.jits import is_default_layout as is_default_layout
 from jaxide._compat.jits import jit_tracing as jit_tracing
 from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of
+from jaxide._compat.jits import transformations as transformations
 from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line
 from jaxide._compat.jits import user_stack as user_stack

@@ -12,9 +12,15 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxide import _core, _sites
+from jaxide import _core, _sites, _trust
 from jaxide._compat.hooks import HOOK
-from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
+from jaxide._compat.symbols import (
+    Mismatch,
+    checked_function,
+    jax_module,
+    known_symbols,
+    symbol,
+)
 from jaxide._compat.tracing import is_top_level, private
 from jaxide._instrumented import noted
 
@@ -292,6 +298,42 @@ def _tracing_code(before: Callable[..., Any], after: Callable[..., Any]) -> type
         code = _sites.trampoline(jax_.stock.__code__, trace)
     _core.note_code(jax_.function, code)
     return code
+
+
+# Functions that say what XLA calls while it compiles, which only it remembers.
+_TRANSFORMATIONS = tuple(
+    f"xla_transform:{verb}_hlo_module_transformation" for verb in ("register", "clear")
+)
+
+
+class _Transformations:
+    """Counts how often transformations of XLA's modules are registered, or taken back."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        for function in known_symbols(_TRANSFORMATIONS).values():
+            # Somebody else's may do anything, and is a change of jax.
+            if _trust.is_own_function(function):
+                _, function.__code__ = _trampoline(function, self._counting(function))
+
+    def _counting(self, function: Any) -> Callable[..., Any]:
+        stock, code = _sites.copy_function(function), function.__code__
+        num = code.co_argcount
+        names = code.co_varnames[num : num + code.co_kwonlyargcount]
+
+        def counting(*args: Any) -> Any:
+            try:
+                return stock(*args[:num], **dict(zip(names, args[num:], strict=True)))
+            finally:
+                self.times += 1
+
+        return counting
+
+
+@functools.cache
+def transformations() -> _Transformations:
+    """Those that were registered, or taken back, since this was called first."""
+    return _Transformations()
 
 
 def intercept_jits(
