@@ -158,9 +158,14 @@ def main() -> None:
         print(*rows[-1], sep="  ", flush=True)
     if not options.only:
         header = ["workload", "before, ms", "now, ms", "change"]
-        name, option = ("builds-warm", " --warm") if options.warm else ("builds", "")
-        command = f"python benches/builds.py OTHER/python{option}"
-        report.record(name, header, rows, script="builds", command=command)
+        table, option = ("builds-warm", " --warm") if options.warm else ("builds", "")
+        given = [
+            f" --{name} {getattr(options, name)}"
+            for name in ("processes", "rounds")
+            if getattr(options, name) != parser.get_default(name)
+        ]
+        command = f"python benches/builds.py OTHER/python{option}{''.join(given)}"
+        report.record(table, header, rows, script="builds", command=command)
 
 
 if __name__ == "__main__":
