@@ -89,6 +89,26 @@ def test_what_is_right_is_left():
     assert jaxide.cache_info().hits > report.replays
 
 
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_literals_that_are_one(order):
+    """The same literal twice is another call than two literals that are equal."""
+    two = jax.jit(lambda x: 2.0, inline=True)
+    second = jax.jit(lambda x, y: y, inline=True)
+
+    def f(x, is_one):
+        first = two(x)
+        other = first if is_one else two(x)
+        return second(first, other), first / other, jnp.where(first > 0, first, other)
+
+    _audit.audit_every(1)
+    for is_one in order * 4:
+        got = str(jaxide.make_jaxpr(lambda x: f(x, is_one))(1.0))
+        assert got == str(jax.make_jaxpr(lambda x: f(x, is_one))(1.0))
+    report = jaxide.audit_report()
+    assert report.replays_audited
+    assert not report.differences
+
+
 def test_difference_is_found():
     warm(clipped, X)
     plant(clipped, X, name="planted")

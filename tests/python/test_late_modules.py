@@ -10,7 +10,7 @@ import pytest
 from alone import run_alone
 
 PRELUDE = """
-import os, signal, sys, threading, types
+import functools, os, signal, sys, threading, types
 from unittest import mock
 
 import jax, jax.numpy as jnp, numpy as np
@@ -318,6 +318,11 @@ SCRIPTS = {
         looks = []
         stock = _world.World.look
         _world.World.look = lambda *args: looks.append(args) or stock(*args)
+        @functools.total_ordering
+        class Ordered:
+            def __lt__(self, other):
+                return False
+        import jax.scipy.stats
         jax.block_until_ready(jnp.ones(3))
         text(jaxide.make_jaxpr, sine)
         assert not looks

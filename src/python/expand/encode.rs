@@ -130,6 +130,8 @@ pub struct Encoder<'a, 'py> {
     pub(super) call: &'a mut Call,
     /// The first position of each traced value, where there are many.
     first: FxHashMap<Atom, usize>,
+    /// The first position of each tracer of a literal, and of each literal.
+    first_literal: FxHashMap<usize, usize>,
     /// The functions whose parts are being written, innermost last.
     pub(super) within: SmallVec<[*mut ffi::PyObject; 4]>,
     /// A function among the arguments changes lists or dicts in place.
@@ -393,6 +395,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             stack,
             call,
             first: FxHashMap::default(),
+            first_literal: FxHashMap::default(),
             within: SmallVec::new(),
             changes: false,
             fills: false,
@@ -417,6 +420,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             stack: None,
             call,
             first: FxHashMap::default(),
+            first_literal: FxHashMap::default(),
             within: SmallVec::new(),
             changes: false,
             fills: false,
@@ -804,11 +808,21 @@ impl<'a, 'py> Encoder<'a, 'py> {
     fn literal(&mut self, tracer: *mut ffi::PyObject) -> Result<(), Reason> {
         let slots = &self.jax.slots;
         // SAFETY: `traced` found a tracer of ours whose `val` is a jax `Literal`.
-        let (value, aval) = unsafe {
+        let (literal, value, aval) = unsafe {
             let literal = slots.tracer_val.peek(tracer);
-            (slots.literal_val.peek(literal), slots.tracer_aval.peek(tracer))
+            (literal, slots.literal_val.peek(literal), slots.tracer_aval.peek(tracer))
         };
         self.literal_value(value, aval, Held::ByTracer)?;
+        // The same one twice is another call than two that are equal.
+        let position = self.call.literals.len();
+        let mut first = |object: *mut ffi::PyObject| {
+            *self.first_literal.entry(object as usize).or_insert(position) as u64
+        };
+        let (same_tracer, same_literal) = (first(tracer), first(literal));
+        if !is_omitted(Item::Repetition) {
+            self.call.signature.word(same_tracer);
+            self.call.signature.word(same_literal);
+        }
         self.call.literals.push(tracer);
         Ok(())
     }

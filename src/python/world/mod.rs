@@ -333,15 +333,18 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
             functions.extend(more_functions);
         }
     }
-    let defaults = dicts.iter().filter_map(|dict| watch::whose_defaults(py, *dict));
-    let parts = functions.iter().map(|function| function.parts(py));
-    let parts: Vec<_> = parts.chain(defaults.map(|function| function.parts(py))).collect();
+    let handed_out: Vec<_> =
+        dicts.iter().filter_map(|dict| watch::whose_defaults(py, *dict)).collect();
+    let num_functions = functions.len() + handed_out.len();
+    let is_changed = |function: &watch::Function| !function.is_as_it_was(py);
+    let is_some_changed = functions.iter().chain(&handed_out).any(is_changed);
+    let parts = functions.iter().chain(&handed_out).map(|function| function.parts(py));
     // None where nothing has come to differ.
     let look = || -> PyResult<Option<Found>> {
         let is_as_ever =
             LAST.peek(|last| matches!(last.difference, Difference::None) && !last.is_lowered);
-        let mut may_differ = !parts.is_empty();
-        let mut num_undone = u64::from(may_differ);
+        let mut may_differ = is_some_changed;
+        let mut num_undone = u64::from(num_functions > 0);
         for dict in &dicts {
             let (differs, is_undone) = survey.look(py, *dict)?;
             may_differ |= differs;
@@ -351,6 +354,7 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
             DISTURBED.fetch_add(num_undone, Ordering::Relaxed);
             return Ok(None);
         }
+        let parts: Vec<_> = parts.collect();
         let found =
             world.judge.bind(py).call_method1(pyo3::intern!(py, "look"), (&dicts, parts))?;
         let number: u32 = found.getattr(pyo3::intern!(py, "number"))?.extract()?;

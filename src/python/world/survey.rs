@@ -20,6 +20,8 @@ use super::{MODULES, PRIMITIVES, watch};
 /// A dict that functions of jax look into.
 #[pyclass(frozen, module = "jaxide._core")]
 pub struct Place {
+    /// Names it, to who watches it.
+    number: u32,
     kind: Kind,
     #[pyo3(get)]
     name: Py<PyString>,
@@ -38,8 +40,6 @@ pub struct Place {
     accepted: Shared<FxHashMap<usize, Entry>>,
     /// Functions of its module change it: a new entry that is no rule is state of jax's.
     is_filled: AtomicBool,
-    /// It has entries of primitives that no module of jax has, but one that is being imported may.
-    is_waiting: AtomicBool,
 }
 
 /// A key and what it refers to.
@@ -239,8 +239,8 @@ pub struct Survey {
     instances: Vec<Py<PyType>>,
     #[pyo3(get)]
     places: Py<PyDict>,
-    /// The place of `sys.modules`, its number, and what it had.
-    imported: (u32, Py<Place>),
+    /// The place of `sys.modules`, and what that had.
+    imported: Py<Place>,
     were_imported: Py<PyDict>,
     known: Shared<Known>,
 }
@@ -261,15 +261,17 @@ struct Known {
     is_unfinished: bool,
     /// A module was left to who looks for an executable.
     is_deferred: bool,
+    /// Places with entries of primitives that no module of jax has, but one that is being imported may.
+    waiting: FxHashSet<u32>,
     /// Modules that were taken in since somebody asked, by name.
     new: Vec<(Py<PyString>, Py<PyModule>)>,
     /// Owners of places.
     owners: FxHashSet<usize>,
     values: FxHashMap<usize, Looked>,
-    /// Places, with their numbers, that are not sorted out yet, and the registries among them, which
-    /// are sorted out when all primitives are known.
-    unsorted: Vec<(u32, Py<Place>)>,
-    registries: Vec<(u32, Py<Place>)>,
+    /// Places that are not sorted out yet, and the registries among them, which are sorted out when all
+    /// primitives are known.
+    unsorted: Vec<Py<Place>>,
+    registries: Vec<Py<Place>>,
 }
 
 /// What is known of a value.
@@ -308,7 +310,10 @@ impl Survey {
         instances: Vec<Py<PyType>>,
         modules: Bound<'_, PyDict>,
     ) -> PyResult<Self> {
+        watch::start(py)?;
+        let number = watch::watch(watch::Kind::Frequent, modules.as_any())?;
         let imported = Place {
+            number,
             kind: Kind::Modules,
             name: PyString::new(py, "sys.modules").unbind(),
             owner: modules.clone().into_any().unbind(),
@@ -318,12 +323,9 @@ impl Survey {
             last: Shared::default(),
             accepted: Shared::default(),
             is_filled: AtomicBool::new(false),
-            is_waiting: AtomicBool::new(false),
         };
         let imported = Bound::new(py, imported)?;
-        watch::start(py)?;
         let places = PyDict::new(py);
-        let number = watch::watch(watch::Kind::Frequent, modules.as_any())?;
         places.set_item(number, &imported)?;
         Ok(Self {
             trust,
@@ -336,7 +338,7 @@ impl Survey {
             primitive,
             instances,
             places: places.unbind(),
-            imported: (number, imported.unbind()),
+            imported: imported.unbind(),
             were_imported: PyDict::new(py).unbind(),
             known: Shared::new(Known { is_unfinished: true, ..Known::default() }),
         })
@@ -367,16 +369,15 @@ impl Survey {
 type Modules<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyModule>)>;
 
 impl Known {
-    /// A place that has to be sorted out, with its number.
-    fn next(&mut self, quiet: Quiet<'_>) -> Option<(u32, Py<Place>)> {
-        let (number, place) = self.unsorted.last().or(self.registries.last())?;
-        Some((*number, quiet.own(place)))
+    /// A place that has to be sorted out.
+    fn next(&mut self, quiet: Quiet<'_>) -> Option<Py<Place>> {
+        Some(quiet.own(self.unsorted.last().or(self.registries.last())?))
     }
 
-    /// The place with this number is sorted out; the caller drops what is returned.
-    fn done(&mut self, number: u32) -> Option<(u32, Py<Place>)> {
+    /// A place is sorted out; the caller drops what is returned.
+    fn done(&mut self, place: &Py<Place>) -> Option<Py<Place>> {
         [&mut self.unsorted, &mut self.registries].into_iter().find_map(|places| {
-            let index = places.iter().rposition(|(known, _)| *known == number)?;
+            let index = places.iter().rposition(|known| known.is(place))?;
             Some(places.remove(index))
         })
     }
@@ -427,7 +428,7 @@ impl Survey {
             }
             Kind::Registry if !self.is_of_jax(key)? => {
                 if self.is_primitive(key) {
-                    place.is_waiting.store(true, Ordering::Relaxed);
+                    self.known.peek(|known| known.waiting.insert(place.number));
                 }
                 Ok(false)
             }
@@ -592,7 +593,7 @@ impl Survey {
 
     /// The number of `sys.modules`.
     pub fn number_of_modules(&self) -> u32 {
-        self.imported.0
+        self.imported.get().number
     }
 
     /// Takes in what was imported since the last time, without modules that are still being imported, and
@@ -616,15 +617,15 @@ impl Survey {
                 self.known.peek(|known| known.named.insert(name, at));
             }
         }
-        while let Some((number, place)) = self.known.with(py, Known::next) {
+        while let Some(place) = self.known.with(py, Known::next) {
             if self.sort_out(place.bind(py))? {
-                watch::note_changed(number);
+                watch::note_changed(place.get().number);
             }
-            let done = self.known.peek(|known| known.done(number));
+            let done = self.known.peek(|known| known.done(&place));
             drop(done);
         }
         if !new.is_empty() {
-            self.look_at_waiting(py)?;
+            self.look_at_waiting();
         }
         let modules: Vec<_> = new.iter().map(|(_, module)| address(module.as_any())).collect();
         let new: Vec<_> = new.into_iter().map(|(name, it)| (name.unbind(), it.unbind())).collect();
@@ -637,13 +638,10 @@ impl Survey {
     }
 
     /// Has places looked at with entries of primitives that may be known now.
-    fn look_at_waiting(&self, py: Python<'_>) -> PyResult<()> {
-        for (number, place) in entries(self.places.bind(py)) {
-            if place.cast::<Place>()?.get().is_waiting.swap(false, Ordering::Relaxed) {
-                watch::note_changed(number.extract()?);
-            }
+    fn look_at_waiting(&self) {
+        for number in self.known.peek(|known| std::mem::take(&mut known.waiting)) {
+            watch::note_changed(number);
         }
-        Ok(())
     }
 
     /// Somebody has looked at all that was changed: what comes to differ is no more by the modules that
@@ -674,7 +672,7 @@ impl Survey {
         py: Python<'py>,
         is_lowering: bool,
     ) -> PyResult<(Modules<'py>, bool)> {
-        let all = watch::dict_of(self.imported.1.get().owner.bind(py))?;
+        let all = watch::dict_of(self.imported.get().owner.bind(py))?;
         let (mut unseen, mut cursor) = (Vec::new(), Cursor::new(&all));
         let mut num_as_ever = 0;
         while let Some((name, module)) = cursor.next() {
@@ -786,6 +784,7 @@ impl Survey {
         let places = self.places.bind(py);
         if !places.contains(number)? {
             let place = Place {
+                number,
                 kind,
                 name: name.clone().unbind(),
                 owner: owner.clone().unbind(),
@@ -795,7 +794,6 @@ impl Survey {
                 last: Shared::default(),
                 accepted: Shared::default(),
                 is_filled: AtomicBool::new(self.is_started(&name.to_string_lossy())),
-                is_waiting: AtomicBool::new(false),
             };
             let place = Py::new(py, place)?;
             places.set_item(number, &place)?;
@@ -804,7 +802,7 @@ impl Survey {
                     Kind::Registry => &mut known.registries,
                     _ => &mut known.unsorted,
                 };
-                unsorted.push((number, place));
+                unsorted.push(place);
             });
         }
         let at = address(owner);

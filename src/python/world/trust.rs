@@ -213,8 +213,12 @@ impl Trust {
                         pending.extend(own.get_item(name)?);
                     }
                 } else if !self.is_of_foreign_class(&item)? {
-                    // An entry of a table of rules that lower, which has slots.
-                    pending.extend(item.getattr_opt(intern!(py, "rule"))?);
+                    // An entry of a table of rules that lower, which has slots. Its class is asked first:
+                    // objects of C++ that lack an attribute throw.
+                    let name = intern!(py, "rule");
+                    if item.get_type().getattr_opt(name)?.is_some() {
+                        pending.extend(item.getattr_opt(name)?);
+                    }
                 }
                 if !item.is(value) {
                     visit(Part::Object(&item))?;

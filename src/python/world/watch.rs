@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFunction};
+use pyo3::types::{PyDict, PyFunction, PyString};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
@@ -70,6 +70,24 @@ impl Function {
     /// The function, and what it had.
     pub fn parts(&self, py: Python<'_>) -> [Py<PyAny>; 6] {
         self.0.each_ref().map(|part| part.clone_ref(py))
+    }
+
+    /// Whether the function certainly is as it was: what it was given is what it had. Defaults of keywords
+    /// may have been changed in place.
+    pub fn is_as_it_was(&self, py: Python<'_>) -> bool {
+        // SAFETY: a live function.
+        let now = owned(py, unsafe { parts_of(self.0[0].as_ptr()) });
+        let [_, code, defaults, by_keyword, names @ ..] = &self.0;
+        let [_, now_code, now_defaults, now_by_keyword, now_names @ ..] = &now.0;
+        let is_same_name = |(one, other): (&Py<PyAny>, &Py<PyAny>)| {
+            let names = [one, other].map(|name| name.bind(py).cast_exact::<PyString>());
+            matches!(names, [Ok(one), Ok(other)] if one.to_string_lossy() == other.to_string_lossy())
+        };
+        (now_code.is(code) || is_code_for(now_code.as_ptr() as usize, self.address()))
+            && now_defaults.is(defaults)
+            && by_keyword.is_none(py)
+            && now_by_keyword.is_none(py)
+            && names.iter().zip(now_names).all(is_same_name)
     }
 
     fn address(&self) -> usize {
