@@ -381,9 +381,15 @@ pub fn constant_value<'py>(
 /// `invalidate()`: the trace is over.
 fn invalidate<'py>(trace: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<'py, PyAny>> {
     let py = trace.py();
-    let frame = own_frame(jax(py)?, trace)?;
+    let jax = jax(py)?;
+    let frame = own_frame(jax, trace)?;
     super::expand::now::forget();
-    super::world::prove_what_was_learnt();
+    // SAFETY: a trace of ours.
+    let parent = unsafe { jax.slots.trace_parent_trace.get(trace) };
+    // What was learnt within another trace of ours is proven when that ends.
+    if !parent.is_some_and(|parent| is_ours(py, parent.as_ptr())) {
+        super::world::prove_what_was_learnt();
+    }
     frame.call_method0(intern!(py, "invalidate"))
 }
 

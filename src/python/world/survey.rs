@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::super::native::{NoCollection, entries, is_a, said, string_of};
 use super::super::shared::{Quiet, Shared};
 use super::super::side::address;
-use super::trust::{Trust, is_jax_module, is_within, module_of};
+use super::trust::{Trust, is_jax_module, is_made_in_python, is_within, module_of};
 use super::{MODULES, PRIMITIVES, watch};
 
 /// A dict that functions of jax look into.
@@ -1000,9 +1000,4 @@ fn is_nested_in_c(class: &Bound<'_, PyType>, nested: &Bound<'_, PyAny>) -> PyRes
     let (outer, inner) = (outer.to_string_lossy(), inner.to_string_lossy());
     let is_within = inner.strip_prefix(&*outer).is_some_and(|rest| rest.starts_with('.'));
     Ok(is_within && is_of_jaxlib(class)? && is_of_jaxlib(nested)?)
-}
-
-fn is_made_in_python(class: &Bound<'_, PyType>) -> bool {
-    // SAFETY: a live class.
-    unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) != 0 }
 }

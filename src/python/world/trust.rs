@@ -3,6 +3,8 @@
 //! `jaxide._trust` says what jax is built on; here each of the thousands of values of jax's modules is
 //! asked about. No code of theirs runs, but for that of objects that make their own attributes.
 
+use std::ffi::c_ulong;
+
 use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -212,7 +214,7 @@ impl Trust {
                     for name in of_callables(py) {
                         pending.extend(own.get_item(name)?);
                     }
-                } else if !self.is_of_foreign_class(&item)? {
+                } else if is_made_in_python(&item.get_type()) && !self.is_of_foreign_class(&item)? {
                     // An entry of a table of rules that lower, which has slots. Its class is asked first:
                     // objects of C++ that lack an attribute throw.
                     let name = intern!(py, "rule");
@@ -431,14 +433,22 @@ fn wrapped_by<'py>(function: &Bound<'py, PyFunction>) -> PyResult<Option<Bound<'
     }
 }
 
+/// Whether a class lies on the heap, as those do that Python code makes.
+pub fn is_made_in_python(class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: a live class.
+    unsafe { ffi::PyType_HasFeature(class.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) != 0 }
+}
+
+/// `Py_TPFLAGS_MANAGED_DICT`: the interpreter keeps the dict of an instance.
+const MANAGED_DICT: c_ulong = 1 << 4;
+
 /// The attributes of an object that are its own, whatever its class says of others.
 fn attributes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = object.py();
     // SAFETY: a live object.
     let own = unsafe {
         let class = ffi::Py_TYPE(object.as_ptr());
-        let is_made_in_c = ffi::PyType_HasFeature(class, ffi::Py_TPFLAGS_HEAPTYPE) == 0;
-        if is_made_in_c && (*class).tp_dictoffset == 0 {
+        if (*class).tp_dictoffset == 0 && ffi::PyType_HasFeature(class, MANAGED_DICT) == 0 {
             return Ok(None);
         }
         let name = intern!(py, "__dict__");
