@@ -387,11 +387,14 @@ class World:
 
     def _rules_of_native_work(self) -> set[Any]:
         """Functions of any module that the core does not call, since it does their work: rules for
-        staging, and attributes of primitives."""
+        staging, attributes of primitives, and what classes of jax's core have from other modules,
+        such as the operators of tracers."""
         return {
             function
             for place in self._places.values()
-            if place.kind == "instance" or place.name.startswith(_REMEMBERED)
+            if place.kind == "instance"
+            or (place.kind == "class" and _is_native(place.name))
+            or place.name.startswith(_REMEMBERED)
             for value in list(place.entries.values())
             for function in _trust.functions_of(value)
         }

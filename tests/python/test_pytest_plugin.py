@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported() -> None:
+    """Has jax import what it imports late: a test suite that runs in this process takes its own
+    imports back, and jax would not be as it was."""
+    import jax.extend
+
+    jax.jit(lambda x: x + 1)(1.0)
+
 
 PROGRAM = """
 import jax.numpy as jnp
