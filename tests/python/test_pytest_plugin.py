@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import jax
+import jax.extend
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -12,8 +12,6 @@ pytest_plugins = ["pytester"]
 def imported() -> None:
     """Has jax import what it imports late: a test suite that runs in this process takes its own
     imports back, and jax would not be as it was."""
-    import jax.extend
-
     jax.jit(lambda x: x + 1)(1.0)
 
 
