@@ -67,6 +67,10 @@
 //! Variables are never renumbered, so that an embedding can keep tables beside the program, indexed
 //! by variable. A variable that was removed leaves a gap.
 
+// Whoever needs `unsafe` is in `python`. Without that feature nothing may allow it.
+#![cfg_attr(not(feature = "python"), forbid(unsafe_code))]
+#![cfg_attr(feature = "python", deny(unsafe_code))]
+
 pub mod analysis;
 pub mod diff;
 pub mod expand;
@@ -76,6 +80,6 @@ pub mod print;
 pub mod store;
 pub mod structure;
 // All of it is private: `pub` there means visible to its other modules.
-#[allow(unreachable_pub)]
+#[allow(unreachable_pub, unsafe_code)]
 #[cfg(feature = "python")]
 mod python;

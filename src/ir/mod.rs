@@ -7,7 +7,6 @@
 //! - [`mod@verify`]: the invariants and the check of them
 //!
 //! The crate's front page explains how they belong together.
-#![forbid(unsafe_code)]
 
 pub mod builder;
 mod display;

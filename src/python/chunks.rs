@@ -1,10 +1,10 @@
 //! Chunks of the interpreter's stack, kept for the next call that needs one.
 //!
-//! `CPython` keeps the frames of Python functions in chunks of 16 KiB, which it asks its arena
+//! CPython keeps the frames of Python functions in chunks of 16 KiB, which it asks its arena
 //! allocator for. It gives a chunk back when the first frame in it ends. A loop that calls across the end
 //! of a chunk maps and unmaps memory in each round, and pays for a page fault or two besides; a
 //! trace of a deep program did that hundreds of times. From the first activation on a chunk that is given
-//! back is kept, and handed out when `CPython` asks for one again.
+//! back is kept, and handed out when CPython asks for one again.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// `DATA_STACK_CHUNK_SIZE` of `pystate.c` in `CPython`. Arenas of objects have another size.
+/// `DATA_STACK_CHUNK_SIZE` of `pystate.c` in CPython. Arenas of objects have another size.
 const CHUNK: usize = 16 << 10;
 
 /// What is kept: one chunk for each of a few threads whose loops cross the end of theirs.

@@ -145,7 +145,7 @@ impl Drop for Recording {
 /// process is active, jax's functions are then left as they are until the next trace.
 ///
 /// # Errors
-/// `CPython` refuses a function's code.
+/// CPython refuses a function's code.
 #[inline]
 pub fn rests(py: Python<'_>) -> PyResult<bool> {
     if is_tracing() {
@@ -227,7 +227,7 @@ pub fn is_outdated(wanted: u64) -> bool {
 /// Where somebody has given a function of jax that is to be ours another code, all is left to jax.
 ///
 /// # Errors
-/// `CPython` refuses a change. jax's functions are then its own.
+/// CPython refuses a change. jax's functions are then its own.
 fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     loop {
         let wanted = WANTED.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The Python half of jaxide: the only folder that knows pyo3 and `CPython`'s C API.
+//! The Python half of jaxide: the only folder that knows pyo3 and CPython's C API.
 //!
 //! ```text
 //! jax.rs       the objects of the installed jax that the trace talks to, resolved once

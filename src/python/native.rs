@@ -216,7 +216,7 @@ pub fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R 
     Python::attach(|py| caught(py, failed, || body(py)))
 }
 
-/// As `guarded`, for what `CPython` calls very often: pyo3 is not told that this thread is attached,
+/// As `guarded`, for what CPython calls very often: pyo3 is not told that this thread is attached,
 /// which costs more than the rest of a replayed call. It then only notes which `Py` to drop later,
 /// so whatever drops some, or runs Python code, belongs in `attached`.
 ///
@@ -384,7 +384,7 @@ pub type Body = for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<Bound<'p
 /// Called by the `extern "C"` functions that `method!` makes.
 ///
 /// # Safety
-/// The pointers are what `CPython` passes to a `METH_FASTCALL` | `METH_KEYWORDS` function.
+/// The pointers are what CPython passes to a `METH_FASTCALL` | `METH_KEYWORDS` function.
 pub unsafe fn call_method(
     name: &'static str,
     body: Body,
@@ -406,7 +406,7 @@ pub unsafe fn call_method(
 /// Called by the `extern "C"` functions that `getter!` makes.
 ///
 /// # Safety
-/// `slf` is what `CPython` passes to a getter.
+/// `slf` is what CPython passes to a getter.
 pub unsafe fn call_getter(
     body: for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
     slf: *mut ffi::PyObject,
@@ -421,7 +421,7 @@ pub unsafe fn call_getter(
 /// Called by the `extern "C"` functions that `setter!` makes.
 ///
 /// # Safety
-/// `slf` and `value` are what `CPython` passes to a setter.
+/// `slf` and `value` are what CPython passes to a setter.
 pub unsafe fn call_setter(
     body: for<'py> fn(&Bound<'py, PyAny>, Option<Bound<'py, PyAny>>) -> PyResult<()>,
     slf: *mut ffi::PyObject,
@@ -439,7 +439,7 @@ pub unsafe fn call_setter(
 /// Called by the `extern "C"` functions that `initializer!` makes.
 ///
 /// # Safety
-/// The pointers are what `CPython` passes to `tp_init`.
+/// The pointers are what CPython passes to `tp_init`.
 pub unsafe fn call_init(
     name: &'static str,
     body: for<'py> fn(&Bound<'py, PyAny>, &Args<'py>) -> PyResult<()>,
@@ -527,7 +527,7 @@ pub struct TypeSpec {
 /// Creates a heap type that extends `base`.
 ///
 /// # Errors
-/// `CPython` refused the type.
+/// CPython refused the type.
 pub fn heap_type<'py>(base: &Bound<'py, PyType>, spec: TypeSpec) -> PyResult<Bound<'py, PyType>> {
     let py = base.py();
     let name = CString::new(spec.name)?;

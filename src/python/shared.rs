@@ -1,6 +1,6 @@
 //! State behind Python objects, which is looked at only while no Python code can run.
 //!
-//! Python code may run at almost any call of `CPython`: a finalizer, a callback of the collector, a
+//! Python code may run at almost any call of CPython: a finalizer, a callback of the collector, a
 //! signal handler, a profiler, another thread. So nothing of the state is lent to what could make such
 //! a call. `Shared::with` takes a closure that cannot have a `Python` token, nor anything bound to one,
 //! since these are not `Send`: in it references are counted up, and never down. What the state gives up
@@ -67,7 +67,7 @@ impl<'py> Quiet<'py> {
 ///
 /// Whoever looks is attached to the interpreter, and stays attached until the end of the closure, which
 /// cannot call Python. So the interpreter's own lock keeps others out, and no other lock is taken; builds of
-/// `CPython` without that lock have a mutex.
+/// CPython without that lock have a mutex.
 #[derive(Default)]
 pub struct Shared<T> {
     #[cfg(Py_GIL_DISABLED)]

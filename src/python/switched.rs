@@ -77,7 +77,7 @@ impl Switched {
     /// `function.__code__ = code`, for hundreds of functions at a time: nothing but the function is
     /// touched, since most are not in the machine's caches.
     ///
-    /// `CPython` specializes calls by a function's version and checks nothing else: a function
+    /// CPython specializes calls by a function's version and checks nothing else: a function
     /// without one has to be looked at again.
     /// Where the interpreter keeps a table of versions it changes the code itself.
     ///
@@ -110,7 +110,7 @@ impl Switched {
     }
 }
 
-/// Whether `CPython` finds a function by its version.
+/// Whether CPython finds a function by its version.
 pub fn keeps_versions(py: Python<'_>) -> bool {
     py.version_info() >= (3, 13)
 }

@@ -163,7 +163,7 @@ pub fn new_tracer<'py>(
     Ok(tracer)
 }
 
-/// A fresh tracer in the memory of a dead one. `CPython` has noted that the memory was finalized,
+/// A fresh tracer in the memory of a dead one. CPython has noted that the memory was finalized,
 /// so it is not for tracers that are counted.
 fn reuse<'py>(class: &Bound<'py, PyType>) -> Option<Bound<'py, PyAny>> {
     let raw = SPARE.peek(Vec::pop)? as *mut ffi::PyObject;
@@ -187,7 +187,7 @@ fn is_kept(tracer: usize) -> bool {
     })
 }
 
-/// `tp_dealloc`: what `CPython` does for a class with `__slots__` and no dict, without looking for
+/// `tp_dealloc`: what CPython does for a class with `__slots__` and no dict, without looking for
 /// them; some of the memory of plain tracers is kept.
 unsafe extern "C" fn dealloc(tracer: *mut ffi::PyObject) {
     // SAFETY: CPython passes an instance of our type or of a subclass that nothing refers to, with
@@ -445,7 +445,7 @@ pub fn set_mutable_qdd(tracer: &Bound<'_, PyAny>, value: Option<Bound<'_, PyAny>
 }
 
 /// `sharding` and `device` of a tracer. jax writes a message here that walks every equation so far,
-/// and `CPython` throws it away: `Tracer.__getattr__` answers next and raises the one that shows.
+/// and CPython throws it away: `Tracer.__getattr__` answers next and raises the one that shows.
 fn unavailable<'py>(_: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Err(PyAttributeError::new_err(""))
 }

@@ -38,7 +38,7 @@ struct State {
 /// The code objects of trampolines.
 static TRAMPOLINES: Immortals = Immortals::new();
 static STATE: Shared<State> = Shared::new(State { catching: false, hearers: 0 });
-/// The address of `CPython`'s own C function.
+/// The address of CPython's own C function.
 static STOCK: AtomicUsize = AtomicUsize::new(0);
 /// What is told of each warning while somebody hears warnings.
 static HOOK: Once<Py<PyAny>> = Once::new();
@@ -103,7 +103,7 @@ pub fn off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     Ok(())
 }
 
-/// Where `CPython` has the C function of `warn`. It is a static table, which the object refers to.
+/// Where CPython has the C function of `warn`. It is a static table, which the object refers to.
 #[derive(Clone, Copy)]
 struct Method(*mut ffi::PyMethodDef);
 
@@ -139,7 +139,7 @@ impl State {
         let stock = STOCK.load(Ordering::Relaxed);
         let ours: ffi::PyCFunctionFastWithKeywords = warn;
         let wanted = if self.catching || self.hearers > 0 { ours as usize } else { stock };
-        // SAFETY: `CPython` calls the function that is there with the arguments that both take; the
+        // SAFETY: CPython calls the function that is there with the arguments that both take; the
         // interpreter is attached, so nobody is reading it.
         unsafe {
             (*method).ml_meth.PyCFunctionFastWithKeywords =

@@ -1,7 +1,7 @@
 //! Number slots of the tracer type.
 //!
-//! `CPython` calls a slot with its operands in the order they were written, so a slot first finds
-//! which of them is the tracer, and stands for the method of jax's tracer that `CPython` would
+//! CPython calls a slot with its operands in the order they were written, so a slot first finds
+//! which of them is the tracer, and stands for the method of jax's tracer that CPython would
 //! have called: `__add__` of the left operand, or `__radd__` of the right one.
 
 use std::ffi::{c_int, c_void};

@@ -2,7 +2,7 @@
 //!
 //! A function keeps its identity: its code object is changed for a trampoline with the same
 //! parameters. Other callables are caught through their type, whose `tp_call` is ours meanwhile. A
-//! jit has a call pointer of its own, which `CPython` forgets with the flag of the type that says
+//! jit has a call pointer of its own, which CPython forgets with the flag of the type that says
 //! so.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -234,7 +234,7 @@ impl<'py> Given<'py> {
 /// meanwhile.
 ///
 /// # Errors
-/// `CPython` refuses the code.
+/// CPython refuses the code.
 pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult<()> {
     let types = called_types().clone();
     for called in types {

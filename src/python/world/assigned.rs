@@ -1,5 +1,5 @@
-//! Functions of `CPython` by which attributes are assigned, where nobody else tells of it: names of
-//! functions and classes, bases of classes, and on `CPython` 3.11 the code and the defaults of functions
+//! Functions of CPython by which attributes are assigned, where nobody else tells of it: names of
+//! functions and classes, bases of classes, and on CPython 3.11 the code and the defaults of functions
 //! and the attributes of classes.
 //!
 //! Ours note what is assigned, and then do what those did. They stay as long as the process.
@@ -29,7 +29,7 @@ struct Property {
     table: *mut ffi::PyGetSetDef,
 }
 
-/// A property of functions, with `CPython`'s own setter once ours is in its place.
+/// A property of functions, with CPython's own setter once ours is in its place.
 struct Assigned {
     name: &'static str,
     changed: Changed,
@@ -37,7 +37,7 @@ struct Assigned {
     stock: AtomicUsize,
 }
 
-/// From `CPython` 3.12 on a watcher is told of code and defaults, and not of names.
+/// From CPython 3.12 on a watcher is told of code and defaults, and not of names.
 const NUM_UNWATCHED: usize = if cfg!(Py_3_12) { 2 } else { 5 };
 
 static ASSIGNED: [Assigned; NUM_UNWATCHED] = [
@@ -73,7 +73,7 @@ unsafe extern "C" fn set<const PLACE: usize>(
     }
 }
 
-/// `CPython`'s getter of `__kwdefaults__`, once ours is in its place.
+/// CPython's getter of `__kwdefaults__`, once ours is in its place.
 static STOCK_DEFAULTS: AtomicUsize = AtomicUsize::new(0);
 
 /// The getter of `__kwdefaults__`.
@@ -96,7 +96,7 @@ unsafe extern "C" fn get_defaults(
 /// Has the attributes of functions, and of classes, be assigned by ours.
 ///
 /// # Errors
-/// `CPython` is not what it was when this was written.
+/// CPython is not what it was when this was written.
 pub fn start(py: Python<'_>) -> PyResult<()> {
     for assigned in &ASSIGNED {
         assigned.catch(py)?;

@@ -1,9 +1,9 @@
 //! Noticing that a dict of jax, or a function of jax, may have changed.
 //!
-//! From `CPython` 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
+//! From CPython 3.12 on the interpreter says so (`PyDict_Watch`, `PyFunction_AddWatcher`). Before, each
 //! dict has a version. The versions of modules, registries and custom rules are compared before each
 //! replay, those of primitives when a trace begins, its surroundings change, or what was learnt is
-//! proven (`validity.rs`). Attributes of classes and of functions are assigned by functions of `CPython`
+//! proven (`validity.rs`). Attributes of classes and of functions are assigned by functions of CPython
 //! that are ours (`assigned.rs`); in all versions those of names.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,7 +141,7 @@ pub fn dict_of<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     }
 }
 
-/// Has `CPython` say what changes.
+/// Has CPython say what changes.
 ///
 /// # Errors
 /// It is not what it was when this was written.
@@ -154,7 +154,7 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
 /// watched already keeps its own.
 ///
 /// # Errors
-/// It has no dict, or `CPython` cannot watch it.
+/// It has no dict, or CPython cannot watch it.
 pub fn watch(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     let dict = dict_of(owner)?;
     notify(&dict)?;
