@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 
 from jaxide import _compat, _core
 
@@ -253,7 +253,7 @@ def _write(kind: str, name: str, reason: str, call: str, details: Mapping[str, A
         "versions": {
             "jaxide": _safely(lambda: __import__("jaxide").__version__),
             "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
+            "jaxlib": jaxlib.version.__version__,
             "python": platform.python_version(),
             "machine": platform.machine(),
         },
@@ -367,12 +367,18 @@ class _Comparison:
         if isinstance(one, dict):
             return len(one) == len(another) and self._all(one.items(), another.items())
         if isinstance(one, types.FunctionType):
-            parts = lambda f: (f.__defaults__, f.__kwdefaults__, _cells(f))
+
+            def parts(function: types.FunctionType) -> tuple[Any, ...]:
+                return function.__defaults__, function.__kwdefaults__, _cells(function)
+
             return one.__code__ == another.__code__ and self._all(parts(one), parts(another))
         if isinstance(one, types.MethodType):
             return one.__func__ is another.__func__ and self.same(one.__self__, another.__self__)
         if isinstance(one, functools.partial):
-            parts_of = lambda p: (p.func, p.args, p.keywords)
+
+            def parts_of(partial: functools.partial[Any]) -> tuple[Any, ...]:
+                return partial.func, partial.args, partial.keywords
+
             return self._all(parts_of(one), parts_of(another))
         if isinstance(one, jax.tree_util.PyTreeDef):
             # Trees are equal where their keys are, as 1 and True.

@@ -168,7 +168,10 @@ class _Writer:
             (device,) = value.device_set
             return name_of(class_), self.device(device), self.write(value.memory_kind)
         known = self._known
-        parts = lambda values: tuple(self.write(item, depth + 1) for item in values)
+
+        def parts(values: Iterable[Any]) -> tuple[Any, ...]:
+            return tuple(self.write(item, depth + 1) for item in values)
+
         if class_ is tuple:
             return "tuple", parts(value)
         if class_ is list:
@@ -306,7 +309,10 @@ class _Writer:
     def callback(self, value: Any, depth: int) -> Any:
         """What is called back is the very object; what is around it is jax's."""
         own = name_of(type(value))
-        within = lambda values: tuple(self._called(item, depth + 1) for item in values)
+
+        def within(values: Iterable[Any]) -> tuple[Any, ...]:
+            return tuple(self._called(item, depth + 1) for item in values)
+
         if self._is_callback(value):
             if value.__defaults__ or value.__kwdefaults__:
                 raise Unsettled(f"{name_of(value)} has defaults")
@@ -352,7 +358,7 @@ _LASTING: AddressCache[Any] = AddressCache()
 # Ufuncs of modules that were called back.
 _KEPT: dict[int, Any] = {}
 
-_bits = lambda value: struct.pack("<d", value)
+_bits: Callable[[float], bytes] = lambda value: struct.pack("<d", value)
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     type(None): lambda _: "None",
     type(...): lambda _: "...",

@@ -54,19 +54,19 @@ def gpt(
         ],
     )
 
-    def layer_norm(p, x):
+    def layer_norm(p: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
         mean = x.mean(-1, keepdims=True)
         var = x.var(-1, keepdims=True)
         return (x - mean) / jnp.sqrt(var + 1e-5) * p[0] + p[1]
 
-    def linear(p, x):
+    def linear(p: tuple[jax.Array, jax.Array], x: jax.Array) -> jax.Array:
         return x @ p[0] + p[1]
 
-    def attention(b, x):
+    def attention(b: PyTree, x: jax.Array) -> jax.Array:
         batch, tokens, width = x.shape
         q, k, v = jnp.split(linear(b["qkv"], x), 3, axis=-1)
 
-        def split_heads(t):
+        def split_heads(t: jax.Array) -> jax.Array:
             return t.reshape(batch, tokens, heads, width // heads).transpose(0, 2, 1, 3)
 
         q, k, v = map(split_heads, (q, k, v))
@@ -76,14 +76,15 @@ def gpt(
         out = jnp.einsum("bhts,bhsd->bhtd", weights, v)
         return linear(b["o"], out.transpose(0, 2, 1, 3).reshape(batch, tokens, width))
 
-    def forward(p, ids):
+    def forward(p: PyTree, ids: jax.Array) -> jax.Array:
         x = p["wte"][ids] + p["wpe"][None, : ids.shape[1]]
         for b in p["blocks"]:
             x = x + attention(b, layer_norm(b["ln1"], x))
             x = x + linear(b["dn"], jax.nn.gelu(linear(b["up"], layer_norm(b["ln2"], x))))
-        return layer_norm(p["lnf"], x) @ p["wte"].T
+        logits: jax.Array = layer_norm(p["lnf"], x) @ p["wte"].T
+        return logits
 
-    def loss(p, ids):
+    def loss(p: PyTree, ids: jax.Array) -> jax.Array:
         logp = jax.nn.log_softmax(forward(p, ids[:, :-1]))
         return -jnp.take_along_axis(logp, ids[:, 1:, None], axis=-1).mean()
 
@@ -97,7 +98,7 @@ def gpt_train() -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
     params, loss, ids = gpt()
     optimizer = optax.adamw(1e-3)
 
-    def step(params, state, ids):
+    def step(params: PyTree, state: PyTree, ids: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
         value, grads = jax.value_and_grad(loss)(params, ids)
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state, value

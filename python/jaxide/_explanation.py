@@ -56,7 +56,10 @@ def _without_repetition(all_: Sequence[Difference]) -> list[str]:
     same: dict[object, list[Difference]] = {}
     for each in all_:
         same.setdefault((each.kind, each.old, each.new, each.source), []).append(each)
-    others = lambda found: f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+
+    def others(found: Sequence[Difference]) -> str:
+        return f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+
     return [f"    {found[0]}{others(found)}" for found in same.values()]
 
 

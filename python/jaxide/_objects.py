@@ -143,7 +143,10 @@ class Objects:
         own = name_of(class_)
         if depth == MAX_DEPTH:
             return own
-        parts = lambda values: tuple(self._parts(item, depth + 1) for item in values)
+
+        def parts(values: Any) -> tuple[Any, ...]:
+            return tuple(self._parts(item, depth + 1) for item in values)
+
         if isinstance(value, (tuple, list)):
             return own, parts(value)
         if isinstance(value, dict):
@@ -211,11 +214,13 @@ class Objects:
             # Zeros of a complex number have signs.
             return repr(one) == repr(another)
         if isinstance(one, float):
-            return one.hex() == another.hex()
-        same = lambda ones, others: (
-            len(ones) == len(others)
-            and all(self._same(a, b, depth + 1) for a, b in zip(ones, others, strict=True))
-        )
+            return bool(one.hex() == another.hex())
+
+        def same(ones: Any, others: Any) -> bool:
+            return len(ones) == len(others) and all(
+                self._same(a, b, depth + 1) for a, b in zip(ones, others, strict=True)
+            )
+
         if isinstance(one, private.literal_type):
             return self._same(one.val, another.val, depth)
         if (array := self._array(one)) is not None:

@@ -69,7 +69,7 @@ def _number(value: Any) -> Any:
 
 
 def _is_of(value: Any, aval: Any) -> bool:
-    return jax.typeof(value) == aval
+    return bool(jax.typeof(value) == aval)
 
 
 def _evaluate(

@@ -100,7 +100,10 @@ class _Exchange:
 
     def all(self, what: str, own: str) -> list[str]:
         """What each process has said of something."""
-        key = lambda rank: f"jaxide/assert_same_program/{self._call}/{what}/{rank}"
+
+        def key(rank: int) -> str:
+            return f"jaxide/assert_same_program/{self._call}/{what}/{rank}"
+
         self._client.key_value_set(key(self._rank), own)
         texts = []
         for rank in range(self._count):

@@ -57,12 +57,14 @@ class Program:
     @property
     def in_avals(self) -> list[Any]:
         """The types of the inputs."""
-        return self.jaxpr.in_avals
+        avals: list[Any] = self.jaxpr.in_avals
+        return avals
 
     @property
     def out_avals(self) -> list[Any]:
         """The types of the outputs."""
-        return self.jaxpr.out_avals
+        avals: list[Any] = self.jaxpr.out_avals
+        return avals
 
     @cached_property
     def structural_hash(self) -> int:

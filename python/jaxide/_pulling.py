@@ -102,13 +102,14 @@ class _Pulling:
 def _given(eqn: Any, kind: str, param: str) -> Sequence[Any]:
     """The operands that the first inputs of a program are each time it runs."""
     params = eqn.params
+    operands: Sequence[Any] = eqn.invars
     if kind == "scan":
-        return eqn.invars[: _compat.scan_counts(params)[0]]
+        return operands[: _compat.scan_counts(params)[0]]
     if kind == "while":
         condition, body = params["cond_nconsts"], params["body_nconsts"]
-        first = eqn.invars[:condition]
-        return first if param == "cond_jaxpr" else eqn.invars[condition : condition + body]
-    return eqn.invars[1:] if kind == "cond" else eqn.invars
+        first = operands[:condition]
+        return first if param == "cond_jaxpr" else operands[condition : condition + body]
+    return operands[1:] if kind == "cond" else operands
 
 
 def _renamed(eqns: Iterable[Any], stands: dict[Any, Any]) -> list[Any]:

@@ -221,7 +221,8 @@ def effects(graph: _core.Graph) -> dict[str, Sequence[Equation]]:
 def _dtype_name(dtype: Any) -> str:
     """The name of a dtype; those that numpy does not know are what they are called."""
     try:
-        return np.dtype(dtype).name
+        name: str = np.dtype(dtype).name
+        return name
     except TypeError:
         return str(dtype)
 

@@ -12,7 +12,7 @@ import functools
 import gc
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jaxide import _trust
@@ -355,7 +355,10 @@ class Rules:
         """Whether a function is jax's own, and so is all that it holds."""
         if any(value is outer for outer in within):
             return True
-        follow = lambda parts: all(self._is_of_jax(part, *within, value) for part in parts)
+
+        def follow(parts: Iterable[Any]) -> bool:
+            return all(self._is_of_jax(part, *within, value) for part in parts)
+
         if isinstance(value, types.FunctionType):
             defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
             return _trust.is_own_function(value) and follow([*defaults, *_contents(value)])

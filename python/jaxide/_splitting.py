@@ -181,8 +181,8 @@ def _is_var(atom: Any) -> bool:
 
 
 def _num_bytes(aval: Any) -> int:
-    size = getattr(aval.dtype, "itemsize", 1)
-    return math.prod(aval.shape) * size
+    size: int = math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 1)
+    return size
 
 
 def _packs(wanted: list[Any]) -> list[list[Any]]:

@@ -48,7 +48,7 @@ def make_jaxpr(
       objects whose values follow the arguments of the jaxpr, and then, where ``return_shape`` is
       true, the output shapes.
     """
-    stock = _brainstate.transform.make_jaxpr(
+    stock: Callable[..., Any] = _brainstate.transform.make_jaxpr(
         fun,
         static_argnums=static_argnums,
         static_argnames=static_argnames,

@@ -150,7 +150,7 @@ def demo() -> int:
 @click.option("--width", type=click.IntRange(min=20), help="Characters in a line.")
 @click.option("--color/--no-color", default=None, help="Colours; by default on a terminal.")
 @click.pass_context
-def show(ctx: click.Context, target: str, **options: Any) -> None:
+def show(ctx: click.Context, /, target: str, **options: Any) -> None:
     """Prints the program, as jax does."""
     program = _program(ctx, target, options)
     if options.pop("optimize"):
@@ -181,7 +181,9 @@ def show(ctx: click.Context, target: str, **options: Any) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="As data.")
 @click.pass_context
-def cost(ctx: click.Context, target: str, while_trips: int, as_json: bool, **options: Any) -> None:
+def cost(
+    ctx: click.Context, /, target: str, while_trips: int, as_json: bool, **options: Any
+) -> None:
     """Says what executing the program costs: flops and bytes, by primitive and by line."""
     program = _program(ctx, target, options)
     report = program.cost(while_trips=while_trips)
@@ -198,7 +200,7 @@ def cost(ctx: click.Context, target: str, while_trips: int, as_json: bool, **opt
 @click.option("--expect", metavar="HEX", help="Fails with status 1 where the hash is another.")
 @click.pass_context
 def hash_(
-    ctx: click.Context, target: str, content: bool, expect: str | None, **options: Any
+    ctx: click.Context, /, target: str, content: bool, expect: str | None, **options: Any
 ) -> int:
     """Prints the hash of what the program says, the same on every machine."""
     if expect is not None:
@@ -230,6 +232,7 @@ def hash_(
 @click.pass_context
 def diff(
     ctx: click.Context,
+    /,
     target: str,
     other: str,
     other_args: tuple[str, ...],
@@ -272,7 +275,7 @@ FORMATS: dict[str, Callable[[Any, Path], object]] = {
 @_of_program
 @click.option("-o", "--output", type=WRITABLE, required=True, metavar="FILE", help="Where to.")
 @click.pass_context
-def report(ctx: click.Context, target: str, output: Path, **options: Any) -> None:
+def report(ctx: click.Context, /, target: str, output: Path, **options: Any) -> None:
     """Writes the program to a file, as what the file's name ends in.
 
     \b
@@ -297,7 +300,7 @@ def report(ctx: click.Context, target: str, output: Path, **options: Any) -> Non
 @click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="As data.")
 @click.pass_context
-def bench(ctx: click.Context, target: str, rounds: int, as_json: bool, **options: Any) -> int:
+def bench(ctx: click.Context, /, target: str, rounds: int, as_json: bool, **options: Any) -> int:
     """Measures how long jax and jaxide take to trace the function again.
 
     They take turns; the ratio is the median of those of neighbours. With status 1 where the two

@@ -110,9 +110,10 @@ def function_of(target: str, call: Call) -> Callable[..., Any]:
     found = find(target)
     if not callable(found):
         raise click.UsageError(f"{target} is no function but of type {type(found).__name__}")
+    function: Callable[..., Any] = found
     for wrapper in call.wrappers:
-        found = WRAPPERS[wrapper](found)
-    return found
+        function = WRAPPERS[wrapper](function)
+    return function
 
 
 def trace(target: str, function: Callable[..., Any], call: Call, tracer: Callable[..., Any]) -> Any:
@@ -143,7 +144,8 @@ def program_of(target: str, call: Call) -> jaxide.Program:
         if call.says_anything:
             raise click.UsageError(f"{target} is a program, which takes no arguments")
         return found if isinstance(found, jaxide.Program) else jaxide.from_jaxpr(found)
-    return trace(target, function_of(target, call), call, jaxide.trace)
+    program: jaxide.Program = trace(target, function_of(target, call), call, jaxide.trace)
+    return program
 
 
 def is_stored(target: str) -> bool:

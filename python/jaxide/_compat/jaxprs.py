@@ -43,7 +43,8 @@ def close(jaxpr: Any, consts: list[Any]) -> Any:
 
 def evaluate(jaxpr: Any, args: list[Any]) -> list[Any]:
     """Executes a closed jaxpr, equation by equation, or stages it where a trace is current."""
-    return symbol("core:jaxpr_as_fun")(jaxpr)(*args)
+    results: list[Any] = symbol("core:jaxpr_as_fun")(jaxpr)(*args)
+    return results
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Any, list[Any]]:

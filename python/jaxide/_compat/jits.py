@@ -210,7 +210,10 @@ class _JitTracing:
     def call_of(self, traced: Any, fun: Any, jit: Any, args: Any, kwargs: Any) -> JitCall:
         """What was traced for what."""
         names = list(getattr(jit.fun_signature, "parameters", ()))
-        name_of = lambda i: names[i] if i < len(names) else f"argument {i}"
+
+        def name_of(position: int) -> str:
+            return names[position] if position < len(names) else f"argument {position}"
+
         static = {name_of(i): args[i] for i in jit.static_argnums if i < len(args)}
         static |= {name: kwargs[name] for name in jit.static_argnames if name in kwargs}
         return JitCall(
@@ -439,7 +442,7 @@ def _miss_code(stock: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         miss = types.FunctionType(stock, module, stock.co_name, None, cells)
         return hook(miss, jit_info, args, kwargs)
 
-    code = _miss_template(None, None).__code__
+    code: types.CodeType = _miss_template(None, None).__code__
     code = code.replace(
         co_consts=tuple(caught if value == HOOK else value for value in code.co_consts),
         co_filename=stock.co_filename,

@@ -94,7 +94,10 @@ class _Reader:
         if depth > _MAX_DEPTH:
             return False
         self._seen[id(value)] = value
-        within = lambda values: all(self.is_own(item, depth + 1) for item in values)
+
+        def within(values: Iterable[Any]) -> bool:
+            return all(self.is_own(item, depth + 1) for item in values)
+
         if isinstance(value, types.FunctionType):
             # Whoever gives it another code is noticed, wherever it is kept.
             _core.watch_function(value)

@@ -399,7 +399,7 @@ def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[st
 
 def _interned_aval() -> type:
     """``ShapedArray``, which jax interns: equal types are one object."""
-    cls = symbol("core:ShapedArray")
+    cls: type = symbol("core:ShapedArray")
     one, other = (cls((2, 3), jax.numpy.float32) for _ in range(2))
     if one is not other:
         raise Mismatch("jax._src.core.ShapedArray is not interned")

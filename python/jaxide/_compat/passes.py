@@ -112,8 +112,10 @@ def trim(used: list[bool], eqn: Any) -> tuple[list[bool], Any]:
     """jax's rule for dead code in an equation: which operands are used, and the new equation."""
     rule = symbol("interpreters.partial_eval:dce_rules")[eqn.primitive]
     if takes_live_inputs():
-        return rule(used, [True] * len(eqn.invars), eqn)
-    return rule(used, eqn)
+        trimmed: tuple[list[bool], Any] = rule(used, [True] * len(eqn.invars), eqn)
+    else:
+        trimmed = rule(used, eqn)
+    return trimmed
 
 
 def is_plain_jit(params: dict[str, Any]) -> bool:

@@ -422,7 +422,8 @@ def _with_slots(class_: Any, parts: Any, sample: Any) -> dict[str, Any]:
     known = {name: getattr(sample, name) for name in _own_slots(class_)}
     if unknown := sorted(set(parts) - set(known)):
         raise StorageError(f"{class_.__name__} of jax {jax.__version__} has no {unknown[0]!r}")
-    return known | parts
+    slots: dict[str, Any] = known | parts
+    return slots
 
 
 def _aval(shape: Any, dtype: Any, weak_type: bool) -> Any:
@@ -762,7 +763,7 @@ def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
     return types.FunctionType(code, {})
 
 
-class _Roots(list):
+class _Roots(list[Any]):
     """Can be referred to weakly."""
 
 

@@ -97,7 +97,10 @@ def check_captured(fun: Any, avals: Any, state: tuple[Any, ...], args: Any, jaxp
 
 def is_top_level() -> Callable[[], bool]:
     """The function that says whether no trace is running."""
-    return optional_symbol("core:trace_ctx.is_top_level") or symbol("core:trace_state_clean")
+    found: Callable[[], bool] = optional_symbol("core:trace_ctx.is_top_level") or symbol(
+        "core:trace_state_clean"
+    )
+    return found
 
 
 def type_of_jits() -> type:
@@ -110,12 +113,14 @@ def type_of_jits() -> type:
 
 def api_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
     """jax's own boundary, which hides internal frames from tracebacks."""
-    return symbol("traceback_util:api_boundary")(function)
+    bounded: Callable[..., Any] = symbol("traceback_util:api_boundary")(function)
+    return bounded
 
 
 def wraps(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """jax's ``wraps``, tolerant of callables without a name."""
-    return symbol("util:wraps")(function)
+    decorator: Callable[[Callable[..., Any]], Callable[..., Any]] = symbol("util:wraps")(function)
+    return decorator
 
 
 def extend_axis_env(axis_env: Any) -> Any:

@@ -85,7 +85,7 @@ def expression(value: Any, depth: int = 0, *, is_public: bool = False) -> str:
     """
     if depth > 32:
         raise Unwritable("it is nested too deeply")
-    within = lambda item: expression(item, depth + 1, is_public=is_public)
+    within: Callable[[Any], str] = lambda item: expression(item, depth + 1, is_public=is_public)
     kind = type(value)
     if value is None or value is Ellipsis or kind in (bool, int, str, bytes):
         return repr(value)

@@ -21,7 +21,10 @@ from jaxide._export.model import Params, ProgramModel
 
 def text(programs: Sequence[ProgramModel]) -> str:
     """The page of a program and those within it."""
-    resource = lambda name: files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+    def resource(name: str) -> str:
+        return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
     style, script = resource("page.css"), resource("page.js")
     data = json.dumps(_data(programs), allow_nan=False, separators=(",", ":"))
     parts = {

@@ -45,7 +45,10 @@ class _Writer:
 
     def program(self, program: ProgramModel) -> dict[str, Any]:
         places = {id(type_): self._type(type_) for type_ in program.types}
-        atom = lambda a: a if a >= 0 else self._literal(program.literals[-1 - a])
+
+        def atom(a: int) -> int | dict[str, Any]:
+            return a if a >= 0 else self._literal(program.literals[-1 - a])
+
         return {
             "name": program.name,
             "function": program.function,

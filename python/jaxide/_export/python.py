@@ -135,7 +135,7 @@ class _Module:
         """Writes the function of a program whose equations' programs are written."""
         program, function = self._programs[place], self._functions[place]
         names = _variable_names(program, set(self._functions))
-        atom = lambda a: names[a] if a >= 0 else self._literal(program, a)
+        atom: Callable[[int], str] = lambda a: names[a] if a >= 0 else self._literal(program, a)
         large = []
         for number, value in enumerate(program.constants):
             written = self._constant(place, number, value)
@@ -258,7 +258,8 @@ class _Module:
         if not eqn.params.programs:
             key = self._what(program, eqn)
             if key is not None:
-                return _TRIED.get(key, lambda: self._tried_call(program, eqn))
+                tried: tuple[Write, bool] = _TRIED.get(key, lambda: self._tried_call(program, eqn))
+                return tried
         return self._tried_call(program, eqn)
 
     def _what(self, program: ProgramModel, eqn: Equation) -> Any:
@@ -390,7 +391,10 @@ class _Module:
         writer = _HIGHER_ORDER.get(eqn.primitive.name)
         if writer is None:
             return _public(eqn)
-        function = lambda key: self._functions[eqn.params.programs[id(eqn.params.values[key])]]
+
+        def function(key: str) -> str:
+            return self._functions[eqn.params.programs[id(eqn.params.values[key])]]
+
         try:
             written = writer(eqn, eqn.params.values, function)
         except (Unwritable, KeyError, AttributeError):
@@ -623,7 +627,7 @@ def _same(a: Any, b: Any) -> bool:
     if _compat.is_jaxpr(a):
         return bool(_core.graph_of(a).equals(_core.graph_of(b), "content"))
     if isinstance(a, (np.ndarray, np.generic)):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     try:
         return bool(a == b)
     except Exception:
