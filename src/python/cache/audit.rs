@@ -1,0 +1,700 @@
+//! Auditing: of every so many calls that could be replayed one runs, and what it does is compared with
+//! what is remembered.
+//!
+//! A call that is audited runs as one that is new does, so that what it appends and returns is jax's
+//! whatever comes of the comparison. Where the two differ, the entry is dropped, the callable is barred for
+//! the rest of the process, and `_audit.py` is told.
+//!
+//! What runs takes as long as it does without jaxide, which is up to a hundred times as long as a replay. So
+//! there is a budget, unless nearly all is to be audited: a hundredth of the time of traces.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use rustc_hash::FxHashMap;
+
+use crate::expand::{CallableId, Operand, Template};
+use crate::ir::Eqn;
+
+use crate::python::cache::call::{CHANGED_MEANWHILE, Ran, Site, run_recorded};
+use crate::python::cache::fragment::record::{
+    Before, Captured, EquationObjects, Part, Recorded, Renew, Scope, same_literal, same_value,
+};
+use crate::python::cache::fragment::result::Recipe;
+use crate::python::cache::key::encode::{Call, Reason};
+use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::programs::instantiate::{Given, Making};
+use crate::python::cache::store;
+use crate::python::cpython::native::string_of;
+use crate::python::jax::names::Jax;
+use crate::python::jax::values::{typed_equal, typed_hash};
+use crate::python::jax::watch_warnings;
+use crate::python::program::objects::address;
+
+/// What was seen, and what was audited of it. Changed with the interpreter attached only.
+struct Counter {
+    seen: AtomicU64,
+    /// How many are to be seen before the next one is audited.
+    next: AtomicU64,
+    audited: AtomicU64,
+    differences: AtomicU64,
+}
+
+/// Seen, audited, different.
+type Counts = (u64, u64, u64);
+
+/// Of how many one is audited; 0 where none is.
+static EVERY: AtomicU64 = AtomicU64::new(0);
+static REPLAYS: Counter = Counter::new();
+static EVALUATIONS: Counter = Counter::new();
+/// Audited calls that say the same with other objects.
+static OTHER_OBJECTS: AtomicU64 = AtomicU64::new(0);
+
+impl Counter {
+    const fn new() -> Self {
+        Self {
+            seen: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            audited: AtomicU64::new(0),
+            differences: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one more; whether it is to be audited.
+    #[cold]
+    fn is_next(&self, every: u64) -> bool {
+        let seen = add_one(&self.seen);
+        if seen < self.next.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_next = every < BUDGETED || is_affordable();
+        let wait = if is_next { every } else { every / 8 };
+        self.next.store(seen + wait, Ordering::Relaxed);
+        if is_next {
+            add_one(&self.audited);
+        }
+        is_next
+    }
+
+    /// Starts to wait for the first one.
+    fn begin(&self, every: u64) {
+        self.next.store(self.seen.load(Ordering::Relaxed) + every, Ordering::Relaxed);
+    }
+
+    fn values(&self) -> Counts {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (value(&self.seen), value(&self.audited), value(&self.differences))
+    }
+}
+
+fn add_one(count: &AtomicU64) -> u64 {
+    let more = count.load(Ordering::Relaxed) + 1;
+    count.store(more, Ordering::Relaxed);
+    more
+}
+
+/// How many frames a traceback has at most: the innermost ones.
+const MAX_FRAMES: usize = 512;
+
+/// From so many on audits have a budget.
+const BUDGETED: u64 = 100;
+/// An audit may take a nanosecond for each so many that traces take.
+const SHARE: u128 = 100;
+/// What may be saved up, in nanoseconds.
+const MAX_BUDGET: i64 = 200_000;
+static BUDGET: AtomicI64 = AtomicI64::new(MAX_BUDGET);
+
+thread_local! {
+    /// Since when the outermost trace of this thread has not been counted.
+    static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The outermost trace of this thread begins.
+pub fn trace_begins() {
+    if EVERY.load(Ordering::Relaxed) != 0 {
+        SINCE.set(Some(Instant::now()));
+    }
+}
+
+/// No trace of this thread records any more.
+pub fn trace_ends() {
+    save(None);
+}
+
+/// Adds the share of a trace so far to the budget. It is counted from `next` on.
+fn save(next: Option<Instant>) {
+    let Some(since) = SINCE.replace(next) else { return };
+    let share = i64::try_from(since.elapsed().as_nanos() / SHARE).unwrap_or(MAX_BUDGET);
+    let saved = BUDGET.load(Ordering::Relaxed).saturating_add(share);
+    BUDGET.store(saved.min(MAX_BUDGET), Ordering::Relaxed);
+}
+
+#[cold]
+fn is_affordable() -> bool {
+    save(Some(Instant::now()));
+    BUDGET.load(Ordering::Relaxed) > 0
+}
+
+/// An audit, which takes of the budget what it takes.
+pub struct Running(Instant);
+
+impl Running {
+    /// From now on.
+    pub fn begin() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let taken: Duration = self.0.elapsed();
+        let taken = i64::try_from(taken.as_nanos()).unwrap_or(i64::MAX);
+        let left = BUDGET.load(Ordering::Relaxed).saturating_sub(taken);
+        BUDGET.store(left, Ordering::Relaxed);
+    }
+}
+
+/// Whether the replay that is about to happen is to be audited.
+#[inline]
+pub fn is_due() -> bool {
+    let every = EVERY.load(Ordering::Relaxed);
+    every != 0 && REPLAYS.is_next(every)
+}
+
+/// As `is_due`, of an answer that is remembered of abstract evaluation.
+#[inline]
+pub fn is_evaluation_due() -> bool {
+    let every = EVERY.load(Ordering::Relaxed);
+    every != 0 && EVALUATIONS.is_next(every)
+}
+
+/// Of how many replays one is audited from now on; 0 for none. What it was before.
+#[pyfunction]
+pub fn set_audit(every: u64) -> u64 {
+    for counter in [&REPLAYS, &EVALUATIONS] {
+        counter.begin(every);
+    }
+    EVERY.swap(every, Ordering::Relaxed)
+}
+
+/// What was counted: of replays and of abstract evaluations what was seen, audited, and differed; and how
+/// many audited calls had other objects that say the same.
+#[pyfunction]
+pub fn audit_counts() -> (Counts, Counts, u64) {
+    (REPLAYS.values(), EVALUATIONS.values(), OTHER_OBJECTS.load(Ordering::Relaxed))
+}
+
+/// Starts counting anew.
+#[pyfunction]
+pub fn clear_audit_counts() {
+    for counter in [&REPLAYS, &EVALUATIONS] {
+        for count in [&counter.seen, &counter.audited, &counter.differences] {
+            count.store(0, Ordering::Relaxed);
+        }
+        counter.begin(EVERY.load(Ordering::Relaxed));
+    }
+    OTHER_OBJECTS.store(0, Ordering::Relaxed);
+}
+
+/// What is said of a difference.
+#[derive(Default)]
+pub struct Difference<'py> {
+    reason: String,
+    key: Option<Bound<'py, PyDict>>,
+    replayed: Option<Bound<'py, PyAny>>,
+    real: Option<Bound<'py, PyAny>>,
+}
+
+/// Bars a callable and says why.
+///
+/// # Errors
+/// The warning is an error.
+fn tell(py: Python<'_>, id: CallableId, difference: Difference<'_>) -> PyResult<()> {
+    add_one(&REPLAYS.differences);
+    let name = store::bar(id);
+    let Difference { reason, key, replayed, real } = difference;
+    watch_warnings::uncounted(|| {
+        let module = py.import(intern!(py, "jaxide._audit"))?;
+        module.call_method1(
+            intern!(py, "replay_differs"),
+            (name.as_deref(), reason, key, replayed, real),
+        )?;
+        Ok(())
+    })
+}
+
+/// Runs a call that could be replayed, and compares.
+///
+/// # Errors
+/// Whatever the callable raises.
+#[cold]
+#[allow(clippy::too_many_arguments)] // what `replay_or_learn` has, and what it found
+pub fn call<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    site: &Site,
+    now: &Now<'py>,
+    call: &Call,
+    recorded: &Recorded,
+    describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let _running = Running::begin();
+    if let (Some(given), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
+        // Later calls go on as after a replay.
+        drop(Making::new(py, given, recorded.number, own));
+    }
+    let Ran { result, learnt, given, before, .. } =
+        run_recorded(py, jax, site, now, call, proceed, true)?;
+    let mut audit = Audit { py, jax, renews: !site.forgets };
+    let mut real = None;
+    let reason = match learnt {
+        Err(CHANGED_MEANWHILE) => None,
+        Err(reason) => Some(format!("the call is one that is not recorded: {reason}")),
+        Ok(mut learnt) => {
+            let found = audit.difference(recorded, &mut learnt, given.as_ref());
+            let found = match found {
+                None => audit.other_sources(&before, &learnt)?,
+                found => found,
+            };
+            if found.is_some() {
+                real = Some(rows(py, &learnt)?);
+            }
+            found
+        }
+    };
+    drop(before);
+    if let Some(reason) = reason {
+        let replayed = Some(rows(py, recorded)?);
+        let key = Some(key_in_words(py, call, describe)?);
+        tell(py, site.id, Difference { reason, key, replayed, real })?;
+    }
+    Ok(result)
+}
+
+/// Compares params that were made of others with what a replay would have made.
+///
+/// # Errors
+/// The warning is an error.
+pub fn params<'py>(
+    jax: &Jax,
+    site: &Site,
+    primitive: &Bound<'py, PyAny>,
+    recorded: &Recorded,
+    made: Option<&Bound<'py, PyDict>>,
+    given: &Given,
+) -> PyResult<()> {
+    let py = primitive.py();
+    let learnt = made.map(|made| Recorded::of_params(primitive, made.clone()));
+    let mut audit = Audit { py, jax, renews: false };
+    let (reason, real) = match learnt {
+        Some(Ok(mut learnt)) => {
+            let found = audit.difference(recorded, &mut learnt, Some(given));
+            (found, Some(rows(py, &learnt)?))
+        }
+        Some(Err(reason)) => (Some(reason.to_owned()), None),
+        None => (Some("the rule changes more than params".to_owned()), None),
+    };
+    let Some(reason) = reason else { return Ok(()) };
+    let replayed = Some(rows(py, recorded)?);
+    tell(py, site.id, Difference { reason, real, replayed, key: None })
+}
+
+/// Says that what was derived of a program differs from what is remembered.
+///
+/// # Errors
+/// The warning is an error.
+pub fn derivation<'py>(
+    id: CallableId,
+    key: &Bound<'py, PyAny>,
+    remembered: &Bound<'py, PyAny>,
+    real: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    let py = key.py();
+    let words = PyDict::new(py);
+    words.set_item("key", key)?;
+    let difference = Difference {
+        reason: "what is derived of the program".to_owned(),
+        key: Some(words),
+        replayed: Some(remembered.clone()),
+        real: Some(real.clone()),
+    };
+    tell(py, id, difference)
+}
+
+/// Says that abstract evaluation answers otherwise than is remembered.
+///
+/// # Errors
+/// The warning is an error.
+pub fn evaluation<'py>(
+    primitive: &Bound<'py, PyAny>,
+    params: &Bound<'py, PyDict>,
+    remembered: &Bound<'py, PyAny>,
+    real: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    let py = primitive.py();
+    add_one(&EVALUATIONS.differences);
+    let key = PyDict::new(py);
+    key.set_item("params", params)?;
+    watch_warnings::uncounted(|| {
+        let module = py.import(intern!(py, "jaxide._audit"))?;
+        let name = format!("abstract evaluation of {}", string_of(&primitive.str()?));
+        let reason = "types, effects, or the operand that is forwarded";
+        let args = (name, reason, key, remembered, real);
+        module.call_method1(intern!(py, "replay_differs"), args)?;
+        Ok(())
+    })
+}
+
+/// Whether two objects say the same, whatever they are.
+pub fn same_content(py: Python<'_>, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
+    let compare = || -> PyResult<bool> {
+        let module = py.import(intern!(py, "jaxide._audit"))?;
+        module.call_method1(intern!(py, "same"), (one, another))?.is_truthy()
+    };
+    one.is(another) || compare().unwrap_or(false)
+}
+
+/// Two recordings of a call, compared.
+struct Audit<'a, 'py> {
+    py: Python<'py>,
+    jax: &'a Jax,
+    /// Derivative rules may be new at each call.
+    renews: bool,
+}
+
+impl<'py> Audit<'_, 'py> {
+    /// In what a call differs from what is remembered.
+    fn difference(
+        &mut self,
+        recorded: &Recorded,
+        learnt: &mut Recorded,
+        given: Option<&Given>,
+    ) -> Option<String> {
+        let (py, jax) = (self.py, self.jax);
+        let both = given.and_then(|given| {
+            recorded.programs.as_ref().map(|programs| programs.beside(jax, given))
+        });
+        let renew = Renew { jax, rules: both.is_none() && self.renews, programs: both.as_ref() };
+        let agrees = learnt.agrees(py, recorded, &renew);
+        let levels = |recorded: &Recorded| -> Vec<usize> {
+            recorded.tangents.iter().map(|(level, _)| *level).collect()
+        };
+        if levels(recorded) != levels(learnt) {
+            return Some("the programs that it appends to".to_owned());
+        }
+        for (one, another) in recorded.parts().zip(learnt.parts()) {
+            let found = self.part(one, another, agrees);
+            if found.is_some() {
+                return found;
+            }
+        }
+        let same = |one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>| self.same(one, another);
+        if !recorded.recipe.agrees(py, &learnt.recipe, &same) {
+            return Some("the result".to_owned());
+        }
+        let lifted = recorded.lifted.len() == learnt.lifted.len()
+            && recorded.lifted.iter().zip(&learnt.lifted).all(|(a, b)| a.agrees(py, b, &same));
+        if !lifted {
+            return Some("the values of transformations".to_owned());
+        }
+        let (own, others) = (&recorded.structured_residuals, &learnt.structured_residuals);
+        let residuals = own.len() == others.len()
+            && own
+                .iter()
+                .zip(others)
+                .all(|((a, one), (b, another))| a == b && Recipe::agrees(one, py, another, &same));
+        if !residuals {
+            return Some("what rules pass by".to_owned());
+        }
+        if !agrees {
+            add_one(&OTHER_OBJECTS);
+        }
+        None
+    }
+
+    fn same(&self, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
+        one.is(another)
+            || (typed_hash(one).is_some() && typed_equal(one, another))
+            || same_value(self.jax, one, another)
+            || same_content(self.py, one, another)
+    }
+
+    /// In what a part differs; `agrees` where the params are known to be the same.
+    fn part(&self, one: &Part, another: &Part, agrees: bool) -> Option<String> {
+        let py = self.py;
+        let pairs = || one.equations.iter().zip(&another.equations).enumerate();
+        if one.equations.len() != another.equations.len() {
+            return Some(format!(
+                "{} equations, not {}",
+                another.equations.len(),
+                one.equations.len()
+            ));
+        }
+        for (index, (a, b)) in pairs() {
+            if !a.primitive.is(&b.primitive) {
+                return Some(format!("the primitive of equation {index}"));
+            }
+            if !same_effects(py, a, b) {
+                return Some(format!("the effects of equation {index}"));
+            }
+            if !a.context.is(&b.context) && !self.same(a.context.bind(py), b.context.bind(py)) {
+                return Some(format!("the context of equation {index}"));
+            }
+        }
+        let same_type = |a: &Py<PyAny>, b: &Py<PyAny>| {
+            a.is(b)
+                || a.bind(py).get_type().is(b.bind(py).get_type())
+                    && a.bind(py).eq(b).unwrap_or(false)
+        };
+        if one.fragment != another.fragment {
+            return Some(
+                "operands, or the order of types, literals, constants or scopes".to_owned(),
+            );
+        }
+        if one.types.len() != another.types.len()
+            || !one.types.iter().zip(&another.types).all(|(a, b)| same_type(a, b))
+        {
+            return Some("types of outputs".to_owned());
+        }
+        let literals = one.literals.iter().zip(&another.literals);
+        for (index, ((a, given_a), (b, given_b))) in literals.enumerate() {
+            if given_a != given_b || !same_bits(a.bind(py), b.bind(py)) {
+                let given = if given_a == given_b { "" } else { ", which is an argument's" };
+                return Some(format!("literal {index}{given}"));
+            }
+        }
+        for (index, ((a, type_a), (b, type_b))) in
+            one.consts.iter().zip(&another.consts).enumerate()
+        {
+            if !self.same_captured(a, b) || !same_type(type_a, type_b) {
+                return Some(format!("constant {index}"));
+            }
+        }
+        if one.scopes.len() != another.scopes.len() {
+            return Some("name scopes".to_owned());
+        }
+        if let Some(index) =
+            one.scopes.iter().zip(&another.scopes).position(|(a, b)| !self.same_scope(a, b))
+        {
+            return Some(format!("name scope or source {index}"));
+        }
+        if !agrees {
+            for (index, (a, b)) in pairs() {
+                if let Some(name) = self.other_param(a.params.bind(py), b.params.bind(py)) {
+                    return Some(format!("the param {name} of equation {index}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// The name of a param that differs.
+    fn other_param(&self, one: &Bound<'_, PyDict>, another: &Bound<'_, PyDict>) -> Option<String> {
+        if one.len() != another.len() {
+            return Some("count".to_owned());
+        }
+        for (name, value) in one {
+            let other = another.get_item(&name).ok().flatten();
+            if !other.is_some_and(|other| self.same(&value, &other)) {
+                return Some(name.cast::<PyString>().map_or_else(|_| "name".to_owned(), string_of));
+            }
+        }
+        None
+    }
+
+    fn same_captured(&self, one: &Captured, another: &Captured) -> bool {
+        match (one, another) {
+            (Captured::Value(a), Captured::Value(b)) => self.same(a.bind(self.py), b.bind(self.py)),
+            _ => one.agrees(self.py, another),
+        }
+    }
+
+    fn same_scope(&self, one: &Scope, another: &Scope) -> bool {
+        let py = self.py;
+        let stacks = match (&one.name_stack, &another.name_stack) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a.is(b) || a.bind(py).eq(b).unwrap_or(false),
+            _ => false,
+        };
+        let sources = match (&one.traceback, &another.traceback) {
+            (None, None) => true,
+            (Some(a), Some(b)) => self.same_frames(a.bind(py), b.bind(py)).unwrap_or(false),
+            _ => false,
+        };
+        stacks && sources
+    }
+
+    /// Whether two tracebacks have the same frames of the user's.
+    fn same_frames(&self, one: &Bound<'py, PyAny>, another: &Bound<'py, PyAny>) -> PyResult<bool> {
+        if one.is(another) {
+            return Ok(true);
+        }
+        let user_frames = self.jax.user_frames.bind(self.py);
+        let frames = |traceback: &Bound<'py, PyAny>| {
+            Ok::<_, PyErr>(user_frames.call1((traceback,))?.cast_into::<PyTuple>()?)
+        };
+        let is_whole = |traceback: &Bound<'py, PyAny>| {
+            let raw = traceback.call_method0(intern!(self.py, "raw_frames"))?;
+            Ok::<_, PyErr>(raw.get_item(0)?.len()? < MAX_FRAMES)
+        };
+        let (one_has, another_has) = (frames(one)?, frames(another)?);
+        let (len, other_len) = (one_has.len(), another_has.len());
+        if len == other_len || is_whole(one)? && is_whole(another)? {
+            return one_has.eq(&another_has);
+        }
+        // There are other frames of jax's among those that fit, so fewer or more of the user's do.
+        let len = len.min(other_len);
+        one_has.get_slice(0, len).eq(another_has.get_slice(0, len))
+    }
+
+    /// Whether equations have other lines of the user's than a replay would give them.
+    fn other_sources(&self, before: &Before<'py>, learnt: &Recorded) -> PyResult<Option<String>> {
+        let py = self.py;
+        let mut parts = learnt.parts();
+        let mut known: FxHashMap<(usize, usize), bool> = FxHashMap::default();
+        for (place, (frame, first)) in before.frames().enumerate() {
+            let real: Option<Vec<Option<Py<PyAny>>>> = frame.get().with(py, |frame, quiet| {
+                let (builder, side) = frame.recorded()?;
+                let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
+                let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
+                let traceback = |eqn| {
+                    let source = builder.source_data(builder.eqn_data(eqn).source);
+                    source.traceback.and_then(|id| side.source_object_of(quiet, id))
+                };
+                Some(live.map(traceback).collect())
+            });
+            let Some(real) = real else { continue };
+            let bind = |real: Option<Py<PyAny>>| real.map(|real| real.into_bound(py));
+            let real: Vec<Option<Bound<'py, PyAny>>> = real.into_iter().map(bind).collect();
+            // Of the programs of tangents only those are there that something was appended to.
+            if place > 0 && real.is_empty() {
+                continue;
+            }
+            let Some(part) = parts.next() else { break };
+            let templates = part.fragment.templates();
+            for (index, (template, real)) in templates.iter().zip(real).enumerate() {
+                let scope = &part.scopes[template.scope() as usize];
+                let own = scope.traceback.as_ref().map(|own| own.bind(py).clone());
+                let same = match (own.or_else(|| before.source.traceback.clone()), real) {
+                    (None, None) => true,
+                    (Some(a), Some(b)) => {
+                        let place = (address(&a), address(&b));
+                        if let Some(&same) = known.get(&place) {
+                            same
+                        } else {
+                            let same = self.same_frames(&a, &b)?;
+                            known.insert(place, same);
+                            same
+                        }
+                    }
+                    _ => false,
+                };
+                if !same {
+                    return Ok(Some(format!("the source of equation {index}")));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn same_effects(py: Python<'_>, one: &EquationObjects, another: &EquationObjects) -> bool {
+    if !one.has_effects_of(py, another) {
+        return false;
+    }
+    match (&one.effects, &another.effects) {
+        (None, None) => true,
+        // Those on operands name the variables of the program.
+        (Some(_), Some(_)) if !one.on_operands.is_empty() => true,
+        (Some(a), Some(b)) => a.bind(py).eq(b).unwrap_or(false),
+        _ => false,
+    }
+}
+
+/// Whether two of jax's literals are equal, the bits of a float included.
+fn same_bits(one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
+    let bits = |literal: &Bound<'_, PyAny>| {
+        let value = literal.getattr(intern!(literal.py(), "val")).ok()?;
+        value.extract::<f64>().ok().map(f64::to_bits)
+    };
+    same_literal(one, another).unwrap_or(false) && bits(one) == bits(another)
+}
+
+/// The key of a call: what is traced, what is known by identity, and the words.
+fn key_in_words<'py>(
+    py: Python<'py>,
+    call: &Call,
+    describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let object = |&pointer: &*mut pyo3::ffi::PyObject| {
+        // SAFETY: an argument of the call under way, or what one holds.
+        unsafe { Bound::from_borrowed_ptr(py, pointer) }
+    };
+    let key = PyDict::new(py);
+    key.set_item("traced", PyList::new(py, call.traced.iter().map(object))?)?;
+    key.set_item(
+        "values of enclosing traces",
+        PyList::new(py, call.enclosing.iter().map(object))?,
+    )?;
+    key.set_item("programs", PyList::new(py, call.programs.iter().map(object))?)?;
+    let mut again = Call { pins: Some(Vec::new()), ..call.empty() };
+    if describe(&mut again).is_ok() {
+        let pins = again.pins.take().unwrap_or_default();
+        key.set_item("objects", PyList::new(py, pins.iter().map(object))?)?;
+    }
+    key.set_item("words", PyList::new(py, call.signature.words())?)?;
+    Ok(key)
+}
+
+/// The equations of a recording as data: for each program primitive, params, operands, types, effects,
+/// name stack and traceback.
+fn rows<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bound<'py, PyAny>> {
+    let all = PyList::empty(py);
+    for part in recorded.parts() {
+        let own = PyList::empty(py);
+        let templates = part.fragment.templates();
+        for (index, equation) in part.equations.iter().enumerate() {
+            own.append(row(py, part, equation, templates.get(index))?)?;
+        }
+        all.append(own)?;
+    }
+    Ok(all.into_any())
+}
+
+fn row<'py>(
+    py: Python<'py>,
+    part: &Part,
+    equation: &EquationObjects,
+    template: Option<&Template>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let (operands, types) = (PyList::empty(py), PyList::empty(py));
+    let mut scope = (py.None(), py.None());
+    for operand in template.into_iter().flat_map(Template::operands) {
+        let text = match *operand {
+            Operand::Arg(index) => format!("argument {index}"),
+            Operand::Out(index) => format!("output {index}"),
+            Operand::Literal(index) => string_of(&part.literals[index as usize].0.bind(py).repr()?),
+            Operand::Const(index) => format!("constant {index}"),
+        };
+        operands.append(text)?;
+    }
+    if let Some(template) = template {
+        for &ty in template.out_types() {
+            types.append(&part.types[ty as usize])?;
+        }
+        let own = &part.scopes[template.scope() as usize];
+        let object = |object: &Option<Py<PyAny>>| {
+            object.as_ref().map_or_else(|| py.None(), |object| object.clone_ref(py))
+        };
+        scope = (object(&own.name_stack), object(&own.traceback));
+    }
+    let effects = equation.effects.as_ref().map(|effects| effects.clone_ref(py));
+    let params = equation.params.bind(py);
+    (equation.primitive.clone_ref(py), params, operands, types, effects, scope.0, scope.1)
+        .into_pyobject(py)
+}

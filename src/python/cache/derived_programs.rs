@@ -1,0 +1,392 @@
+//! What jax makes of a program and keeps with it: its linearization, its `jvp`, its batched form, its
+//! transpose.
+//!
+//! jax has caches of these, which know a program by identity; the program of a jit that is made anew is
+//! a new one. Here the computation behind such a cache is remembered by what the program says. What
+//! jax's cache then holds for the new program is a twin of what it would have computed: objects of
+//! its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
+//! often, or what else is made of the program.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashSet;
+
+use crate::expand::CallableId;
+
+use crate::python::cache::audit;
+use crate::python::cache::call::{BARRED, CHANGED_MEANWHILE, WARNED, watched};
+use crate::python::cache::fragment::record::NEW_OBJECTS;
+use crate::python::cache::key::encode::{Reason, UNKNOWN_OBJECT};
+use crate::python::cache::key::trace_context::configuration_now;
+use crate::python::cache::programs::instantiate::{
+    Given, Making, OwnChanges, close, has_lines_among,
+};
+use crate::python::cache::programs::registry::{Form, Number, is_jaxpr, number_of, open};
+use crate::python::cache::store::{self, Hits};
+use crate::python::cpython::native::attached;
+use crate::python::cpython::shared::Once;
+use crate::python::interpose::install;
+use crate::python::jax::names::{Jax, jax};
+use crate::python::jax::watch_warnings;
+use crate::python::jax::world::{Validity, is_as_before};
+use crate::python::program::graph::Graph;
+use crate::python::program::objects::address;
+use crate::python::program::read::graph_of;
+
+/// Stands in for a function whose results jax keeps by a program and a key.
+#[pyclass(module = "jaxide._core", frozen)]
+pub struct DerivationCache {
+    stock: Py<PyAny>,
+    id: CallableId,
+    hits: Arc<Hits>,
+}
+
+#[pymethods]
+impl DerivationCache {
+    #[new]
+    fn new(name: &str, stock: Py<PyAny>) -> Self {
+        let (id, hits) = store::new_callable(name);
+        Self { stock, id, hits }
+    }
+
+    /// Makes twins of what is known for a program that says the same, else runs the function and
+    /// learns.
+    #[pyo3(signature = (jaxpr, *key))]
+    fn __call__<'py>(
+        &self,
+        jaxpr: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = jaxpr.py();
+        let jax = jax(py)?;
+        let run = || -> PyResult<Bound<'py, PyAny>> {
+            let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
+            self.stock.bind(py).call1(PyTuple::new(py, args)?)
+        };
+        if install::rests(py)? {
+            return run();
+        }
+        let configuration = configuration_now(py, jax)?;
+        let (given, number, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
+            (Ok((given, number)), Ok(configuration)) => (given, number, configuration),
+            (Err(reason), _) | (_, Err(reason)) => {
+                store::count_bypass(self.id, reason);
+                return run();
+            }
+        };
+        let key = (self.id.0, number.raw(), configuration.number, key).into_pyobject(py)?;
+        let known = match Memo::get(&key)? {
+            Some(known) if known.get().validity.holds() && is_as_before(py)? => Some(known),
+            _ => None,
+        };
+        let candidate = match known.as_ref().map(|known| &known.get().derivation) {
+            Some(Ok(derivation)) if derivation.holds_for(&given) => {
+                self.hits.add_one();
+                if audit::is_due() {
+                    return self.audited(jax, &key, derivation, given, run);
+                }
+                return derivation.twin(jax, py, given);
+            }
+            Some(Ok(candidate)) => Some(candidate),
+            Some(Err(reason)) => {
+                store::count_bypass(self.id, reason);
+                return run();
+            }
+            None if store::is_barred(self.id) => {
+                store::count_bypass(self.id, BARRED);
+                return run();
+            }
+            None => None,
+        };
+        let warnings = watch_warnings::count();
+        let (result, refusal, validity) = watched(py, jax, Ok(configuration), run)?;
+        let result = result?;
+        let derivation = if let Some(reason) = refusal {
+            Err(reason)
+        } else if watch_warnings::count() == warnings {
+            attached(|| Derivation::learn(jax, given, &result, candidate))
+        } else {
+            Err(WARNED)
+        };
+        match &derivation {
+            Ok(_) => store::count_miss(self.id),
+            Err(reason) => store::count_bypass(self.id, reason),
+        }
+        if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
+            Memo::insert(&key, Known { derivation, validity })?;
+        }
+        Ok(result)
+    }
+}
+
+impl DerivationCache {
+    /// Runs the function, and compares what it makes with what is remembered.
+    #[cold]
+    fn audited<'py>(
+        &self,
+        jax: &Jax,
+        key: &Bound<'py, PyTuple>,
+        derivation: &Derivation,
+        given: Given,
+        run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = key.py();
+        let _running = audit::Running::begin();
+        let result = run()?;
+        let same = attached(|| {
+            Derivation::learn(jax, given, &result, Some(derivation)).is_ok()
+                || audit::same_content(py, derivation.result.bind(py), &result)
+        });
+        if !same {
+            Memo::forget_all_of(py, self.id)?;
+            audit::derivation(self.id, key, derivation.result.bind(py), &result)?;
+        }
+        Ok(result)
+    }
+}
+
+/// What is known, by function, number of the program, configuration and key, in the order of use.
+/// Keys compare as those of jax's caches do, which have found them hashable.
+struct Memo {
+    known: Py<PyDict>,
+    bytes: AtomicUsize,
+}
+
+static MEMO: Once<Memo> = Once::new();
+const MAX_DERIVATIONS: usize = 1 << 12;
+const MAX_BYTES: usize = 1 << 27;
+
+impl Memo {
+    fn of_process(py: Python<'_>) -> &Self {
+        let new = || Self { known: PyDict::new(py).unbind(), bytes: AtomicUsize::new(0) };
+        MEMO.get_or_init(py, new)
+    }
+
+    /// What is known; it is the last in the order of use from now on.
+    fn get<'py>(key: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Known>>> {
+        let memo = Self::of_process(key.py()).known.bind(key.py());
+        let Some(known) = memo.get_item(key)? else { return Ok(None) };
+        // Another thread may have removed it meanwhile.
+        let _ = memo.del_item(key);
+        memo.set_item(key, &known)?;
+        Ok(Some(known.cast_into()?))
+    }
+
+    /// Forgets what is known of a function.
+    fn forget_all_of(py: Python<'_>, id: CallableId) -> PyResult<()> {
+        for key in Self::of_process(py).known.bind(py).keys() {
+            let key = key.cast_into::<PyTuple>()?;
+            if key.get_item(0)?.extract::<u64>()? == id.0 {
+                Self::remove(&key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(key: &Bound<'_, PyTuple>, known: Known) -> PyResult<()> {
+        let py = key.py();
+        let memo = Self::of_process(py);
+        Self::remove(key)?;
+        memo.bytes.fetch_add(known.memory_bytes(py), Ordering::Relaxed);
+        let all = memo.known.bind(py);
+        all.set_item(key, Bound::new(py, known)?)?;
+        while all.len() > MAX_DERIVATIONS || memo.bytes.load(Ordering::Relaxed) > MAX_BYTES {
+            let (len, oldest) = (all.len(), all.iter().next());
+            let Some((oldest, _)) = oldest else { break };
+            Self::remove(oldest.cast::<PyTuple>()?)?;
+            if all.len() >= len {
+                // A key that is no longer found, or somebody else adds others.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(key: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let py = key.py();
+        let memo = Self::of_process(py);
+        if let Some(known) = memo.known.bind(py).get_item(key)? {
+            let bytes = known.cast::<Known>()?.get().memory_bytes(py);
+            // Where it is still there: keys are compared by Python code.
+            if memo.known.bind(py).del_item(key).is_ok() {
+                memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Forgets what was derived.
+pub fn forget(py: Python<'_>) {
+    if let Some(memo) = MEMO.get(py) {
+        memo.known.bind(py).clear();
+        memo.bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+pub const NOT_ALONE: Reason = "program that shares variables with another";
+pub const OF_THE_CALL: Reason = "program with the lines of the call";
+
+/// What is known of a function, a key, and the programs that say the same.
+#[pyclass(module = "jaxide._core", frozen)]
+struct Known {
+    /// Or why what was derived from one program says nothing about that of others.
+    derivation: Result<Derivation, Reason>,
+    validity: Validity,
+}
+
+impl Known {
+    fn memory_bytes(&self, py: Python<'_>) -> usize {
+        let derived = self.derivation.iter().flat_map(|derivation| &derivation.programs).flatten();
+        size_of::<Self>() + derived.map(|derived| derived.memory_bytes(py)).sum::<usize>()
+    }
+}
+
+/// What was derived from a program.
+struct Derivation {
+    /// From which: until there was another one, it holds for this one alone.
+    given: Arc<Given>,
+    /// Which of the programs within were the same for all so far. None where there was one program.
+    same_within: Option<Vec<bool>>,
+    /// The function's result, a tuple.
+    result: Py<PyTuple>,
+    /// The programs among the items of the result.
+    programs: Vec<Option<Derived>>,
+}
+
+/// A program that was derived.
+struct Derived {
+    form: Form,
+    open: Py<PyAny>,
+    number: Number,
+    graph: Py<Graph>,
+    /// Params of its equations with programs that are made anew.
+    params: OwnChanges,
+}
+
+impl Derivation {
+    /// What a function's `result` for the programs `given` says about others.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    fn learn(
+        jax: &Jax,
+        given: Given,
+        result: &Bound<'_, PyAny>,
+        candidate: Option<&Self>,
+    ) -> Result<Self, Reason> {
+        let py = result.py();
+        let result = result.cast_exact::<PyTuple>().map_err(|_| UNKNOWN_OBJECT)?;
+        let sources = given.tracebacks(py, jax).ok_or(UNKNOWN_OBJECT)?;
+        let mut vars = given.seen_vars(py, jax).ok_or(UNKNOWN_OBJECT)?;
+        let mut programs = Vec::new();
+        for item in result {
+            if !is_jaxpr(py, jax, item.as_ptr()) {
+                programs.push(None);
+                continue;
+            }
+            let derived = Derived::of(jax, &item)?;
+            if !has_lines_among(&sources, derived.number).ok_or(UNKNOWN_OBJECT)? {
+                return Err(OF_THE_CALL);
+            }
+            if !derived.has_own_vars(py, &mut vars) {
+                return Err(NOT_ALONE);
+            }
+            programs.push(Some(derived));
+        }
+        let result = result.clone().unbind();
+        let given = Arc::new(given);
+        let new = Self { given, same_within: None, result, programs };
+        match candidate {
+            Some(candidate) => new.beside(py, jax, candidate).ok_or(NEW_OBJECTS),
+            None => Ok(new),
+        }
+    }
+
+    /// As this, once it agrees with what was learnt before; None where it does not.
+    fn beside(mut self, py: Python<'_>, jax: &Jax, before: &Self) -> Option<Self> {
+        let items = self.result.bind(py).iter().zip(before.result.bind(py).iter());
+        let programs = self.programs.iter_mut().zip(&before.programs);
+        if programs.len() != before.programs.len() {
+            return None;
+        }
+        let both = before.given.kept_beside(jax, &self.given);
+        for ((item, other), programs) in items.zip(programs) {
+            let agrees = match programs {
+                (Some(own), Some(other)) => {
+                    own.params = both.params_within(own.graph.bind(py), other.graph.bind(py))?;
+                    own.form == other.form && own.number == other.number
+                }
+                (None, None) => item.get_type().is(other.get_type()) && item.eq(&other).ok()?,
+                _ => false,
+            };
+            if !agrees {
+                return None;
+            }
+        }
+        drop(both);
+        if self.given.is(&before.given) {
+            self.same_within.clone_from(&before.same_within);
+            return Some(self);
+        }
+        let mut same = self.given.same_within(&before.given)?;
+        if let Some(before) = &before.same_within {
+            same.iter_mut().zip(before).for_each(|(same, before)| *same &= before);
+        }
+        self.same_within = Some(same);
+        Some(self)
+    }
+
+    /// Whether it holds for other programs, which say the same.
+    fn holds_for(&self, given: &Given) -> bool {
+        let Some(needed) = &self.same_within else { return false };
+        let same = self.given.same_within(given);
+        same.is_some_and(|same| same.iter().zip(needed).all(|(same, needed)| *same || !needed))
+    }
+
+    /// What the function would return for other programs.
+    fn twin<'py>(&self, jax: &Jax, py: Python<'py>, given: Given) -> PyResult<Bound<'py, PyAny>> {
+        let result = self.result.bind(py);
+        let making = Making::of(given, self.given.clone());
+        let items = result.iter().zip(&self.programs).map(|(item, derived)| match derived {
+            Some(derived) => derived.twin(jax, py, &making),
+            None => Ok(item),
+        });
+        let items: Vec<_> = items.collect::<PyResult<_>>()?;
+        Ok(PyTuple::new(py, items)?.into_any())
+    }
+}
+
+impl Derived {
+    fn of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Self, Reason> {
+        let (open, form) = open(jax, program)?;
+        let number = number_of(jax, &open)?;
+        let graph = graph_of(jax, &open).map_err(|_| UNKNOWN_OBJECT)?.unbind();
+        Ok(Self { form, open: open.unbind(), number, graph, params: OwnChanges::default() })
+    }
+
+    fn memory_bytes(&self, py: Python<'_>) -> usize {
+        self.graph.bind(py).get().program().memory_bytes()
+    }
+
+    /// Whether no variable is among those seen, to which they are added: what has the same variables
+    /// as another is no program by itself.
+    fn has_own_vars(&self, py: Python<'_>, seen: &mut FxHashSet<usize>) -> bool {
+        let side = self.graph.bind(py).get().side();
+        side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
+    }
+
+    fn twin<'py>(
+        &self,
+        jax: &Jax,
+        py: Python<'py>,
+        making: &Making<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let twin = making.twin(jax, self.graph.bind(py), &self.params)?;
+        making.note_twin(&twin, self.number, self.open.bind(py))?;
+        if self.form == Form::Closed { close(jax, &twin) } else { Ok(twin) }
+    }
+}

@@ -1,0 +1,457 @@
+//! Functions of the user among the arguments of a call.
+//!
+//! One whose instructions only compute (`jaxide._transparent` looks through them) does the same whenever
+//! what it reads is the same. jax has caches that go by the identity of functions, and does not look at
+//! what they read: so a function's own words are its identity, unless nobody but the call holds it,
+//! which jax cannot have seen before. Then they are its code's.
+
+use crate::python::cpython::shared::Once;
+use std::cell::Cell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashlink::LruCache;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::expand::Tag;
+
+use crate::python::cache::key::encode::{CALLABLE, Encoder, Reason, UNKNOWN_OBJECT};
+use crate::python::cache::key::transformations::Stack;
+use crate::python::jax::omit::{Item, is_omitted};
+use crate::python::jax::world::is_own_module;
+
+pub const CHANGES: Reason = "function that changes a list or dict in place";
+/// What the text of an array says depends on numpy's print options.
+pub const WRITES: Reason = "function that may make a text of an array";
+/// Nobody has looked through the code yet.
+pub const UNREAD_CODE: Reason = "function that was not looked through";
+
+/// Codes that are remembered.
+const MAX_CODES: usize = 4096;
+
+/// Something that a function reads at each call.
+struct Read {
+    name: Py<PyString>,
+    /// Where in the closure; None for a global or builtin variable.
+    cell: Option<usize>,
+    /// What is read of it, as far as it is modules; and whether that may be read of anything.
+    attributes: Vec<(Py<PyString>, bool)>,
+}
+
+/// What is known of code.
+#[allow(clippy::struct_excessive_bools)] // what it does
+struct Code {
+    /// None where it may do more than compute.
+    reads: Option<Vec<Read>>,
+    /// It changes lists or dicts in place.
+    changes: bool,
+    /// It calls methods that may write to an array.
+    fills: bool,
+    /// It makes texts of values.
+    writes: bool,
+    /// It is of a function of jax, whose closure stays as it is.
+    is_of_jax: bool,
+    /// Keeps the address from becoming another code's.
+    _owner: Py<PyAny>,
+}
+
+/// Which functions of the user a call may be given.
+#[derive(Clone, Copy)]
+pub enum Functions {
+    /// Those with a derivative rule, which a module has.
+    Rules,
+    /// Any, by what they do and by what they are: params of an equation.
+    Params,
+    /// Any, since only the types of what they return are asked for. They may refer to traced values.
+    Typed {
+        /// Nobody but the call holds it; null where somebody does.
+        temporary: *mut ffi::PyObject,
+    },
+}
+
+/// How many references to a function there are in such a call where nobody else has one; zero where
+/// nobody has looked.
+static REFERENCES: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    static PROBING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a call is there to count the references to its first argument, which it then has.
+pub fn is_probed(args: &[*mut ffi::PyObject]) -> bool {
+    let probed = PROBING.take();
+    if let (true, Some(&first)) = (probed, args.first()) {
+        // SAFETY: an argument of the call under way.
+        REFERENCES.store(unsafe { ffi::Py_REFCNT(first) }, Ordering::Relaxed);
+    }
+    probed
+}
+
+impl Functions {
+    /// Those of a call that asks for types.
+    ///
+    /// # Errors
+    /// jax's function cannot be called.
+    pub fn typed(py: Python<'_>, args: &[*mut ffi::PyObject]) -> PyResult<Self> {
+        let temporary = match args.first() {
+            // SAFETY: an argument of the call under way. From CPython 3.14 on a variable need not
+            // have a reference of its own while it is passed.
+            Some(&first) if py.version_info() < (3, 14) => unsafe {
+                let function = ffi::Py_TYPE(first) == &raw mut ffi::PyFunction_Type;
+                if function && REFERENCES.load(Ordering::Relaxed) == 0 {
+                    PROBING.set(true);
+                    let probe = py.import("jaxide._transparent")?.getattr("probe")?.call0();
+                    PROBING.set(false);
+                    probe?;
+                }
+                let references = REFERENCES.load(Ordering::Relaxed);
+                if function && ffi::Py_REFCNT(first) <= references { first } else { null_mut() }
+            },
+            _ => null_mut(),
+        };
+        Ok(Self::Typed { temporary })
+    }
+
+    /// Whether a function among the arguments is put in words, and by its code.
+    fn by_code(self, function: *mut ffi::PyObject, named: bool) -> Option<bool> {
+        match self {
+            Self::Typed { temporary } if temporary == function => Some(true),
+            Self::Params => Some(false),
+            Self::Typed { .. } if named => Some(false),
+            _ => None,
+        }
+    }
+}
+
+static CODES: Mutex<Option<LruCache<usize, Arc<Code>>>> = Mutex::new(None);
+
+fn find(code: *mut ffi::PyObject) -> Option<Arc<Code>> {
+    let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
+    codes.as_mut()?.get(&(code as usize)).cloned()
+}
+
+/// Looks through code, so that functions with it can be put in words.
+///
+/// # Errors
+/// What `reads` raises.
+#[cold]
+pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
+    static READS: Once<Py<PyAny>> = Once::new();
+    let py = code.py();
+    let reads = READS
+        .get_or_try_init(py, || {
+            let reads = py.import("jaxide._transparent")?.getattr("reads")?;
+            PyResult::Ok(reads.unbind())
+        })?
+        .bind(py)
+        .call1((code,))?;
+    let (variables, [changes, fills, writes, is_of_jax]) = if reads.is_none() {
+        (None, [false; 4])
+    } else {
+        let flag = |name: &str| reads.getattr(name)?.is_truthy();
+        let mut variables = Vec::new();
+        for read in reads.getattr(intern!(py, "variables"))?.try_iter()? {
+            let (name, cell, attributes) = read?.extract()?;
+            variables.push(Read { name, cell, attributes });
+        }
+        let flags = ["changes", "fills", "writes", "is_of_jax"].map(flag);
+        let [changes, fills, writes, is_of_jax] = flags;
+        (Some(variables), [changes?, fills?, writes?, is_of_jax?])
+    };
+    let owner = code.clone().unbind();
+    let known =
+        Arc::new(Code { reads: variables, changes, fills, writes, is_of_jax, _owner: owner });
+    let old = {
+        let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
+        let codes = codes.get_or_insert_with(|| LruCache::new(usize::MAX));
+        let same = codes.insert(code.as_ptr() as usize, known);
+        let last = if codes.len() > MAX_CODES { codes.remove_lru() } else { None };
+        (same, last)
+    };
+    drop(old);
+    Ok(())
+}
+
+/// What a function reads, borrowed; None where it is not there.
+///
+/// # Safety
+/// `function` is a live function.
+unsafe fn value_of(
+    function: *mut ffi::PyFunctionObject,
+    read: &Read,
+) -> Option<*mut ffi::PyObject> {
+    // SAFETY: the parts of a function are what CPython says they are. Nothing of Python runs before
+    // the value is used, so what holds it holds it that long.
+    unsafe {
+        let entry = |dict: *mut ffi::PyObject, name: &Py<PyString>| {
+            // A subclass may look names up in its own way.
+            let value = if ffi::PyDict_CheckExact(dict) != 0 {
+                ffi::PyDict_GetItemWithError(dict, name.as_ptr())
+            } else {
+                null_mut()
+            };
+            if value.is_null() {
+                ffi::PyErr_Clear();
+            }
+            (!value.is_null()).then_some(value)
+        };
+        let mut value = match read.cell {
+            Some(index) => {
+                let closure = (*function).func_closure;
+                if closure.is_null() || index >= ffi::PyTuple_GET_SIZE(closure).unsigned_abs() {
+                    return None;
+                }
+                let cell = ffi::PyTuple_GET_ITEM(closure, index.cast_signed());
+                let value = ffi::PyCell_Get(cell);
+                if value.is_null() {
+                    ffi::PyErr_Clear();
+                    return None;
+                }
+                ffi::Py_DECREF(value);
+                value
+            }
+            None if ffi::PyDict_CheckExact((*function).func_globals) == 0 => return None,
+            None => entry((*function).func_globals, &read.name)
+                .or_else(|| entry((*function).func_builtins, &read.name))?,
+        };
+        for (index, (attribute, _)) in read.attributes.iter().enumerate() {
+            if ffi::PyModule_CheckExact(value) == 0 {
+                let pure = read.attributes[index..].iter().all(|(_, pure)| *pure);
+                return pure.then_some(value);
+            }
+            value = entry(ffi::PyModule_GetDict(value), attribute)?;
+        }
+        Some(value)
+    }
+}
+
+/// Whether a module calls an object by the name that a function has: it is the same one at each call.
+///
+/// # Safety
+/// `function` is a live function.
+unsafe fn is_named(function: *mut ffi::PyFunctionObject, object: *mut ffi::PyObject) -> bool {
+    // SAFETY: as promised; the name is a string, so nothing of Python runs.
+    unsafe {
+        let named = ffi::PyDict_GetItemWithError((*function).func_globals, (*function).func_name);
+        if named.is_null() {
+            ffi::PyErr_Clear();
+        }
+        named == object
+    }
+}
+
+impl Encoder<'_, '_> {
+    /// A function that is not one of a module of jax.
+    pub(in crate::python::cache) fn function(
+        &mut self,
+        value: *mut ffi::PyObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        let function: *mut ffi::PyFunctionObject = value.cast();
+        if self.is_within(value) {
+            return Ok(());
+        }
+        // SAFETY: the caller checked the exact type.
+        let (code, named) = unsafe { ((*function).func_code, is_named(function, value)) };
+        let outermost = self.within.is_empty();
+        let by_code = outermost.then(|| self.functions.by_code(value, named).ok_or(CALLABLE));
+        let by_code = by_code.transpose()?;
+        let Some(known) = find(code) else {
+            self.call.unread_code = Some(code);
+            return Err(UNREAD_CODE);
+        };
+        let reads = match &known.reads {
+            Some(_) if is_omitted(Item::Reads) => &[],
+            Some(reads) => &reads[..],
+            None if is_omitted(Item::Effects) => &[],
+            None => return Err(CALLABLE),
+        };
+        // SAFETY: as above.
+        let globals = unsafe { (*function).func_globals };
+        if known.is_of_jax && !is_own_module(globals as usize) {
+            return Err(CALLABLE);
+        }
+        self.changes |= known.changes;
+        self.fills |= known.fills;
+        self.writes |= known.writes;
+        let word = if is_omitted(Item::Code) { 0 } else { code as u64 };
+        self.call.signature.pair(Tag::Function, reads.len(), word);
+        self.pin(code);
+        if !by_code.unwrap_or(known.is_of_jax) {
+            self.identity(value);
+        }
+        self.enter(value);
+        // SAFETY: as above.
+        let parts = unsafe {
+            let dict = (*function).func_dict;
+            let empty = dict.is_null() || ffi::PyDict_Size(dict) == 0;
+            let dict = if empty { null_mut() } else { dict };
+            let printed =
+                [(*function).func_name, (*function).func_qualname, (*function).func_module];
+            [
+                (Item::Names, printed),
+                (Item::Reads, [(*function).func_defaults, (*function).func_kwdefaults, dict]),
+            ]
+        };
+        for (item, parts) in parts {
+            for part in parts {
+                // SAFETY: a constant of the interpreter.
+                let part = if part.is_null() { unsafe { ffi::Py_None() } } else { part };
+                self.item(item, part, depth + 1)?;
+            }
+        }
+        let mutable = std::mem::take(&mut self.mutable);
+        for read in reads {
+            // SAFETY: as above.
+            let value = unsafe { value_of(function, read) }.ok_or(UNKNOWN_OBJECT)?;
+            self.value(value, depth + 1)?;
+        }
+        if known.is_of_jax && self.mutable {
+            return Err(CALLABLE);
+        }
+        self.mutable |= mutable;
+        self.within.pop();
+        Ok(())
+    }
+
+    /// A function with a derivative rule of the user's.
+    pub(in crate::python::cache) fn custom_jvp(
+        &mut self,
+        value: *mut ffi::PyObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if self.is_within(value) {
+            return Ok(());
+        }
+        let py = self.py;
+        // SAFETY: a live argument, whose class is jax's own: these are attributes of the instance,
+        // which holds what it returns.
+        let object = unsafe { Bound::from_borrowed_ptr(py, value) };
+        let field = |name: &Bound<'_, PyString>| -> Result<_, Reason> {
+            object.getattr(name).map(|field| field.as_ptr()).map_err(|_| UNKNOWN_OBJECT)
+        };
+        let (fun, rule) = (field(intern!(py, "fun"))?, field(intern!(py, "jvp"))?);
+        // SAFETY: a live object; the type is checked before more is read.
+        let usable = unsafe {
+            ffi::Py_TYPE(fun) == &raw mut ffi::PyFunction_Type
+                && (!self.within.is_empty() || is_named(fun.cast(), value))
+        };
+        if !usable {
+            return Err(CALLABLE);
+        }
+        // SAFETY: a live object.
+        self.call.signature.pair(Tag::Fields, 4, unsafe { ffi::Py_TYPE(value) } as u64);
+        let may_run = self.rule_may_run()?;
+        self.enter(value);
+        self.function(fun, depth + 1)?;
+        self.derivative(rule, may_run, depth)?;
+        self.value(field(intern!(py, "nondiff_argnums"))?, depth + 1)?;
+        self.value(field(intern!(py, "symbolic_zeros"))?, depth + 1)?;
+        self.within.pop();
+        Ok(())
+    }
+
+    /// As `custom_jvp`, of a function with a rule for the backward pass, which runs later.
+    pub(in crate::python::cache) fn custom_vjp(
+        &mut self,
+        value: *mut ffi::PyObject,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if self.is_within(value) {
+            return Ok(());
+        }
+        let py = self.py;
+        // SAFETY: as in `custom_jvp`.
+        let object = unsafe { Bound::from_borrowed_ptr(py, value) };
+        let field = |name: &str| object.getattr(name).map_err(|_| UNKNOWN_OBJECT);
+        let [fun, fwd, bwd] = ["fun", "fwd", "bwd"].map(field);
+        let (fun, fwd, bwd) = (fun?, fwd?, bwd?);
+        let is_nested = !self.within.is_empty();
+        // SAFETY: as in `custom_jvp`.
+        let usable = unsafe {
+            ffi::Py_TYPE(fun.as_ptr()) == &raw mut ffi::PyFunction_Type
+                && (is_nested || is_named(fun.as_ptr().cast(), value))
+        };
+        if !usable {
+            return Err(CALLABLE);
+        }
+        // SAFETY: a live object.
+        self.call.signature.pair(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
+        let may_run = self.rule_may_run()?;
+        self.enter(value);
+        self.function(fun.as_ptr(), depth + 1)?;
+        for (rule, may_run) in [(&fwd, may_run), (&bwd, is_nested)] {
+            self.derivative(rule.as_ptr(), may_run, depth)?;
+        }
+        for name in ["nondiff_argnums", "symbolic_zeros", "optimize_remat"] {
+            self.value(field(name)?.as_ptr(), depth + 1)?;
+        }
+        self.within.pop();
+        Ok(())
+    }
+
+    /// A derivative rule, and what it does where it may run.
+    fn derivative(
+        &mut self,
+        rule: *mut ffi::PyObject,
+        may_run: bool,
+        depth: u32,
+    ) -> Result<(), Reason> {
+        if is_omitted(Item::DerivativeRules) {
+            return Ok(());
+        }
+        self.named_rule(rule)?;
+        if may_run { self.value(rule, depth + 1) } else { Ok(()) }
+    }
+
+    /// A derivative rule that does not run: itself, and its names, which are printed.
+    fn named_rule(&mut self, rule: *mut ffi::PyObject) -> Result<(), Reason> {
+        // SAFETY: a live object; the exact type is checked before its parts are read.
+        unsafe {
+            if ffi::Py_TYPE(rule) != &raw mut ffi::PyFunction_Type {
+                return Err(CALLABLE);
+            }
+            let function: *mut ffi::PyFunctionObject = rule.cast();
+            self.identity(rule);
+            self.identity((*function).func_code);
+            for name in [(*function).func_name, (*function).func_qualname, (*function).func_module]
+            {
+                let name = if name.is_null() { ffi::Py_None() } else { name };
+                self.item(Item::Names, name, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the derivative rule of a function may run when the function is called: under
+    /// differentiation it does, and what it appends has the user's lines.
+    fn rule_may_run(&mut self) -> Result<bool, Reason> {
+        let differentiates = self.stack.is_some_and(Stack::differentiates);
+        if !self.within.is_empty() {
+            return if differentiates { Err(CALLABLE) } else { Ok(true) };
+        }
+        if differentiates {
+            self.locate()?;
+        }
+        Ok(differentiates)
+    }
+
+    /// What follows is within a function, which is read where it is: it may be changed meanwhile.
+    fn enter(&mut self, value: *mut ffi::PyObject) {
+        self.within.push(value);
+        self.call.may_change = true;
+    }
+
+    /// Whether a function is one of those that lead here, which then says all of it.
+    fn is_within(&mut self, value: *mut ffi::PyObject) -> bool {
+        let position = self.within.iter().position(|&outer| outer == value);
+        if let Some(position) = position {
+            self.call.signature.tag(Tag::Within, position);
+        }
+        position.is_some()
+    }
+}

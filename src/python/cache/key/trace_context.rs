@@ -1,0 +1,303 @@
+//! What a call reads besides its arguments, read again only when it may have changed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::expand::Signature;
+
+use crate::python::cache::key::encode::Reason;
+use crate::python::cache::key::transformations::Stack;
+use crate::python::cpython::native::attached;
+use crate::python::jax::names::Jax;
+use crate::python::jax::numpy_errors;
+use crate::python::jax::omit::{Item, is_omitted};
+use crate::python::jax::settings;
+use crate::python::jax::source::{SourceRef, current_traceback};
+use crate::python::jax::watch_config::Epoch;
+use crate::python::jax::world::{self, Difference};
+use crate::python::trace::abstract_eval::Context;
+use crate::python::trace::frame::Frame;
+use crate::python::trace::jaxpr_trace::{frame_of, is_ours};
+
+pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
+pub const FOLDS_EAGERLY: Reason = "eager constant folding";
+pub const LEAK_CHECK: Reason = "leak checking";
+pub const CHANGED_JAX: Reason = "jax was changed in a way that may affect any call";
+pub const NUMPY_TELLS: Reason = "numpy tells somebody of errors in numbers";
+pub const NO_TRACING: Reason = "tracing is forbidden";
+
+/// What a configuration means to the cache.
+#[derive(Clone, Copy)]
+pub struct Configuration {
+    /// Names everything that is configured.
+    pub number: u64,
+    /// Functions under jit run as if they were not.
+    pub jit_disabled: bool,
+}
+
+impl Configuration {
+    /// Whether a program that is made in the other one is made in this.
+    pub fn is(self, other: Self) -> bool {
+        self.number == other.number
+    }
+}
+
+/// The moment of a call.
+pub struct Now<'py> {
+    /// The trace that records; under transformations the one below them.
+    pub trace: Bound<'py, PyAny>,
+    moment: Rc<Moment>,
+    /// In place of the user's source info: that of an equation that is transposed.
+    within: Option<Within<'py>>,
+}
+
+/// The source info of an equation, with the words of its name stack.
+#[derive(Clone)]
+pub struct Within<'py> {
+    pub source: SourceRef<'py>,
+    pub words: Option<Rc<Signature>>,
+}
+
+/// What was read at an epoch.
+struct Remembered {
+    epoch: Epoch,
+    /// None where the trace is not ours.
+    moment: Option<Rc<Moment>>,
+}
+
+struct Moment {
+    /// The current trace or one below it, so jax holds it.
+    trace: *mut ffi::PyObject,
+    frame: Py<Frame>,
+    stack: Option<Stack>,
+    configuration: Result<Configuration, Reason>,
+    /// The user's source info: its traceback where it has one, its name stack.
+    traceback: Option<Py<PyAny>>,
+    name_stack: Py<PyAny>,
+    scope_words: Option<Rc<Signature>>,
+}
+
+/// The configuration that was read last: it outlives the trace.
+struct LastConfiguration {
+    epoch: Epoch,
+    configuration: Result<Configuration, Reason>,
+}
+
+thread_local! {
+    static REMEMBERED: RefCell<Option<Remembered>> = const { RefCell::new(None) };
+    static CONFIGURATION: RefCell<Option<LastConfiguration>> = const { RefCell::new(None) };
+}
+
+/// Forgets what this thread remembers of a trace that ends.
+pub fn forget() {
+    let old = REMEMBERED.take();
+    drop(old);
+}
+
+impl<'py> Now<'py> {
+    /// This moment; None where the current trace is not ours.
+    ///
+    /// # Errors
+    /// jax's state cannot be read.
+    #[inline]
+    pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
+        numpy_errors::poll(py, jax)?;
+        let epoch = Epoch::now();
+        let remembered = epoch.and_then(|epoch| {
+            REMEMBERED.with_borrow(|remembered| {
+                let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
+                Some(known.moment.clone())
+            })
+        });
+        let moment = match remembered {
+            Some(moment) => moment,
+            None => attached(|| Moment::read(py, jax, epoch))?,
+        };
+        Ok(moment.map(|moment| {
+            // SAFETY: in this epoch it is the current trace or one below, which jax holds.
+            let trace = unsafe { Bound::from_borrowed_ptr(py, moment.trace) };
+            Self { trace, moment, within: None }
+        }))
+    }
+
+    /// The program that records.
+    pub fn frame(&self) -> &Bound<'py, Frame> {
+        self.moment.frame.bind(self.trace.py())
+    }
+
+    /// The transformations between the current trace and the one that records.
+    pub fn stack(&self) -> Option<&Stack> {
+        self.moment.stack.as_ref()
+    }
+
+    /// The configuration, or why nothing is remembered in it.
+    pub fn configuration(&self) -> Result<Configuration, Reason> {
+        self.moment.configuration
+    }
+
+    /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
+    /// name stack below the current one.
+    pub fn within(&self, context: Within<'py>) -> Self {
+        let (trace, moment) = (self.trace.clone(), self.moment.clone());
+        Self { trace, moment, within: Some(context) }
+    }
+
+    /// Whether all equations have a traceback that is given, those of nested programs too: jax is
+    /// evaluating another program.
+    pub fn has_given_traceback(&self) -> bool {
+        self.given_traceback().is_some()
+    }
+
+    /// That traceback.
+    pub fn given_traceback(&self) -> Option<Bound<'py, PyAny>> {
+        if let Some(context) = &self.within {
+            return context.source.traceback.clone();
+        }
+        let py = self.trace.py();
+        self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
+    }
+
+    /// The name stack of this moment.
+    pub fn name_stack(&self) -> &Bound<'py, PyAny> {
+        match &self.within {
+            Some(context) => &context.source.name_stack,
+            None => self.moment.name_stack.bind(self.trace.py()),
+        }
+    }
+
+    /// What a call depends on of the name stack, beyond what its equations have below it.
+    pub fn scope_words(&self) -> &[u64] {
+        let words = match &self.within {
+            Some(context) => &context.words,
+            None => &self.moment.scope_words,
+        };
+        words.as_ref().map_or(&[], |words| words.words())
+    }
+
+    /// The source of this moment: `source_info_util.current()`.
+    ///
+    /// # Errors
+    /// The stack cannot be read.
+    pub fn source(&self, jax: &Jax) -> PyResult<SourceRef<'py>> {
+        let py = self.trace.py();
+        let traceback = match self.given_traceback() {
+            Some(traceback) => Some(traceback),
+            None => current_traceback(py, jax)?,
+        };
+        Ok(SourceRef { traceback, name_stack: self.name_stack().clone() })
+    }
+}
+
+impl Moment {
+    #[cold]
+    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
+        let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+        let remember = |moment| {
+            if let Some(epoch) = epoch {
+                let old = REMEMBERED.replace(Some(Remembered { epoch, moment }));
+                drop(old);
+            }
+        };
+        if !is_ours(py, trace.as_ptr()) && !Stack::is_one(jax, &trace) {
+            remember(None);
+            return Ok(None);
+        }
+        let context = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
+        let context = SourceRef::of(jax, &context)?;
+        let (trace, stack) = match Stack::read(jax, &trace)? {
+            Some((stack, base)) => (base, Some(stack)),
+            None => (trace, None),
+        };
+        let Some(frame) = frame_of(jax, &trace) else {
+            remember(None);
+            return Ok(None);
+        };
+        let configuration = if frame.get().auto_dce() {
+            Err(DROPS_DEAD_CODE)
+        } else {
+            configuration(py, jax, epoch)?
+        };
+        let scope_words = match &stack {
+            Some(stack) => stack.scope_words(&context.name_stack)?,
+            None => None,
+        };
+        let moment = Rc::new(Self {
+            trace: trace.as_ptr(),
+            frame: frame.unbind(),
+            stack,
+            configuration,
+            traceback: context.traceback.map(Bound::unbind),
+            name_stack: context.name_stack.unbind(),
+            scope_words,
+        });
+        // What is remembered keeps values alive.
+        if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {
+            remember(Some(moment.clone()));
+        }
+        Ok(Some(moment))
+    }
+}
+
+/// The configuration of this moment, whatever the trace, or why nothing is remembered in it.
+///
+/// # Errors
+/// jax's state cannot be read.
+pub fn configuration_now(py: Python<'_>, jax: &Jax) -> PyResult<Result<Configuration, Reason>> {
+    numpy_errors::poll(py, jax)?;
+    configuration(py, jax, Epoch::now())
+}
+
+/// The number of the config context and of the other settings that a function may read.
+fn configuration(
+    py: Python<'_>,
+    jax: &Jax,
+    epoch: Option<Epoch>,
+) -> PyResult<Result<Configuration, Reason>> {
+    let known = epoch.and_then(|epoch| {
+        CONFIGURATION.with_borrow(|known| {
+            let known = known.as_ref().filter(|known| known.epoch.same_config(epoch))?;
+            Some(known.configuration)
+        })
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let is_on = |setting: &Py<PyAny>| -> PyResult<bool> {
+        setting.bind(py).getattr(intern!(py, "value"))?.is_truthy()
+    };
+    let configuration = if is_on(&jax.check_tracer_leaks)? {
+        Err(LEAK_CHECK)
+    } else if is_on(&jax.no_tracing)? {
+        Err(NO_TRACING)
+    } else if let Some(errors) = numpy_errors::number() {
+        let context = Context::current(py, jax)?;
+        if context.eager_folding {
+            Err(FOLDS_EAGERLY)
+        } else {
+            let settings = settings::number_beside(py, jax, errors)?;
+            let difference = world::difference(py)?;
+            let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
+            match (difference, numbers) {
+                (Difference::None | Difference::Some(..), (Ok(settings), Ok(world))) => {
+                    let configured = u64::from(context.number) | u64::from(settings) << 32;
+                    let written = !is_omitted(Item::Settings);
+                    Ok(Configuration {
+                        number: (u64::from(written) * configured) | (u64::from(world) << 48),
+                        jit_disabled: is_on(&jax.disable_jit)?,
+                    })
+                }
+                _ => Err(CHANGED_JAX),
+            }
+        }
+    } else {
+        Err(NUMPY_TELLS)
+    };
+    if let Some(epoch) = epoch {
+        CONFIGURATION.set(Some(LastConfiguration { epoch, configuration }));
+    }
+    Ok(configuration)
+}

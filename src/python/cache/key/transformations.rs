@@ -1,0 +1,376 @@
+//! Calls under transformations: the current trace is one of jax's, over others, down to a trace of
+//! ours. Every traced argument is taken apart down to variables of the programs that record.
+//!
+//! A `JVPTrace` or `BatchTrace` appends what it does to the trace below. A `LinearizeTrace` has a
+//! program of its own besides, of tangents, which knows values of the trace below as constants.
+
+use std::rc::Rc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
+use smallvec::{SmallVec, smallvec};
+
+use crate::expand::{Signature, Tag};
+use crate::ir::{Def, Var};
+
+use crate::python::cpython::native::{Slot, allocate};
+use crate::python::jax::names::Jax;
+use crate::python::jax::source::SourceRef;
+use crate::python::program::objects::is_exactly;
+use crate::python::trace::frame::Frame;
+use crate::python::trace::jaxpr_trace::frame_of;
+use crate::python::trace::tracer::variable_of_trace;
+
+/// The transformations between the current trace and the one that records.
+pub struct Stack {
+    /// The current one first.
+    pub layers: SmallVec<[Layer; 2]>,
+    /// What else of the moment a call depends on, as the start of a signature.
+    words: Signature,
+}
+
+/// A transformation.
+pub struct Layer {
+    /// jax holds the current trace, and each holds the one below.
+    trace: *mut ffi::PyObject,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Its tracers know each other by a tag: several traces may have the same.
+    Jvp {
+        tag: Py<PyAny>,
+    },
+    Batch {
+        tag: Py<PyAny>,
+    },
+    Linearize(Linearization),
+}
+
+/// A differentiation.
+pub struct Linearization {
+    pub tangent_trace: *mut ffi::PyObject,
+    pub tangent_frame: Py<Frame>,
+    /// Residuals that rules passed by, from jax 0.11 on.
+    structured_residuals: Option<Py<PyList>>,
+}
+
+/// What a tracer of a layer consists of, borrowed.
+#[derive(Clone, Copy)]
+pub enum Parts {
+    Jvp {
+        primal: *mut ffi::PyObject,
+        tangent: *mut ffi::PyObject,
+    },
+    Batch {
+        value: *mut ffi::PyObject,
+        dim: *mut ffi::PyObject,
+    },
+    /// The tangent is of the layer's own program.
+    Linearize {
+        primal: *mut ffi::PyObject,
+        tangent: *mut ffi::PyObject,
+    },
+}
+
+/// Deeper nesting than this is left to jax.
+const MAX_LAYERS: usize = 8;
+
+impl Stack {
+    /// Whether a trace is a transformation.
+    pub fn is_one(jax: &Jax, trace: &Bound<'_, PyAny>) -> bool {
+        [&jax.linearize_trace_type, &jax.jvp_trace_type, &jax.batch_trace_type]
+            .iter()
+            .any(|class| is_exactly(trace.as_ptr(), class.as_ptr().cast()))
+    }
+
+    /// The transformations that `trace` is the first of, and the trace that records; None where
+    /// there are none, or where something is unusual.
+    ///
+    /// # Errors
+    /// jax's traces are not what they were.
+    pub fn read<'py>(
+        jax: &Jax,
+        trace: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<(Self, Bound<'py, PyAny>)>> {
+        let py = trace.py();
+        let mut stack = Self { layers: SmallVec::new(), words: Signature::new(0) };
+        let mut base = trace.clone();
+        while Self::is_one(jax, &base) {
+            if stack.layers.len() == MAX_LAYERS
+                || base.getattr(intern!(py, "requires_low"))?.is_truthy()?
+            {
+                return Ok(None);
+            }
+            let Some(layer) = stack.read_layer(jax, &base)? else { return Ok(None) };
+            stack.layers.push(layer);
+            base = base.getattr(intern!(py, "parent_trace"))?;
+        }
+        let Some(frame) = frame_of(jax, &base) else { return Ok(None) };
+        if stack.layers.is_empty() || frame.get().auto_dce() {
+            return Ok(None);
+        }
+        stack.words.tag(Tag::Sequence, stack.layers.len());
+        Ok(Some((stack, base)))
+    }
+
+    /// One layer, whose words are written.
+    fn read_layer(&mut self, jax: &Jax, trace: &Bound<'_, PyAny>) -> PyResult<Option<Layer>> {
+        let py = trace.py();
+        let is =
+            |class: &Py<pyo3::types::PyType>| is_exactly(trace.as_ptr(), class.as_ptr().cast());
+        let tag = || trace.getattr(intern!(py, "tag")).map(Bound::unbind);
+        let kind = if is(&jax.jvp_trace_type) {
+            self.words.tag(Tag::Layer, 0);
+            Kind::Jvp { tag: tag()? }
+        } else if is(&jax.batch_trace_type) {
+            let axis = trace.getattr(intern!(py, "axis_data"))?;
+            let name = axis.getattr(intern!(py, "name"))?;
+            let size = axis.getattr(intern!(py, "size"))?;
+            let meshless = axis.getattr(intern!(py, "spmd_name"))?.is_none()
+                && axis.getattr(intern!(py, "_ema"))?.is_none();
+            let Ok(size) = size.cast_exact::<PyInt>() else { return Ok(None) };
+            self.words.tag(Tag::Layer, 1);
+            self.words.word(size.extract()?);
+            if let Ok(name) = name.cast_exact::<PyString>() {
+                self.words.bytes(Tag::Text, name.to_str()?.as_bytes());
+            } else if name.is(&jax.no_axis_name) {
+                self.words.tag(Tag::Identity, 0);
+            } else {
+                return Ok(None);
+            }
+            if !meshless {
+                return Ok(None);
+            }
+            Kind::Batch { tag: tag()? }
+        } else {
+            let tangent_trace = trace.getattr(intern!(py, "tangent_trace"))?;
+            let Some(frame) = frame_of(jax, &tangent_trace) else { return Ok(None) };
+            if !frame.get().auto_dce() {
+                return Ok(None);
+            }
+            self.words.tag(Tag::Layer, 2);
+            let is_vjp = trace.getattr(intern!(py, "is_vjp"))?.is_truthy()?;
+            self.words.word(u64::from(is_vjp));
+            self.words.word(trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?);
+            let residuals = trace.getattr_opt(intern!(py, "structured_residuals"))?;
+            Kind::Linearize(Linearization {
+                tangent_trace: tangent_trace.as_ptr(),
+                tangent_frame: frame.unbind(),
+                structured_residuals: residuals
+                    .map(|residuals| residuals.cast_into::<PyList>().map(Bound::unbind))
+                    .transpose()?,
+            })
+        };
+        Ok(Some(Layer { trace: trace.as_ptr(), kind }))
+    }
+
+    /// What every signature under these transformations starts with.
+    pub fn words(&self) -> &[u64] {
+        self.words.words()
+    }
+
+    /// What a call depends on of a name stack: where there is a differentiation, all of it, since jax
+    /// gives a part of it to tangents.
+    ///
+    /// # Errors
+    /// jax's name stack is not what it was.
+    pub fn scope_words(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
+        if !self.linearizes() {
+            return Ok(None);
+        }
+        let py = name_stack.py();
+        let mut words = Signature::new(0);
+        for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
+            words.tag(Tag::Identity, 0);
+            words.word(scope.get_type_ptr() as u64);
+            let name = scope.getattr(intern!(py, "name"))?.str()?;
+            words.bytes(Tag::Text, name.to_str()?.as_bytes());
+        }
+        words.tag(Tag::Sequence, words.words().len());
+        Ok(Some(Rc::new(words)))
+    }
+
+    /// Whether a differentiation is among them.
+    pub fn linearizes(&self) -> bool {
+        self.linearizations().next().is_some()
+    }
+
+    /// Whether derivative rules run at once.
+    pub fn differentiates(&self) -> bool {
+        !self.layers.iter().all(|layer| matches!(layer.kind, Kind::Batch { .. }))
+    }
+
+    /// The differentiations with their levels, those first whose values others may be made of.
+    pub fn linearizations(&self) -> impl Iterator<Item = (usize, &Linearization)> {
+        self.layers.iter().enumerate().rev().filter_map(|(level, layer)| match &layer.kind {
+            Kind::Linearize(linearization) => Some((level, linearization)),
+            _ => None,
+        })
+    }
+
+    /// The differentiation of a level.
+    pub fn linearization(&self, level: usize) -> Option<&Linearization> {
+        match &self.layers.get(level)?.kind {
+            Kind::Linearize(linearization) => Some(linearization),
+            _ => None,
+        }
+    }
+
+    /// The level that a tracer is of, among those from `from` on, and its parts; None where it is of
+    /// none.
+    pub fn parts(
+        &self,
+        py: Python<'_>,
+        jax: &Jax,
+        tracer: *mut ffi::PyObject,
+        from: usize,
+    ) -> Option<(usize, Parts)> {
+        let layers = self.layers.iter().enumerate().skip(from);
+        layers.into_iter().find_map(|(level, layer)| Some((level, layer.parts(py, jax, tracer)?)))
+    }
+}
+
+/// Whether an object is a tracer of some transformation.
+pub fn is_lifted(jax: &Jax, object: *mut ffi::PyObject) -> bool {
+    [&jax.linearize_tracer_type, &jax.jvp_tracer_type, &jax.batch_tracer_type]
+        .iter()
+        .any(|class| is_exactly(object, class.as_ptr().cast()))
+}
+
+impl Layer {
+    fn parts(&self, py: Python<'_>, jax: &Jax, tracer: *mut ffi::PyObject) -> Option<Parts> {
+        let (class, slots) = self.tracer_layout(jax);
+        if !is_exactly(tracer, class.as_ptr().cast()) {
+            return None;
+        }
+        // SAFETY: the exact type was checked.
+        let (trace, [first, second]) =
+            unsafe { (jax.slots.tracer_trace.peek(tracer), slots.map(|slot| slot.peek(tracer))) };
+        if trace.is_null() || first.is_null() || second.is_null() || !self.is_of(py, trace) {
+            return None;
+        }
+        Some(match &self.kind {
+            Kind::Jvp { .. } => Parts::Jvp { primal: first, tangent: second },
+            Kind::Batch { .. } => Parts::Batch { value: first, dim: second },
+            Kind::Linearize(_) => Parts::Linearize { primal: first, tangent: second },
+        })
+    }
+
+    /// The class of its tracers, and where their parts are.
+    fn tracer_layout<'a>(&self, jax: &'a Jax) -> (&'a Py<PyType>, [Slot; 2]) {
+        match &self.kind {
+            Kind::Jvp { .. } => (&jax.jvp_tracer_type, jax.slots.jvp_tracer),
+            Kind::Batch { .. } => (&jax.batch_tracer_type, jax.slots.batch_tracer),
+            Kind::Linearize(_) => (&jax.linearize_tracer_type, jax.slots.linearize_tracer),
+        }
+    }
+
+    /// Whether the tracers of a trace are those of this layer's.
+    fn is_of(&self, py: Python<'_>, trace: *mut ffi::PyObject) -> bool {
+        if trace == self.trace {
+            return true;
+        }
+        match &self.kind {
+            Kind::Jvp { tag } | Kind::Batch { tag } => {
+                // SAFETY: the trace of a live tracer, which has a dict.
+                let trace = unsafe { Bound::from_borrowed_ptr(py, trace) };
+                trace.getattr(intern!(py, "tag")).is_ok_and(|other| other.is(tag))
+            }
+            Kind::Linearize(_) => false,
+        }
+    }
+
+    /// A new tracer of this layer.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn new_tracer<'py>(
+        &self,
+        jax: &Jax,
+        aval: Bound<'py, PyAny>,
+        parts: &[Bound<'py, PyAny>],
+        source: &SourceRef<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = aval.py();
+        // SAFETY: the trace of a transformation that is current.
+        let trace = unsafe { Bound::from_borrowed_ptr(py, self.trace) };
+        let (class, slots) = self.tracer_layout(jax);
+        let tracer = allocate(class.bind(py))?;
+        let raw = tracer.as_ptr();
+        // SAFETY: a fresh instance of jax's class, which has these slots, all empty.
+        unsafe {
+            jax.slots.tracer_trace.fill(raw, trace);
+            jax.slots.tracer_aval.fill(raw, aval);
+            for (slot, part) in slots.into_iter().zip(parts) {
+                slot.fill(raw, part.clone());
+            }
+            if let Kind::Batch { .. } = &self.kind {
+                jax.slots.batch_tracer_source.fill(raw, source.to_object(jax)?);
+            }
+        }
+        Ok(tracer)
+    }
+}
+
+impl Parts {
+    /// Those that are values of layers below.
+    pub fn below(self) -> SmallVec<[*mut ffi::PyObject; 2]> {
+        match self {
+            Self::Jvp { primal, tangent } => smallvec![primal, tangent],
+            Self::Batch { value, .. } => smallvec![value],
+            Self::Linearize { primal, .. } => smallvec![primal],
+        }
+    }
+}
+
+impl Linearization {
+    /// The residuals that rules have passed by so far; None where jax has no such list.
+    pub fn structured_residuals<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyList>> {
+        self.structured_residuals.as_ref().map(|residuals| residuals.bind(py).clone())
+    }
+
+    /// The variable of a tangent that was computed, not captured.
+    pub fn tangent_variable(
+        &self,
+        py: Python<'_>,
+        jax: &Jax,
+        tangent: *mut ffi::PyObject,
+    ) -> Option<Var> {
+        let var = variable_of_trace(py, jax, tangent, self.tangent_trace)?;
+        let is_computed = self.tangent_frame.bind(py).get().peek(|state| {
+            let (builder, _) = state.recorded()?;
+            Some(matches!(builder.var(var).def, Def::Invar | Def::Eqn(_)))
+        });
+        is_computed?.then_some(var)
+    }
+}
+
+/// `LinearizeTracer(trace, primal, tangent)`, of a primal that is a tracer of ours.
+///
+/// # Errors
+/// Out of memory.
+pub fn new_linear<'py>(
+    jax: &Jax,
+    trace: &Bound<'py, PyAny>,
+    primal: Bound<'py, PyAny>,
+    tangent: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tracer = allocate(jax.linearize_tracer_type.bind(primal.py()))?;
+    // SAFETY: a fresh instance of jax's class, which has these slots, all empty; the primal has the
+    // slots of a tracer.
+    unsafe {
+        let raw = tracer.as_ptr();
+        let aval = jax.slots.tracer_aval.get(&primal);
+        let aval = aval.ok_or_else(|| PyRuntimeError::new_err("a tracer without an aval"))?;
+        jax.slots.tracer_trace.fill(raw, trace.clone());
+        jax.slots.tracer_aval.fill(raw, aval);
+        let [primal_slot, tangent_slot] = jax.slots.linearize_tracer;
+        primal_slot.fill(raw, primal);
+        tangent_slot.fill(raw, tangent);
+    }
+    Ok(tracer)
+}

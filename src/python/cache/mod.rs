@@ -1,0 +1,27 @@
+//! The expansion cache: calls of the library are keyed, recorded and replayed.
+//!
+//! ```text
+//! call.rs              the life of one call: found and replayed, or run and recorded
+//! key/                 what a replay rests on, as words
+//! fragment/            what a call appended and returned, and appending that again
+//! programs/            programs among the params of a call, by what they say
+//! store.rs             the cache of the process: entries, counts, bounds
+//! rules.rs             rules of jax under transformations
+//! backward_pass.rs     transposing a linear program, equation by equation
+//! derived_programs.rs  what jax makes of a program and keeps with it
+//! dead_code.rs         dead-code removal of a linear program in which nothing is dead
+//! audit.rs             replays compared with what jax does
+//! script.rs            the user's code alone, for benches
+//! ```
+
+pub mod audit;
+pub mod backward_pass;
+pub mod call;
+pub mod dead_code;
+pub mod derived_programs;
+pub mod fragment;
+pub mod key;
+pub mod programs;
+pub mod rules;
+pub mod script;
+pub mod store;

@@ -1,0 +1,142 @@
+//! Rules of jax that run under transformations: what a primitive with programs among its params
+//! (`scan`, `cond`, `jit` ...) comes to there.
+//!
+//! jax makes new programs of those that it is given, which is most of what differentiating or batching
+//! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
+//! each time: here it is known by what it says.
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::python::cache::call::{Site, Use, put_in_words, replay_or_learn};
+use crate::python::cache::key::encode::{Call, encode_evaluation, encode_rule};
+use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::programs::instantiate::{is_running, run_rule};
+use crate::python::cache::programs::registry::is_jaxpr;
+use crate::python::cache::store;
+use crate::python::cpython::native::string_of;
+use crate::python::interpose::install;
+use crate::python::jax::names::{Jax, jax};
+use crate::python::program::objects::address;
+
+/// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
+/// None where there is nothing to know.
+///
+/// # Errors
+/// Those of the rules.
+pub fn bind<'py>(
+    jax: &Jax,
+    primitive: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    params: &Bound<'py, PyDict>,
+    proceed: impl Fn() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = primitive.py();
+    // Within a rule jax goes by the identity of programs, as it does with what it remembers.
+    if is_running() || !has_programs(jax, params) {
+        return Ok(None);
+    }
+    let Some(now) = Now::read(py, jax)?.filter(|now| now.stack().is_some()) else {
+        return run_rule(proceed).map(Some);
+    };
+    let Ok(configuration) = now.configuration() else { return run_rule(proceed).map(Some) };
+    let site = SITES.of(primitive)?;
+    let args: SmallVec<[*mut ffi::PyObject; 8]> =
+        args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
+    let mut call = Call::new(configuration.number);
+    let in_words =
+        |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);
+    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+        store::count_bypass(site.id, reason);
+        return run_rule(proceed).map(Some);
+    }
+    replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
+}
+
+/// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
+///
+/// Raises:
+///     What its equations raise.
+#[pyfunction]
+pub fn eval_jaxpr<'py>(
+    jaxpr: &Bound<'py, PyAny>,
+    consts: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    keeps_sources: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = jaxpr.py();
+    let jax = jax(py)?;
+    let stock = jax.stock_eval_jaxpr.bind(py);
+    let proceed = || stock.call1((jaxpr, consts, args, keeps_sources));
+    if install::rests(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
+        return proceed();
+    }
+    let Some(now) = Now::read(py, jax)? else { return proceed() };
+    let Ok(configuration) = now.configuration() else { return proceed() };
+    let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
+    let mut call = Call::new(configuration.number);
+    let in_words = |call: &mut Call| encode_evaluation(py, jax, &now, &given, call);
+    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+        store::count_bypass(EVALUATION.id, reason);
+        return proceed();
+    }
+    replay_or_learn(py, jax, &EVALUATION, &now, &call, in_words, proceed, || Ok(false))
+}
+
+static EVALUATION: LazyLock<Site> =
+    LazyLock::new(|| Site { programs: Use::Evaluated, ..Site::pure("eval_jaxpr") });
+
+/// Whether there are programs among params.
+pub fn has_programs(jax: &Jax, params: &Bound<'_, PyDict>) -> bool {
+    params.iter().any(|(_, value)| has_program(jax, &value))
+}
+
+fn has_program(jax: &Jax, value: &Bound<'_, PyAny>) -> bool {
+    is_jaxpr(value.py(), jax, value.as_ptr())
+        || value
+            .cast::<PyTuple>()
+            .is_ok_and(|tuple| tuple.iter().any(|item| has_program(jax, &item)))
+}
+
+/// The sites of a kind of rule, by primitive. Primitives live as long as the process.
+pub struct Sites {
+    /// What comes before the primitive's name.
+    kind: &'static str,
+    known: Mutex<Option<FxHashMap<usize, Arc<Site>>>>,
+}
+
+static SITES: Sites = Sites::new("rule of ");
+
+impl Sites {
+    /// Those of a kind.
+    pub const fn new(kind: &'static str) -> Self {
+        Self { kind, known: Mutex::new(None) }
+    }
+
+    /// That of a primitive.
+    ///
+    /// # Errors
+    /// It has no name.
+    pub fn of(&self, primitive: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = address(primitive);
+        if let Some(site) = known().as_ref().and_then(|sites| sites.get(&place).cloned()) {
+            return Ok(site);
+        }
+        let name = string_of(&primitive.getattr(intern!(primitive.py(), "name"))?.str()?);
+        let py = primitive.py();
+        let of_jits = jax(py)?.is_jit(primitive);
+        let programs = if of_jits { Use::Kept } else { Use::Rule };
+        let pure = Site::pure(&format!("{}{name}", self.kind));
+        let site = Arc::new(Site { programs, ..pure });
+        // Its address is known from now on, so it must stay its own.
+        std::mem::forget(primitive.clone().unbind());
+        Ok(known().get_or_insert_default().entry(place).or_insert(site).clone())
+    }
+}

@@ -1,0 +1,336 @@
+//! The cache of the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
+
+use crate::python::cache::call::{BARRED, CHANGED_MEANWHILE};
+use crate::python::cache::fragment::record::Recorded;
+use crate::python::cache::key::encode::Reason;
+use crate::python::cache::key::pins::Pins;
+use crate::python::cpython::shared::Shared;
+use crate::python::jax::world::{Validity, is_as_before};
+
+/// What is known of a call.
+pub enum Known {
+    /// It can be replayed.
+    Replay(Recorded),
+    /// It can be replayed if the next recording agrees.
+    Candidate(Recorded),
+    /// It has to run each time.
+    Bypass(Reason),
+}
+
+/// An entry of the cache. A Python object, so that holding one costs no atomic operation.
+#[pyclass(frozen, module = "jaxide._core")]
+pub struct Entry {
+    pub known: Known,
+    pub validity: Validity,
+    /// What the signature refers to by identity.
+    pub pins: Pins,
+    /// For a function whose program can be forgotten: when that last happened.
+    pub generation: Option<u64>,
+}
+
+impl Entry {
+    /// Nothing was forgotten since.
+    pub fn is_current(&self, generation: Option<u64>) -> bool {
+        self.generation == generation
+    }
+}
+
+const BOUNDS: Bounds = Bounds { per_callable: 2048, entries: 1 << 16, bytes: 1 << 28 };
+
+struct Store {
+    cache: Cache<Py<Entry>>,
+    callables: FxHashMap<CallableId, Callable>,
+    /// What became of the calls of callables that are gone.
+    gone: Counts,
+    /// The names of callables of which nothing is remembered any more.
+    barred: FxHashSet<Arc<str>>,
+    next_callable: u64,
+    next_fragment: u64,
+    evictions: u64,
+}
+
+struct Callable {
+    name: Arc<str>,
+    hits: Arc<Hits>,
+    /// All but the hits.
+    counts: Counts,
+}
+
+impl Callable {
+    fn counts(&self) -> Counts {
+        Counts { hits: self.hits.0.load(Ordering::Relaxed), ..self.counts.clone() }
+    }
+}
+
+/// How many calls of a callable were replayed. Changed with the interpreter attached only, so
+/// that it needs no atomic addition.
+#[derive(Default)]
+pub struct Hits(AtomicU64);
+
+impl Hits {
+    #[inline]
+    pub fn add_one(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+static STORE: Shared<Option<Store>> = Shared::new(None);
+
+impl Store {
+    fn new() -> Self {
+        Self {
+            cache: Cache::new(BOUNDS),
+            callables: FxHashMap::default(),
+            gone: Counts::default(),
+            barred: FxHashSet::default(),
+            next_callable: 0,
+            next_fragment: 0,
+            evictions: 0,
+        }
+    }
+}
+
+fn with<R: Send>(body: impl FnOnce(&mut Store) -> R + Send) -> R {
+    STORE.peek(|store| body(store.get_or_insert_with(Store::new)))
+}
+
+/// A number for a callable, and where its hits are counted.
+pub fn new_callable(name: &str) -> (CallableId, Arc<Hits>) {
+    with(|store| {
+        let id = CallableId(store.next_callable);
+        store.next_callable += 1;
+        let hits = Arc::<Hits>::default();
+        let callable =
+            Callable { name: name.into(), hits: hits.clone(), counts: Counts::default() };
+        store.callables.insert(id, callable);
+        (id, hits)
+    })
+}
+
+/// Forgets a callable that is gone.
+pub fn forget_callable(id: CallableId) {
+    let removed = with(|store| {
+        if let Some(callable) = store.callables.remove(&id) {
+            store.gone.add(&callable.counts());
+        }
+        store.cache.forget(id)
+    });
+    drop(removed);
+}
+
+/// Forgets what is known of a callable that stays.
+pub fn forget_entries(id: CallableId) {
+    let removed = with(|store| store.cache.forget(id));
+    drop(removed);
+}
+
+/// Bars a callable, and whatever has its name, for the rest of the process: nothing is remembered of it.
+/// The name; None where it is gone.
+pub fn bar(id: CallableId) -> Option<Arc<str>> {
+    let (name, removed) = with(|store| {
+        let name = store.callables.get(&id)?.name.clone();
+        store.barred.insert(name.clone());
+        let same = store.callables.iter().filter(|(_, callable)| callable.name == name);
+        let same: Vec<CallableId> = same.map(|(&id, _)| id).collect();
+        let removed: Vec<_> = same.into_iter().flat_map(|id| store.cache.forget(id)).collect();
+        Some((name, removed))
+    })?;
+    drop(removed);
+    Some(name)
+}
+
+/// Whether a callable is barred.
+#[cold]
+pub fn is_barred(id: CallableId) -> bool {
+    with(|store| {
+        let name = store.callables.get(&id).map(|callable| &callable.name);
+        !store.barred.is_empty() && name.is_some_and(|name| store.barred.contains(name))
+    })
+}
+
+/// Lets barred callables be remembered again, for tests.
+#[pyfunction]
+pub fn clear_barred() {
+    with(|store| store.barred.clear());
+}
+
+/// A number for a fragment.
+pub fn new_fragment() -> u64 {
+    with(|store| {
+        store.next_fragment += 1;
+        store.next_fragment
+    })
+}
+
+/// What is known of a call. What would be replayed is not known where jax is found to differ otherwise.
+///
+/// # Errors
+/// What jax has cannot be compared.
+#[inline]
+pub fn find<'py>(
+    py: Python<'py>,
+    id: CallableId,
+    signature: &Signature,
+) -> PyResult<Option<Bound<'py, Entry>>> {
+    let found = STORE.with(py, |store, quiet| {
+        let entry = store.as_mut()?.cache.get(id, signature)?;
+        Some(quiet.own(entry))
+    });
+    let Some(found) = found.map(|found| found.into_bound(py)) else { return Ok(None) };
+    let Entry { known, validity, pins, .. } = found.get();
+    if !pins.are_alive(py) || !validity.holds() {
+        return Ok(None);
+    }
+    let is_current = !matches!(known, Known::Replay(_)) || is_as_before(py)?;
+    Ok(is_current.then_some(found))
+}
+
+/// Counts a call that ran because it must.
+pub fn count_bypass(id: CallableId, reason: Reason) {
+    with(|store| {
+        if let Some(callable) = store.callables.get_mut(&id) {
+            *callable.counts.bypasses.entry(reason).or_default() += 1;
+        }
+    });
+}
+
+/// Counts a call that ran and is remembered elsewhere.
+pub fn count_miss(id: CallableId) {
+    with(|store| {
+        if let Some(callable) = store.callables.get_mut(&id) {
+            callable.counts.misses += 1;
+        }
+    });
+}
+
+/// Remembers a call that ran.
+///
+/// # Errors
+/// Out of memory.
+pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entry) -> PyResult<()> {
+    if let Known::Bypass(CHANGED_MEANWHILE) = entry.known {
+        count_bypass(id, CHANGED_MEANWHILE);
+        return Ok(());
+    }
+    let bytes = match &entry.known {
+        Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
+        Known::Bypass(_) => 0,
+    };
+    let bytes = bytes + entry.pins.memory_bytes() + size_of::<Entry>();
+    let bypass = match entry.known {
+        Known::Bypass(reason) => Some(reason),
+        Known::Replay(_) | Known::Candidate(_) => None,
+    };
+    let entry = Py::new(py, entry)?;
+    let removed = with(|store| {
+        if let Some(callable) = store.callables.get_mut(&id) {
+            if store.barred.contains(&callable.name) {
+                *callable.counts.bypasses.entry(BARRED).or_default() += 1;
+                return vec![entry];
+            }
+            match bypass {
+                Some(reason) => *callable.counts.bypasses.entry(reason).or_default() += 1,
+                None => callable.counts.misses += 1,
+            }
+            let replaced = store.cache.contains(id, signature);
+            let removed = store.cache.insert(id, signature, entry, bytes);
+            store.evictions += (removed.len() - usize::from(replaced)) as u64;
+            removed
+        } else {
+            // The callable went while it ran.
+            vec![entry]
+        }
+    });
+    drop(removed);
+    Ok(())
+}
+
+/// Forgets all fragments and starts counting anew.
+#[pyfunction]
+pub fn clear_fragments(py: Python<'_>) {
+    crate::python::cache::programs::registry::forget();
+    crate::python::cache::derived_programs::forget(py);
+    let removed = with(|store| {
+        for callable in store.callables.values_mut() {
+            callable.counts = Counts::default();
+            callable.hits.0.store(0, Ordering::Relaxed);
+        }
+        store.gone = Counts::default();
+        store.evictions = 0;
+        store.cache.clear()
+    });
+    drop(removed);
+}
+
+/// The state of the cache, as plain data: totals, and counts of each callable that was called and
+/// is still there.
+#[pyfunction]
+pub fn fragment_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let (totals, calls, callables) = with(|store| {
+        let bounds = store.cache.bounds();
+        let totals = [
+            ("entries", store.cache.len()),
+            ("bytes", store.cache.bytes()),
+            ("evictions", usize::try_from(store.evictions).unwrap_or(usize::MAX)),
+            ("max_entries", bounds.entries),
+            ("max_entries_per_callable", bounds.per_callable),
+            ("max_bytes", bounds.bytes),
+        ];
+        let mut calls = store.gone.clone();
+        for callable in store.callables.values() {
+            calls.add(&callable.counts());
+        }
+        let callables: Vec<_> = store
+            .callables
+            .iter()
+            .map(|(&id, callable)| {
+                (callable.name.clone(), store.cache.len_of(id), callable.counts())
+            })
+            .filter(|(_, _, counts)| {
+                counts.hits > 0 || counts.misses > 0 || !counts.bypasses.is_empty()
+            })
+            .collect();
+        (totals, calls, callables)
+    });
+    let info = PyDict::new(py);
+    for (name, value) in totals {
+        info.set_item(name, value)?;
+    }
+    let by_reason = |counts: Counts| {
+        let bypasses = PyDict::new(py);
+        for (reason, count) in counts.bypasses {
+            bypasses.set_item(reason, count)?;
+        }
+        PyResult::Ok(bypasses)
+    };
+    info.set_item("hits", calls.hits)?;
+    info.set_item("misses", calls.misses)?;
+    info.set_item("bypasses", by_reason(calls)?)?;
+    let list = PyList::empty(py);
+    for (name, entries, counts) in callables {
+        let (hits, misses) = (counts.hits, counts.misses);
+        list.append((&*name, entries, hits, misses, by_reason(counts)?))?;
+    }
+    info.set_item("callables", list)?;
+    Ok(info)
+}
+
+/// Changes the bounds: entries of one callable, entries in all, bytes in all.
+#[pyfunction]
+pub fn set_fragment_bounds(per_callable: usize, entries: usize, bytes: usize) {
+    let removed = with(|store| {
+        let removed = store.cache.set_bounds(Bounds { per_callable, entries, bytes });
+        store.evictions += removed.len() as u64;
+        removed
+    });
+    drop(removed);
+}

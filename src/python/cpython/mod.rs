@@ -1,0 +1,15 @@
+//! Helpers for CPython's C API.
+//!
+//! ```text
+//! native.rs        slots of Python classes, heap types, method trampolines
+//! shared.rs        state that no Python code finds half changed
+//! immortals.rs     objects that are never freed, by address
+//! stack_chunks.rs  chunks of the interpreter's stack, kept for the next call
+//! environment.rs   environment variables as the process has them
+//! ```
+
+pub mod environment;
+pub mod immortals;
+pub mod native;
+pub mod shared;
+pub mod stack_chunks;

@@ -1,0 +1,376 @@
+//! Functions, jits and other callables of jax that are caught while a trace of ours may run.
+//!
+//! A function keeps its identity: its code object is changed for a trampoline with the same
+//! parameters. Other callables are caught through their type, whose `tp_call` is ours meanwhile. A
+//! jit has a call pointer of its own, which CPython forgets with the flag of the type that says
+//! so.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::python::cache::call::{Site, call, call_of_user};
+use crate::python::cache::key::encode::{is_stable, register_stable};
+use crate::python::cache::store;
+use crate::python::cpython::native::{guarded_by_caller, string_of};
+use crate::python::cpython::shared::{Once, Shared};
+use crate::python::interpose::code_switch::{Code, Switched, keeps_versions};
+use crate::python::interpose::install;
+use crate::python::interpose::stand_in::{Layout, Stand, new_caught};
+use crate::python::jax::names::Jax;
+
+/// The functions that are caught. Each lives as long as the process.
+static FUNCTIONS: Shared<Option<Arc<Vec<Switched>>>> = Shared::new(None);
+/// They have the code of their trampolines, or are about to.
+static ARE_ON: AtomicBool = AtomicBool::new(false);
+
+fn functions() -> Arc<Vec<Switched>> {
+    FUNCTIONS.peek(|functions| functions.clone()).unwrap_or_default()
+}
+
+/// Makes a stand-in for a function of jax. `copy` is the function with the code it has now;
+/// `make_code(stand_in)` returns the code of a trampoline that calls the stand-in; `types_only` says
+/// that it asks traced values for nothing else.
+///
+/// Raises:
+///     `TypeError`: the code does not fit the function.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // the description of a function's parameters
+pub fn catch_function(
+    name: &str,
+    function: &Bound<'_, PyAny>,
+    copy: &Bound<'_, PyAny>,
+    make_code: &Bound<'_, PyAny>,
+    positional: usize,
+    varargs: bool,
+    keywords: Bound<'_, PyTuple>,
+    varkeywords: bool,
+    types_only: bool,
+) -> PyResult<()> {
+    let py = function.py();
+    let site = Site { types_only, ..Site::pure(name) };
+    let num_keywords = keywords.len();
+    let keywords = keywords.unbind();
+    let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });
+    let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
+    let trampoline = make_code.call1((stand_in,))?;
+    let switched = Switched::new(function, &trampoline)?;
+    register_stable(function);
+    FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(switched));
+    while ARE_ON.load(Ordering::Relaxed) {
+        switched.put(py, Code::Trampoline, keeps_versions(py))?;
+        if ARE_ON.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        switched.put(py, Code::Stock, keeps_versions(py))?;
+    }
+    Ok(())
+}
+
+/// Lets an object of jax that lives as long as the process be an argument of cached calls.
+#[pyfunction]
+pub fn trust_callable(callable: &Bound<'_, PyAny>) {
+    register_stable(callable);
+}
+
+/// A stand-in for a method of jax's tracer.
+pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let stand = Stand { site: Site::pure(name), original: method.clone().unbind(), layout: None };
+    new_caught(method.py(), stand)
+}
+
+/// How many functions are caught while a trace of ours may run.
+#[pyfunction]
+pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
+    functions().iter().map(|switched| switched.function(py).unbind()).collect()
+}
+
+/// Jits by address, with a weak reference that says when one is gone.
+static JITS: Mutex<Option<FxHashMap<usize, Jit>>> = Mutex::new(None);
+
+struct Jit {
+    site: Arc<Site>,
+    _weakref: Py<PyAny>,
+}
+
+struct JitType {
+    class: *mut ffi::PyTypeObject,
+    call: ffi::ternaryfunc,
+}
+
+// SAFETY: a type that is never freed, and a function.
+unsafe impl Send for JitType {}
+// SAFETY: as above.
+unsafe impl Sync for JitType {}
+
+static JIT_TYPE: Once<JitType> = Once::new();
+
+/// Notes the type of what `jax.jit` returns.
+///
+/// # Errors
+/// It is not called through a pointer of its own.
+pub fn set_jit_type(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let py = class.py();
+    // SAFETY: a live type.
+    let stock = unsafe { (*class.as_type_ptr()).tp_call };
+    let Some(call) = stock else {
+        return Err(PyTypeError::new_err("the type of jax.jit's result cannot be called"));
+    };
+    let kept = class.clone().unbind();
+    let class = class.as_type_ptr();
+    std::mem::forget(kept);
+    let _ = JIT_TYPE.set(py, JitType { class, call });
+    Ok(())
+}
+
+/// A class of jax whose instances are callables.
+struct CalledType {
+    class: *mut ffi::PyTypeObject,
+    call: ffi::ternaryfunc,
+    site: Site,
+}
+
+// SAFETY: a type that is never freed, and a function.
+unsafe impl Send for CalledType {}
+// SAFETY: as above.
+unsafe impl Sync for CalledType {}
+
+static CALLED_TYPES: Mutex<Vec<&'static CalledType>> = Mutex::new(Vec::new());
+
+fn called_types() -> MutexGuard<'static, Vec<&'static CalledType>> {
+    CALLED_TYPES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Catches the calls of the instances of a class made in Python, which lives as long as the process.
+///
+/// Raises:
+///     `TypeError`: its instances cannot be called.
+#[pyfunction]
+pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
+    // SAFETY: a live type.
+    let Some(call) = (unsafe { (*class.as_type_ptr()).tp_call }) else {
+        let class = string_of(&class.repr()?);
+        return Err(PyTypeError::new_err(format!("instances of {class} cannot be called")));
+    };
+    std::mem::forget(class.clone().unbind());
+    let class = class.as_type_ptr();
+    let mut all = called_types();
+    if !all.iter().any(|known| known.class == class) {
+        let site = Site { is_compiled: true, ..Site::pure(name) };
+        all.push(Box::leak(Box::new(CalledType { class, call, site })));
+    }
+    Ok(())
+}
+
+/// `tp_call` of the classes of `catch_instances`.
+unsafe extern "C" fn call_instance(
+    slf: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: CPython passes a tuple, and a dict or null, with the interpreter attached.
+    unsafe {
+        guarded_by_caller(std::ptr::null_mut(), |py| {
+            let class = ffi::Py_TYPE(slf);
+            let of = |known: &&'static CalledType| ffi::PyType_IsSubtype(class, known.class) != 0;
+            let known = called_types().iter().copied().find(of);
+            let Some(caught) = known else {
+                return Err(PyTypeError::new_err("jaxide: a call of an unknown class"));
+            };
+            let stock = || Bound::from_owned_ptr_or_err(py, (caught.call)(slf, args, kwargs));
+            let given = Given::of(py, args, kwargs, Some(slf))?;
+            call(py, &caught.site, &given.args, given.names(), stock).map(Bound::into_ptr)
+        })
+    }
+}
+
+/// Arguments as a vectorcall has them.
+struct Given<'py> {
+    args: SmallVec<[*mut ffi::PyObject; 8]>,
+    names: Option<Bound<'py, PyTuple>>,
+}
+
+impl<'py> Given<'py> {
+    /// The arguments of a call that is under way, after what it is called on.
+    ///
+    /// # Safety
+    /// `args` is a tuple, and `kwargs` a dict or null.
+    unsafe fn of(
+        py: Python<'py>,
+        args: *mut ffi::PyObject,
+        kwargs: *mut ffi::PyObject,
+        first: Option<*mut ffi::PyObject>,
+    ) -> PyResult<Self> {
+        let mut all: SmallVec<[*mut ffi::PyObject; 8]> = first.into_iter().collect();
+        // SAFETY: as promised by the caller; both live as long as the call.
+        let keywords = unsafe {
+            for index in 0..ffi::PyTuple_GET_SIZE(args) {
+                all.push(ffi::PyTuple_GET_ITEM(args, index));
+            }
+            Bound::from_borrowed_ptr_or_opt(py, kwargs)
+        };
+        let names = match keywords.map(Bound::cast_into::<PyDict>).transpose()? {
+            Some(keywords) if !keywords.is_empty() => {
+                all.extend(keywords.iter().map(|(_, value)| value.as_ptr()));
+                Some(PyTuple::new(py, keywords.keys())?)
+            }
+            _ => None,
+        };
+        Ok(Self { args: all, names })
+    }
+
+    fn names(&self) -> *mut ffi::PyObject {
+        self.names.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr)
+    }
+}
+
+/// Puts the trampolines in place, or what was there before; all of it, unless something else is wanted
+/// meanwhile.
+///
+/// # Errors
+/// CPython refuses the code.
+pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult<()> {
+    let types = called_types().clone();
+    for called in types {
+        // SAFETY: a heap type of jax, changed with the interpreter attached.
+        unsafe { (*called.class).tp_call = Some(if on { call_instance } else { called.call }) };
+    }
+    if let Some(jit) = JIT_TYPE.get(py) {
+        // SAFETY: as above.
+        unsafe {
+            (*jit.class).tp_call = Some(if on { call_jit } else { jit.call });
+            if on {
+                (*jit.class).tp_flags &= !ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+            } else {
+                (*jit.class).tp_flags |= ffi::Py_TPFLAGS_HAVE_VECTORCALL;
+            }
+        }
+    }
+    ARE_ON.store(on, Ordering::Relaxed);
+    let keeps_versions = keeps_versions(py);
+    let code = if on { Code::Trampoline } else { Code::Stock };
+    for function in functions().iter() {
+        // To change a function may run Python code, which may want something else.
+        if is_outdated() {
+            return Ok(());
+        }
+        function.put(py, code, keeps_versions)?;
+    }
+    Ok(())
+}
+
+/// `tp_call` of the type of jits while a trace of ours may run.
+unsafe extern "C" fn call_jit(
+    slf: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let body = |py: Python<'_>| {
+        let Some(jit) = JIT_TYPE.get(py) else {
+            return Err(PyTypeError::new_err("jaxide: not a jit"));
+        };
+        // SAFETY: the type's own function, with what CPython passed.
+        let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
+        if install::rests(py)? {
+            return stock().map(Bound::into_ptr);
+        }
+        // SAFETY: CPython passes a tuple, and a dict or null.
+        let (jitted, given) =
+            unsafe { (Bound::from_borrowed_ptr(py, slf), Given::of(py, args, kwargs, None)?) };
+        let site = site_of(&jitted)?;
+        if !site.forgets {
+            return call(py, &site, &given.args, given.names(), stock).map(Bound::into_ptr);
+        }
+        let captures = || {
+            let jax = crate::python::jax::names::jax(py)?;
+            // SAFETY: as above.
+            let (positional, keywords) = unsafe {
+                let keywords = Bound::from_borrowed_ptr_or_opt(py, kwargs);
+                let keywords = keywords.unwrap_or_else(|| PyDict::new(py).into_any());
+                (Bound::from_borrowed_ptr(py, args), keywords)
+            };
+            jax.jit_captures.bind(py).call1((&jitted, positional, keywords))?.is_truthy()
+        };
+        call_of_user(py, &site, &given.args, given.names(), stock, captures).map(Bound::into_ptr)
+    };
+    // SAFETY: CPython calls this with the interpreter attached.
+    unsafe { guarded_by_caller(std::ptr::null_mut(), body) }
+}
+
+fn jits<R>(body: impl FnOnce(&mut FxHashMap<usize, Jit>) -> R) -> R {
+    body(JITS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// The site of a jit, made when it is first called.
+fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
+    let address = jitted.as_ptr() as usize;
+    if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
+        return Ok(site);
+    }
+    let py = jitted.py();
+    let name = match jitted.getattr_opt("__qualname__")? {
+        Some(name) => string_of(&name.str()?),
+        None => "<jit>".to_owned(),
+    };
+    let forgets = !is_stable(jitted.as_ptr());
+    let site = Arc::new(Site { forgets, is_compiled: !forgets, ..Site::pure(&name) });
+    let id = site.id;
+    let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
+        let jit = jits(|jits| jits.remove(&address));
+        store::forget_callable(id);
+        drop(jit);
+    })?;
+    let weakref = py
+        .import(pyo3::intern!(py, "weakref"))?
+        .getattr(pyo3::intern!(py, "ref"))?
+        .call1((jitted, gone))?
+        .unbind();
+    let own = Jit { site: site.clone(), _weakref: weakref };
+    // Somebody may have called it meanwhile: the first one is its site.
+    let (site, late) = jits(|jits| {
+        if let Some(known) = jits.get(&address) {
+            return (known.site.clone(), Some(own));
+        }
+        jits.insert(address, own);
+        (site, None)
+    });
+    drop(late);
+    Ok(site)
+}
+
+/// How often jits were made to forget their programs, as far as was noticed.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// The epoch in which that was last looked into.
+static LOOKED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Grows when `clear_cache` of some jit was called. While a trace of ours may run that is noticed
+/// (`evict_jit`); for the time before, each outermost trace asks once.
+///
+/// # Errors
+/// jax's cache cannot be asked.
+pub fn jit_generation(py: Python<'_>, jax: &Jax) -> PyResult<u64> {
+    let epoch = install::epoch();
+    if LOOKED.swap(epoch, Ordering::Relaxed) != epoch
+        && jax.jits_forgot.bind(py).call0()?.is_truthy()?
+    {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(GENERATION.load(Ordering::Relaxed))
+}
+
+/// Stands in for `clear_cache` of a jit, which forgets its program.
+#[pyfunction]
+pub fn evict_jit<'py>(jitted: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let address = jitted.as_ptr() as usize;
+    if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
+        store::forget_entries(site.id);
+    }
+    let py = jitted.py();
+    crate::python::jax::names::jax(py)?.stock_evict.bind(py).call1((jitted,))
+}

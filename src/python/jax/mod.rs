@@ -1,0 +1,27 @@
+//! The objects of the installed jax, and noticing that somebody changes it.
+//!
+//! ```text
+//! names.rs           the objects of jax that the core talks to, resolved once
+//! avals.rs           avals, effects and debug info into the IR
+//! values.rs          equation params: canonical values, typed hashes and equality
+//! source.rs          source info: tracebacks and name stacks
+//! settings.rs        settings of jax that traces depend on
+//! numpy_errors.rs    what numpy does about errors in numbers
+//! watch_config.rs    noticing that jax's state may have changed
+//! watch_arrays.rs    noticing that somebody reads the elements of a concrete array
+//! watch_warnings.rs  warnings that do not count trampolines
+//! world/             whether jax is as it was: its modules, classes, registries and functions
+//! omit.rs            leaving an item out of keys, for tests
+//! ```
+
+pub mod avals;
+pub mod names;
+pub mod numpy_errors;
+pub mod omit;
+pub mod settings;
+pub mod source;
+pub mod values;
+pub mod watch_arrays;
+pub mod watch_config;
+pub mod watch_warnings;
+pub mod world;

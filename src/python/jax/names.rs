@@ -1,0 +1,676 @@
+//! The objects of the installed jax that the trace talks to.
+//!
+//! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
+//! imports a private jax module by name.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
+
+use crate::python::cpython::native::{Slot, allocate};
+use crate::python::cpython::shared::Once;
+use crate::python::program::objects::is_exactly;
+
+/// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
+macro_rules! jax_objects {
+    ($( $(#[$doc:meta])* $name:ident : $ty:ty ),* $(,)?) => {
+        /// Objects of the installed jax, resolved once at import.
+        pub struct Jax {
+            $( $(#[$doc])* pub $name: Py<$ty>, )*
+            /// Offsets of the `__slots__` members that are read and written natively.
+            pub slots: Slots,
+        }
+
+        impl Jax {
+            /// Reads every object from `namespace`.
+            ///
+            /// # Errors
+            /// An attribute is missing or has an unexpected type.
+            pub fn from_namespace(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
+                $( let $name: Py<$ty> = namespace
+                    .getattr(stringify!($name))?
+                    .cast_into::<$ty>()
+                    .map_err(PyErr::from)?
+                    .unbind(); )*
+                let slots = Slots::of(namespace)?;
+                Ok(Self { $( $name, )* slots })
+            }
+        }
+    };
+}
+
+jax_objects! {
+    /// `partial_eval.DynamicJaxprTracer`.
+    tracer_type: PyType,
+    /// `partial_eval.DynamicJaxprTrace`.
+    trace_type: PyType,
+    /// `core.Tracer`.
+    any_tracer_type: PyType,
+    jaxpr_type: PyType,
+    closed_jaxpr_type: PyType,
+    var_type: PyType,
+    /// `core.DropVar`: an output whose tracer was gone when the equation was made.
+    drop_var_type: PyType,
+    literal_type: PyType,
+    eqn_type: PyType,
+    tracing_eqn_type: PyType,
+    /// `core.AbstractValue`.
+    abstract_value_type: PyType,
+    shaped_array_type: PyType,
+    /// `layout.AutoLayout`: that of a `ShapedArray` by default, where it has one.
+    auto_layout: PyAny,
+    /// Classes of trees among params, and the names of their fields.
+    tree_fields: PyDict,
+    source_info_type: PyType,
+    input_effect_type: PyType,
+    typed_array_type: PyType,
+    typed_float_type: PyType,
+    typed_scalar_types: PySet,
+    /// `copy.copy`.
+    copy_function: PyAny,
+    linearize_trace_type: PyType,
+    linearize_tracer_type: PyType,
+    jvp_trace_type: PyType,
+    jvp_tracer_type: PyType,
+    batch_trace_type: PyType,
+    batch_tracer_type: PyType,
+    /// The name of an axis that has none.
+    no_axis_name: PyAny,
+    /// What `x.at[i]` is.
+    index_update_ref_type: PyType,
+    /// The type of what `jax.jit` returns.
+    jit_type: PyType,
+    /// `core.AvalQDD` where jax still has quasi-dynamic data, else `None`.
+    aval_qdd_type: PyAny,
+    mutable_qdd_type: PyAny,
+
+    /// The tracing trace of this thread, as `.value`.
+    trace_state: PyAny,
+    /// The weak reference to it that is part of jax's cache keys.
+    weak_trace_state: PyAny,
+    /// `core.trace_ctx.set_trace`.
+    set_trace: PyAny,
+    /// What `Primitive.bind` makes current while a rule runs (`core.eval_trace` or `None`).
+    binding_trace: PyAny,
+    /// `core.eval_trace`.
+    eval_trace: PyAny,
+    /// `source_info_util._source_info_context`, a thread-local.
+    source_info_context: PyAny,
+    get_traceback: PyAny,
+    traceback_type: PyType,
+    /// The frames of a traceback that are of the user's code: addresses of codes, and places.
+    user_frames: PyAny,
+    empty_name_stack: PyAny,
+    /// `config.trace_context`.
+    trace_context: PyAny,
+    /// `config.eager_constant_folding`.
+    eager_constant_folding: PyAny,
+    current_eqn_context: PyAny,
+
+    /// Names of the methods of arrays that append equations.
+    array_methods: PyTuple,
+    /// A function with the code that another has now.
+    copy_code: PyAny,
+    /// All settings by name: what has the value of each.
+    all_settings: PyDict,
+    /// The context variable of numpy's error state, or `None`, and what says what that is: `None`
+    /// where numpy tells somebody of errors.
+    numpy_errors: PyAny,
+    numpy_error_state: PyAny,
+    /// The class of settings whose assignment is noticed.
+    setting_type: PyType,
+    check_tracer_leaks: PyAny,
+    no_tracing: PyAny,
+    disable_jit: PyAny,
+    enable_checks: PyAny,
+    /// The module `warnings`.
+    warnings: PyAny,
+
+    canonicalize_value: PyAny,
+    typeof_fn: PyAny,
+    is_literalable: PyAny,
+    /// The scalar types that are always literals.
+    literalable_scalar_types: PySet,
+    /// `jax.Array`.
+    jax_array_type: PyAny,
+    /// `ArrayImpl`, and its property `_value`.
+    array_type: PyType,
+    stock_value: PyAny,
+    /// Types of concrete values that are constants and need no further look (`ArrayImpl`, ...).
+    plain_const_types: PySet,
+    /// `jit_p`.
+    jit_primitive: PyAny,
+    /// The primitive of jits in linear programs, from jax 0.12 on, else None.
+    jit_node: PyAny,
+    /// Primitives of jax's with programs among their params, whose rules look into no array.
+    control_primitives: PySet,
+    /// Those whose linearization makes equations in their programs, at the line of the call.
+    located_primitives: PySet,
+    /// Classes that are called for what they are: numbers, texts and containers of Python's, scalars of
+    /// numpy's.
+    fixed_types: PySet,
+    /// How classes are registered as trees.
+    tree_registry: PyDict,
+    /// Types of objects that never change, of which equal ones are the same.
+    immutable_types: PySet,
+    /// Classes of objects among params that are what their fields are, with the names of these.
+    records: PyDict,
+    /// Whether a class is one that is not among them yet: its fields, or None.
+    find_record: PyAny,
+    /// The names of those params of a primitive's equations that have programs which its rules make
+    /// anew at each call, and whether nothing else makes any of them.
+    made_anew: PyAny,
+    /// `AbstractRef`, the type of a Ref.
+    ref_type: PyType,
+    /// Classes of what equations do to Refs: those with an input, and those of Refs within.
+    ref_effects: PySet,
+    cur_qdd: PyAny,
+    full_lower: PyAny,
+    get_referent: PyAny,
+
+    abstract_eval_cached: PyAny,
+    unpack_pair: PyAny,
+    safe_zip: PyAny,
+    verify_params_are_hashable: PyAny,
+    resolve_input_effects: PyAny,
+    make_jaxpr_effects: PyAny,
+    no_effects: PyAny,
+    custom_staging_rules: PyDict,
+    const_fold_rules: PyDict,
+    forwarding_rules: PyDict,
+    /// Staging rules that do nothing but rebuild the params dict in a fixed order: rule -> names.
+    param_order_rules: PyDict,
+    /// Forwarding rules that read only avals and params.
+    pure_forwarding_rules: PySet,
+    /// Forwarding rules that never forward.
+    no_forwarding_rules: PySet,
+    /// `bind_with_trace` overrides that equal the base class's while `sharding` is None.
+    sharding_bind_rules: PySet,
+    /// Names of primitives whose abstract evaluation jax never caches.
+    uncached_primitives: PySet,
+    /// `Primitive.bind`, as a function object of its own.
+    stock_bind: PyAny,
+    /// Rules for dead code by primitive, and a function that applies the one of an equation.
+    dce_rules: PyDict,
+    trim: PyAny,
+    /// Whether these rules keep programs in which nothing is dead.
+    trim_keeps_programs: PyAny,
+    /// A set of programs of jits in which nothing is dead, which it does not keep alive.
+    whole_programs: PyAny,
+    stock_dce: PyAny,
+    /// `ad._dce_consts`, from jax 0.11 on, else None.
+    stock_dce_consts: PyAny,
+    /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
+    stock_eval_jaxpr: PyAny,
+    /// `custom_jvp`, the class.
+    custom_jvp_type: PyType,
+    custom_vjp_type: PyType,
+    named_sharding_type: PyType,
+    /// `ShapeDtypeStruct`, which cannot be changed.
+    shape_dtype_struct_type: PyType,
+    /// Its `__eq__` and `__hash__`; None where they go by something else.
+    stock_struct_eq: PyAny,
+    stock_struct_hash: PyAny,
+    partition_spec_type: PyType,
+    /// `(aval) -> ShapeDtypeStruct`, what `eval_shape` returns for a result.
+    result_struct: PyAny,
+    /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`
+    /// returns what returns one; None where there is none.
+    custom_jvp_primitive: PyAny,
+    /// A set: those with functions of derivative rules among their params.
+    rule_primitives: PyAny,
+    renewal: PyAny,
+    /// Notes what in a derivative rule stands for what in another.
+    pair_rules: PyAny,
+    /// What a derivative rule says, and what it refers to besides; None where jax's are others.
+    rule_words: PyAny,
+    /// Whether a tracer can be reached from that.
+    may_hold_tracers: PyAny,
+    /// Whether two derivative rules say the same, whatever they have stored.
+    rules_alike: PyAny,
+    /// `linear_util.WrappedFun`.
+    wrapped_function_type: PyType,
+    check_arg: PyAny,
+    float0: PyAny,
+    /// The codes of functions that `vjp` and `linearize` make at each call; None where they are not
+    /// what they were.
+    canonical_input_code: PyAny,
+    linear_input_code: PyAny,
+    stock_check_input_type: PyAny,
+    /// `debug_info`, remembering; None where jax's is another.
+    debug_info_hook: PyAny,
+    /// What the function that `make_jaxpr` returns does, without a jit; None where jax's is another.
+    make_jaxpr_hook: PyAny,
+    /// `_vjp3_callable`, its accumulators made at once; None where jax's is another.
+    vjp_hook: PyAny,
+    /// `resolve_kwargs`, without a signature where there is nothing to resolve; None where jax's is
+    /// another.
+    resolve_kwargs_hook: PyAny,
+    /// What the objects in programs are.
+    objects: PyAny,
+    /// The texts of objects that programs are printed with.
+    printing: PyAny,
+    /// The params of primitives that have no part in the execution.
+    unexecuted_params: PyDict,
+    /// What stands in for functions that make something of a program, by name.
+    derivation_hooks: PyDict,
+    /// `DebugInfo.set_result_paths`, remembering.
+    result_paths_hook: PyAny,
+    /// Paths that the caller of a trace will replace.
+    postponed_paths: PyType,
+    /// Whether the program of a jit for a call refers to traced values that are no arguments.
+    jit_captures: PyAny,
+    /// Whether a jit was made to forget its program since the last call.
+    jits_forgot: PyAny,
+    /// What `clear_cache` of a jit is, likewise.
+    stock_evict: PyAny,
+    /// The attribute of a `FlatTree` that has its leaves, and `(tree, leaves) -> tree` with others.
+    flat_tree_leaves: PyString,
+    flat_tree_with_leaves: PyAny,
+    stock_flat_tree_map: PyAny,
+    stock_check_returned_types: PyAny,
+    stock_check_returned_refs: PyAny,
+    partial_type: PyType,
+    /// One step of `ad.backward_pass3`, and the context of its loop.
+    transposition_step: PyAny,
+    transposition_loop: PyAny,
+    /// What the cotangents of an equation's result are added to that makes a Ref; None where they are
+    /// as others; and one step of the pass for such an equation.
+    ref_accumulator: PyAny,
+    ref_transposition_step: PyAny,
+    /// Binds an equation of a linear program that is not linear: `(equation, operands)`.
+    evaluation_step: PyAny,
+    /// `ad._merge_rule_logs` and `ad.VJPNode`, from jax 0.12 on, else None.
+    merge_rule_logs: PyAny,
+    vjp_node_type: PyAny,
+    zero_type: PyType,
+    grad_accum_type: PyType,
+    val_accum_type: PyType,
+    /// `partial_eval.inline_jaxpr_into_trace`, likewise.
+    stock_inline: PyAny,
+    primitive_bind_with_trace: PyAny,
+    primitive_is_high: PyAny,
+    /// Callable `(closed_jaxpr) -> (jaxpr, consts)`.
+    open_jaxpr: PyAny,
+}
+
+/// Where a jaxpr keeps its inputs.
+#[derive(Clone, Copy)]
+pub enum Inputs {
+    /// Without the constvars, which have a list of their own.
+    Own(Slot),
+    /// After the constvars, from jax 0.11 on.
+    All(Slot),
+}
+
+impl Inputs {
+    pub fn slot(self) -> Slot {
+        match self {
+            Self::Own(slot) | Self::All(slot) => slot,
+        }
+    }
+}
+
+/// Offsets of members of jax's slotted classes.
+pub struct Slots {
+    pub tracer_trace: Slot,
+    pub tracer_aval: Slot,
+    pub tracer_line_info: Slot,
+    pub tracer_val: Slot,
+    pub tracer_parent: Slot,
+    pub tracer_debug_info: Slot,
+    /// Absent from jax 0.11 on.
+    pub tracer_mutable_qdd: Option<Slot>,
+    pub trace_frame: Slot,
+    pub trace_parent_trace: Slot,
+    pub trace_invalidated: Slot,
+    pub trace_weakref: Slot,
+    pub trace_requires_low: Slot,
+    pub jaxpr_eqns: Slot,
+    pub jaxpr_invars: Inputs,
+    pub jaxpr_outvars: Slot,
+    pub source_traceback: Slot,
+    pub source_name_stack: Slot,
+    pub index_update_ref: [Slot; 2],
+    /// `primal` and `tangent` of a `LinearizeTracer`.
+    pub linearize_tracer: [Slot; 2],
+    pub jvp_tracer: [Slot; 2],
+    pub batch_tracer: [Slot; 2],
+    pub batch_tracer_source: Slot,
+    pub var_aval: Slot,
+    /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
+    pub var_qdds: Option<[Slot; 2]>,
+    pub zero_aval: Slot,
+    /// `dtype` and `aval` of a `TypedFloat`.
+    pub typed_float: [Slot; 2],
+    pub typed_array_aval: Slot,
+    pub literal_val: Slot,
+    pub literal_aval: Slot,
+    pub eqn_invars: Slot,
+    pub eqn_outvars: Slot,
+    pub eqn_primitive: Slot,
+    pub eqn_params: Slot,
+    pub eqn_effects: Slot,
+    pub eqn_source_info: Slot,
+    pub eqn_ctx: Slot,
+    /// All of a `ShapeDtypeStruct`, and those that it is compared by.
+    pub shape_dtype_struct: Vec<Slot>,
+    pub compared_of_struct: [Slot; 7],
+}
+
+impl Slots {
+    fn of(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let class = |name: &str| -> PyResult<Bound<'_, PyType>> {
+            namespace.getattr(name)?.cast_into::<PyType>().map_err(PyErr::from)
+        };
+        let (tracer, trace) = (&class("tracer_type")?, &class("trace_type")?);
+        let (jaxpr, eqn) = (&class("jaxpr_type")?, &class("eqn_type")?);
+        let (var, literal) = (&class("var_type")?, &class("literal_type")?);
+        let source_info = &class("source_info_type")?;
+        let index_update_ref = &class("index_update_ref_type")?;
+        let linearize_tracer = &class("linearize_tracer_type")?;
+        let jvp_tracer = &class("jvp_tracer_type")?;
+        let batch_tracer = &class("batch_tracer_type")?;
+        let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
+        Ok(Self {
+            var_aval: Slot::of(var, "aval")?,
+            var_qdds: match qdds {
+                (Ok(initial), Ok(last)) => Some([initial, last]),
+                _ => None,
+            },
+            index_update_ref: [
+                Slot::of(index_update_ref, "array")?,
+                Slot::of(index_update_ref, "index")?,
+            ],
+            linearize_tracer: [
+                Slot::of(linearize_tracer, "primal")?,
+                Slot::of(linearize_tracer, "tangent")?,
+            ],
+            jvp_tracer: [Slot::of(jvp_tracer, "primal")?, Slot::of(jvp_tracer, "tangent")?],
+            batch_tracer: [Slot::of(batch_tracer, "val")?, Slot::of(batch_tracer, "batch_dim")?],
+            batch_tracer_source: Slot::of(batch_tracer, "source_info")?,
+            typed_array_aval: Slot::of(&class("typed_array_type")?, "_aval")?,
+            typed_float: [
+                Slot::of(&class("typed_float_type")?, "dtype")?,
+                Slot::of(&class("typed_float_type")?, "aval")?,
+            ],
+            zero_aval: Slot::of(&class("zero_type")?, "aval")?,
+            literal_val: Slot::of(literal, "val")?,
+            literal_aval: Slot::of(literal, "aval")?,
+            eqn_invars: Slot::of(eqn, "invars")?,
+            eqn_outvars: Slot::of(eqn, "outvars")?,
+            eqn_primitive: Slot::of(eqn, "primitive")?,
+            eqn_params: Slot::of(eqn, "params")?,
+            eqn_effects: Slot::of(eqn, "effects")?,
+            eqn_source_info: Slot::of(eqn, "source_info")?,
+            eqn_ctx: Slot::of(eqn, "ctx")?,
+            compared_of_struct: {
+                let class = class("shape_dtype_struct_type")?;
+                let [shape, dtype, sharding] = ["shape", "dtype", "_sharding"];
+                let [layout, weak, axes] = ["_dll", "weak_type", "manual_axis_type"];
+                let names = [shape, dtype, sharding, layout, weak, axes, "is_ref"];
+                let mut slots = [Slot::at(0); 7];
+                for (slot, name) in slots.iter_mut().zip(names) {
+                    *slot = Slot::of(&class, name)?;
+                }
+                slots
+            },
+            shape_dtype_struct: {
+                let class = class("shape_dtype_struct_type")?;
+                let names: Vec<String> = class.getattr("__slots__")?.extract()?;
+                names.iter().map(|name| Slot::of(&class, name)).collect::<PyResult<_>>()?
+            },
+            tracer_trace: Slot::of(tracer, "_trace")?,
+            tracer_aval: Slot::of(tracer, "aval")?,
+            tracer_line_info: Slot::of(tracer, "_line_info")?,
+            tracer_val: Slot::of(tracer, "val")?,
+            tracer_parent: Slot::of(tracer, "parent")?,
+            tracer_debug_info: Slot::of(tracer, "_debug_info")?,
+            tracer_mutable_qdd: Slot::of(tracer, "mutable_qdd").ok(),
+            trace_frame: Slot::of(trace, "frame")?,
+            trace_parent_trace: Slot::of(trace, "parent_trace")?,
+            trace_invalidated: Slot::of(trace, "_invalidated")?,
+            trace_weakref: Slot::of(trace, "_weakref")?,
+            trace_requires_low: Slot::of(trace, "requires_low")?,
+            jaxpr_eqns: Slot::of(jaxpr, "_eqns")?,
+            jaxpr_invars: match Slot::of(jaxpr, "_all_invars") {
+                Ok(all) => Inputs::All(all),
+                Err(_) => Inputs::Own(Slot::of(jaxpr, "_invars")?),
+            },
+            jaxpr_outvars: Slot::of(jaxpr, "_outvars")?,
+            source_traceback: Slot::of(source_info, "traceback")?,
+            source_name_stack: Slot::of(source_info, "name_stack")?,
+        })
+    }
+}
+
+impl Jax {
+    /// `core.Var(aval)`.
+    pub fn new_var<'py>(&self, aval: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = aval.py();
+        let var = allocate(self.var_type.bind(py))?;
+        // SAFETY: the slots are of this very class, and empty.
+        unsafe {
+            self.slots.var_aval.fill(var.as_ptr(), aval);
+            for qdd in self.slots.var_qdds.into_iter().flatten() {
+                qdd.fill(var.as_ptr(), py.None().into_bound(py));
+            }
+        }
+        Ok(var)
+    }
+
+    /// `core.Literal(val, aval)`.
+    pub fn new_literal<'py>(
+        &self,
+        val: &Bound<'py, PyAny>,
+        aval: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let literal = allocate(self.literal_type.bind(val.py()))?;
+        // SAFETY: the slots are of this very class, and empty.
+        unsafe {
+            self.slots.literal_val.fill(literal.as_ptr(), val.clone());
+            self.slots.literal_aval.fill(literal.as_ptr(), aval.clone());
+        }
+        Ok(literal)
+    }
+
+    /// A literal equal to one, with a value of its own, as jax makes them: it tells both apart by
+    /// identity.
+    pub fn copy_literal<'py>(&self, literal: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = literal.py();
+        // SAFETY: a jax `Literal`.
+        let (value, aval) =
+            unsafe { (self.slots.literal_val.get(literal), self.slots.literal_aval.get(literal)) };
+        let (Some(value), Some(aval)) = (value, aval) else { return Ok(literal.clone()) };
+        let class = value.get_type();
+        let value = if class.is(&self.typed_array_type) {
+            let copied = value.call_method0(intern!(py, "copy"))?;
+            // The type that it has: numpy's copy does not know it.
+            // SAFETY: the slot is of this very class.
+            unsafe {
+                if let Some(aval) = self.slots.typed_array_aval.get(&value) {
+                    self.slots.typed_array_aval.set(copied.as_ptr(), aval);
+                }
+            }
+            copied
+        } else if class.is(&self.typed_float_type) {
+            self.copy_typed_float(&value)?
+        } else if self.typed_scalar_types.bind(py).contains(&class)? {
+            class.call1((&value, value.getattr(intern!(py, "dtype"))?))?
+        } else if value.is_instance(self.jax_array_type.bind(py))? {
+            // An array is a literal under a setting of jax, the same object wherever it occurs; and
+            // jax traces what copies one.
+            value
+        } else {
+            // Numbers of numpy and of Python; the latter are as they are.
+            self.copy_function.bind(py).call1((value,))?
+        };
+        self.new_literal(&value, &aval)
+    }
+
+    /// `TypedFloat(value, value.dtype)`.
+    fn copy_typed_float<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = value.py();
+        let class = self.typed_float_type.bind(py);
+        let args = PyTuple::new(py, [value])?;
+        // SAFETY: a subclass of float; `float.__new__` makes an instance of any of them. The slots
+        // are of this very class.
+        unsafe {
+            let made = ffi::PyFloat_Type
+                .tp_new
+                .map(|new| new(class.as_type_ptr(), args.as_ptr(), std::ptr::null_mut()));
+            let made = Bound::from_owned_ptr_or_err(py, made.unwrap_or(std::ptr::null_mut()))?;
+            for slot in self.slots.typed_float {
+                if let Some(part) = slot.get(value) {
+                    slot.set(made.as_ptr(), part);
+                }
+            }
+            Ok(made)
+        }
+    }
+
+    /// `SourceInfo(traceback, name_stack)`.
+    pub fn new_source_info<'py>(
+        &self,
+        traceback: Option<Bound<'py, PyAny>>,
+        name_stack: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = name_stack.py();
+        let source_info = allocate(self.source_info_type.bind(py))?;
+        // SAFETY: the slots are of this very class, and empty.
+        unsafe {
+            let traceback = traceback.unwrap_or_else(|| py.None().into_bound(py));
+            self.slots.source_traceback.fill(source_info.as_ptr(), traceback);
+            self.slots.source_name_stack.fill(source_info.as_ptr(), name_stack);
+        }
+        Ok(source_info)
+    }
+
+    /// `JaxprEqn(...)`.
+    pub fn new_eqn<'py>(&self, py: Python<'py>, eqn: EqnParts<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let object = allocate(self.eqn_type.bind(py))?;
+        let slots = &self.slots;
+        // SAFETY: the slots are of this very class, and empty.
+        unsafe {
+            let raw = object.as_ptr();
+            slots.eqn_invars.fill(raw, eqn.invars.into_any());
+            slots.eqn_outvars.fill(raw, eqn.outvars.into_any());
+            slots.eqn_primitive.fill(raw, eqn.primitive);
+            slots.eqn_params.fill(raw, eqn.params.into_any());
+            slots.eqn_effects.fill(raw, eqn.effects);
+            slots.eqn_source_info.fill(raw, eqn.source_info);
+            slots.eqn_ctx.fill(raw, eqn.ctx);
+        }
+        Ok(object)
+    }
+}
+
+impl Jax {
+    /// Whether jax checks the jaxprs that it makes.
+    ///
+    /// # Errors
+    /// The setting cannot be read.
+    pub fn checks_jaxprs(&self, py: Python<'_>) -> PyResult<bool> {
+        self.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()
+    }
+
+    /// Whether equations of a primitive run the program of a jit.
+    pub fn is_jit(&self, primitive: &Bound<'_, PyAny>) -> bool {
+        primitive.is(&self.jit_primitive) || primitive.is(&self.jit_node)
+    }
+
+    /// Whether an atom is a `Literal`.
+    pub fn is_literal(&self, atom: *mut ffi::PyObject) -> bool {
+        !atom.is_null() && is_exactly(atom, self.literal_type.as_ptr().cast())
+    }
+
+    /// The two items that a rule answers.
+    ///
+    /// # Errors
+    /// Python's, where it answers something else.
+    pub fn unpack_pair<'py>(
+        &self,
+        answer: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        match answer.extract() {
+            Ok(pair) => Ok(pair),
+            Err(_) => self.unpack_pair.bind(answer.py()).call1((answer,))?.extract(),
+        }
+    }
+
+    /// An equation like another, with params and lists of its own.
+    pub fn with_params<'py>(
+        &self,
+        eqn: &Bound<'py, PyAny>,
+        params: Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = eqn.py();
+        let copy = |name| -> PyResult<Bound<'py, PyList>> {
+            let list = eqn.getattr(name)?.cast_into::<PyList>()?;
+            Ok(list.get_slice(0, list.len()))
+        };
+        self.new_eqn(
+            py,
+            EqnParts {
+                invars: copy(intern!(py, "invars"))?,
+                outvars: copy(intern!(py, "outvars"))?,
+                primitive: eqn.getattr(intern!(py, "primitive"))?,
+                params,
+                effects: eqn.getattr(intern!(py, "effects"))?,
+                source_info: eqn.getattr(intern!(py, "source_info"))?,
+                ctx: eqn.getattr(intern!(py, "ctx"))?,
+            },
+        )
+    }
+}
+
+/// The fields of a `JaxprEqn`.
+pub struct EqnParts<'py> {
+    pub invars: Bound<'py, PyList>,
+    pub outvars: Bound<'py, PyList>,
+    pub primitive: Bound<'py, PyAny>,
+    pub params: Bound<'py, PyDict>,
+    pub effects: Bound<'py, PyAny>,
+    pub source_info: Bound<'py, PyAny>,
+    pub ctx: Bound<'py, PyAny>,
+}
+
+impl<'py> EqnParts<'py> {
+    /// None where the equation is none of jax's.
+    pub fn of(jax: &Jax, eqn: &Bound<'py, PyAny>) -> Option<Self> {
+        if !is_exactly(eqn.as_ptr(), jax.eqn_type.as_ptr().cast()) {
+            return None;
+        }
+        let slots = &jax.slots;
+        // SAFETY: the exact type was checked.
+        unsafe {
+            Some(Self {
+                invars: slots.eqn_invars.get(eqn)?.cast_into().ok()?,
+                outvars: slots.eqn_outvars.get(eqn)?.cast_into().ok()?,
+                primitive: slots.eqn_primitive.get(eqn)?,
+                params: slots.eqn_params.get(eqn)?.cast_into().ok()?,
+                effects: slots.eqn_effects.get(eqn)?,
+                source_info: slots.eqn_source_info.get(eqn)?,
+                ctx: slots.eqn_ctx.get(eqn)?,
+            })
+        }
+    }
+}
+
+static JAX: Once<Jax> = Once::new();
+
+/// Stores the resolved objects; a second call is ignored, as modules are imported once.
+pub fn set_jax(py: Python<'_>, jax: Jax) {
+    let _ = JAX.set(py, jax);
+}
+
+/// The resolved objects.
+///
+/// # Errors
+/// `jaxide._core` was used without `jaxide`.
+pub fn jax(py: Python<'_>) -> PyResult<&Jax> {
+    JAX.get(py)
+        .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized: import jaxide"))
+}

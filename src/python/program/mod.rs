@@ -1,0 +1,13 @@
+//! A finished program and the Python objects behind its ids.
+//!
+//! ```text
+//! graph.rs         a finished program with its Python objects; filling a jax jaxpr from it
+//! objects.rs       the Python objects behind the ids of one program
+//! lazy_objects.rs  those that are made when somebody asks for them
+//! read.rs          whole jaxprs into the IR
+//! ```
+
+pub mod graph;
+pub mod lazy_objects;
+pub mod objects;
+pub mod read;

@@ -1,0 +1,394 @@
+//! Programs of bytes, with their Python objects.
+
+use cranelift_entity::EntityRef;
+use pyo3::exceptions::PyException;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyTuple};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ir::{
+    BuildError, Builder, ContextId, Effect, EffectsId, ForeignId, LiteralId, ParamValue, ParamsId,
+    PrimitiveId, Program, SourceId, Type, TypeId,
+};
+use crate::store::{
+    Array, Copied, Document, Object, ReadDocument, Rows, StoredProgram, copy, read,
+};
+
+use crate::python::cpython::native::NoCollection;
+use crate::python::jax::avals::build_error;
+use crate::python::jax::names::{Jax, jax};
+use crate::python::jax::source::SourceRef;
+use crate::python::program::graph::{Graph, JaxprFields, eqns, new_nested_jaxpr};
+use crate::python::program::objects::Side;
+use crate::python::program::read::{Detail, resolve_subprograms};
+
+/// The value that bytes say, with all programs that it refers to; `objects` makes objects of records.
+///
+/// Raises:
+///     What `objects.refused` makes of an error and its place.
+#[pyfunction]
+#[pyo3(name = "load")]
+pub fn load_program<'py>(
+    file: &Bound<'py, PyBytes>,
+    objects: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = file.py();
+    let _no_collection = NoCollection::start(py);
+    let ReadDocument { document, offsets } = read(file.as_bytes()).map_err(|error| {
+        let refused = objects.call_method1(intern!(py, "refused"), (error.to_string(), py.None()));
+        refused.map_or_else(|error| error, PyErr::from_value)
+    })?;
+    let mut loader = Loader {
+        jax: jax(py)?,
+        objects,
+        document: &document,
+        made: Vec::with_capacity(document.objects.len()),
+        graphs: FxHashMap::default(),
+        closed: FxHashSet::default(),
+        tracebacks: Vec::new(),
+        vars: FxHashMap::default(),
+    };
+    loader.tracebacks = loader.tracebacks()?;
+    for (object, offset) in document.objects.iter().zip(offsets) {
+        let made = loader.object(object).map_err(|error| loader.refused(error, offset))?;
+        loader.made.push(made);
+    }
+    loader.value(&document.root, &[]).map_err(|error| loader.refused(error, 0))
+}
+
+struct Loader<'a, 'py> {
+    jax: &'a Jax,
+    objects: &'a Bound<'py, PyAny>,
+    document: &'a Document<'a>,
+    /// The objects so far.
+    made: Vec<Bound<'py, PyAny>>,
+    /// The graphs of programs, by their place.
+    graphs: FxHashMap<ForeignId, Bound<'py, Graph>>,
+    /// Programs that have been given constants.
+    closed: FxHashSet<ForeignId>,
+    tracebacks: Vec<Bound<'py, PyAny>>,
+    /// Variables that several programs have.
+    vars: FxHashMap<u32, Bound<'py, PyAny>>,
+}
+
+impl<'py> Loader<'_, 'py> {
+    fn py(&self) -> Python<'py> {
+        self.objects.py()
+    }
+
+    /// An error with its place in the file.
+    fn refused(&self, error: PyErr, offset: u64) -> PyErr {
+        let py = self.py();
+        if !error.is_instance_of::<PyException>(py) {
+            return error;
+        }
+        let refused = self.objects.call_method1(intern!(py, "refused"), (error.value(py), offset));
+        refused.map_or_else(|error| error, PyErr::from_value)
+    }
+
+    fn tracebacks(&self) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let document = self.document;
+        if document.stacks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let py = self.py();
+        let name = |name: u32| &*document.names[name as usize];
+        let frames = document
+            .frames
+            .iter()
+            .map(|frame| (name(frame.file), name(frame.function), frame.location));
+        let frames = PyList::new(py, frames.collect::<Vec<_>>())?;
+        let stacks = document.stacks.iter().map(|stack| (stack.caller, stack.frame));
+        let stacks = PyList::new(py, stacks.collect::<Vec<_>>())?;
+        self.objects.call_method1(intern!(py, "tracebacks"), (frames, stacks))?.extract()
+    }
+
+    fn object(&mut self, object: &Object<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py();
+        match object {
+            Object::Record { class, fields } => {
+                let fields = self.value(fields, &[])?;
+                self.objects.call_method1(intern!(py, "object"), (&**class, fields))
+            }
+            Object::Array(Array { dtype, shape, data }) => {
+                let shape = PyTuple::new(py, shape)?;
+                let data = PyBytes::new(py, data);
+                self.objects.call_method1(intern!(py, "array"), (dtype.name(), shape, data))
+            }
+            Object::Program(stored) => {
+                let graph = self.program(stored)?;
+                let jaxpr = new_nested_jaxpr(self.jax, &graph)?.0;
+                self.graphs.insert(ForeignId::new(self.made.len()), graph);
+                Ok(jaxpr)
+            }
+            Object::Closed { program, consts } => {
+                let open = self.made[program.index()].clone();
+                let values: Vec<_> =
+                    consts.iter().map(|value| self.made[value.index()].clone()).collect();
+                if !self.closed.insert(*program) {
+                    // Its graph has the constants of another.
+                    eqns(&open)?;
+                } else if let Some(graph) = self.graphs.get(program) {
+                    graph.get().set_constants(&values);
+                }
+                self.objects.call_method1(intern!(py, "close"), (open, PyList::new(py, values)?))
+            }
+        }
+    }
+
+    /// A value; programs in it are those of some program.
+    fn value(&self, value: &ParamValue, programs: &[ForeignId]) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py();
+        let all = |items: &[ParamValue]| -> PyResult<Vec<Bound<'py, PyAny>>> {
+            items.iter().map(|item| self.value(item, programs)).collect()
+        };
+        Ok(match value {
+            ParamValue::None => py.None().into_bound(py),
+            ParamValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+            ParamValue::Int(value) => value.into_pyobject(py)?.into_any(),
+            ParamValue::BigInt(digits) => {
+                py.get_type::<pyo3::types::PyInt>().call1((&**digits,))?
+            }
+            ParamValue::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
+            ParamValue::Complex(real, imaginary) => {
+                let [real, imaginary] = [real, imaginary].map(|bits| f64::from_bits(*bits));
+                PyComplex::from_doubles(py, real, imaginary).into_any()
+            }
+            ParamValue::Str(text) | ParamValue::Dim(text) => text.into_pyobject(py)?.into_any(),
+            ParamValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+            ParamValue::DType(dtype) => {
+                self.objects.call_method1(intern!(py, "dtype"), (dtype.name(),))?
+            }
+            ParamValue::Enum { type_name, member } => {
+                self.objects.call_method1(intern!(py, "member"), (&**type_name, &**member))?
+            }
+            ParamValue::Tuple(items) => PyTuple::new(py, all(items)?)?.into_any(),
+            ParamValue::List(items) => PyList::new(py, all(items)?)?.into_any(),
+            ParamValue::Dict(entries) => {
+                let dict = PyDict::new(py);
+                for (key, item) in entries {
+                    dict.set_item(self.value(key, programs)?, self.value(item, programs)?)?;
+                }
+                dict.into_any()
+            }
+            ParamValue::Named { type_name, fields } => {
+                let dict = PyDict::new(py);
+                for (name, item) in fields {
+                    dict.set_item(&**name, self.value(item, programs)?)?;
+                }
+                self.objects.call_method1(intern!(py, "named"), (&**type_name, dict))?
+            }
+            ParamValue::Program(id) => self.made[programs[id.index()].index()].clone(),
+            ParamValue::Opaque(object) => self.made[object.index()].clone(),
+        })
+    }
+
+    /// The graph of a program.
+    fn program(&mut self, stored: &StoredProgram) -> PyResult<Bound<'py, Graph>> {
+        let py = self.py();
+        let jax = self.jax;
+        let program = &*stored.program;
+        let programs: Vec<_> = program.subprograms().map(|(_, within)| within.object).collect();
+        let side = Side::default();
+        // Variables are numbered in the copy as they are in the file.
+        for (var, number) in &stored.shared {
+            if let Some(known) = self.vars.get(number) {
+                side.set_var_object(*var, known);
+            }
+        }
+        let mut rows = ProgramRows { loader: self, stored, program, programs, side };
+        let copied = copy(program, &mut rows).map_err(|Refusal(error)| error)?;
+        let ProgramRows { mut side, .. } = rows;
+        let Copied { mut builder, vars, outvars, effects } = copied;
+        for _ in program.constvars() {
+            side.new_const(&py.None().into_bound(py));
+        }
+        let copy_of = |var| vars[var].expand();
+        for var in stored.dropped.iter().filter_map(|&var| copy_of(var)) {
+            let aval = side.aval(py, builder.type_of(var));
+            side.set_var_object(var, &jax.drop_var_type.bind(py).call1((aval,))?);
+        }
+        for &(var, number) in &stored.shared {
+            let Some(var) = copy_of(var) else { continue };
+            let object = side.var_object(py, jax, builder.type_of(var), var)?;
+            self.vars.insert(number, object);
+        }
+        // Those on variables have objects of these, which are known by now.
+        let effects = if effects == EffectsId::NONE {
+            jax.no_effects.bind(py).clone()
+        } else {
+            let list = program.effect_list(program.effects()).iter();
+            let set = PySet::empty(py)?;
+            for effect in list {
+                let input = effect.input.and_then(copy_of);
+                let input = match input {
+                    Some(var) => Some(side.var_object(py, jax, builder.type_of(var), var)?),
+                    None => None,
+                };
+                set.add(self.effect(effect.object, input)?)?;
+            }
+            set.into_any()
+        };
+        resolve_subprograms(jax, py, &mut builder, &mut side, Detail::Whole)?;
+        let names = program.debug_info().clone();
+        let debug_info = self.objects.call_method1(
+            intern!(py, "debug_info"),
+            (
+                &*names.traced_for,
+                &*names.func_src_info,
+                texts(names.arg_names.as_ref()),
+                texts(names.result_paths.as_ref()),
+            ),
+        )?;
+        let fields = JaxprFields { effects, debug_info, is_high: stored.is_high };
+        Graph::finish(builder, side, &outvars, &fields, Some(names))
+    }
+
+    /// An effect, on a variable where it is one that is.
+    fn effect(
+        &self,
+        object: ForeignId,
+        input: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let object = &self.made[object.index()];
+        self.objects.call_method1(intern!(self.py(), "effect"), (object, input))
+    }
+}
+
+fn texts(texts: Option<&Vec<Box<str>>>) -> Option<Vec<&str>> {
+    texts.map(|texts| texts.iter().map(|text| &**text).collect())
+}
+
+/// Why a program is not loaded.
+struct Refusal(PyErr);
+
+impl From<PyErr> for Refusal {
+    fn from(error: PyErr) -> Self {
+        Self(error)
+    }
+}
+
+impl From<BuildError> for Refusal {
+    fn from(error: BuildError) -> Self {
+        Self(build_error(error))
+    }
+}
+
+/// The rows of a stored program as those of a graph.
+struct ProgramRows<'l, 'a, 'py> {
+    loader: &'l Loader<'a, 'py>,
+    stored: &'l StoredProgram,
+    program: &'l Program,
+    programs: Vec<ForeignId>,
+    side: Side,
+}
+
+impl<'py> ProgramRows<'_, '_, 'py> {
+    fn made(&self, id: ForeignId) -> Bound<'py, PyAny> {
+        self.loader.made[id.index()].clone()
+    }
+}
+
+impl Rows for ProgramRows<'_, '_, '_> {
+    type Error = Refusal;
+
+    fn ty(&mut self, builder: &mut Builder, id: TypeId) -> Result<TypeId, Refusal> {
+        let py = self.loader.py();
+        let aval = match self.program.ty(id) {
+            Type::Opaque { object, .. } => self.made(*object),
+            Type::Array(array) => {
+                let mut shape = Vec::with_capacity(array.shape.len());
+                for dim in &array.shape {
+                    if let crate::ir::Dim::Static(size) = dim {
+                        shape.push(*size);
+                    }
+                }
+                let shape = PyTuple::new(py, shape)?;
+                let args = (array.dtype.name(), shape, array.weak_type);
+                self.loader.objects.call_method1(intern!(py, "aval"), args)?
+            }
+            Type::Ref { .. } | Type::Token => {
+                self.loader.objects.call_method0(intern!(py, "unknown_type"))?
+            }
+        };
+        Ok(self.side.ty(self.loader.jax, builder, &aval)?)
+    }
+
+    fn primitive(
+        &mut self,
+        builder: &mut Builder,
+        id: PrimitiveId,
+    ) -> Result<PrimitiveId, Refusal> {
+        let data = self.program.primitive(id);
+        let object = self.made(data.object);
+        let multiple = object.getattr(intern!(self.loader.py(), "multiple_results"))?;
+        if multiple.is_truthy()? != data.multiple_results {
+            let py = self.loader.py();
+            self.loader.objects.call_method1(intern!(py, "changed"), (&*data.name,))?;
+        }
+        let copy = self.side.primitive(builder, &object)?;
+        let no_effects = self.stored.no_effects.get(id.index());
+        if let Some(stored) = no_effects.filter(|stored| **stored != ParamValue::None) {
+            let object = self.loader.value(stored, &self.programs)?;
+            self.side.note_no_effects(copy, &object);
+        }
+        Ok(copy)
+    }
+
+    fn params(&mut self, builder: &mut Builder, id: ParamsId) -> Result<ParamsId, Refusal> {
+        let params = self.program.params(id);
+        let dict = PyDict::new(self.loader.py());
+        let entries: Vec<_> = params.iter().collect();
+        let order = self.stored.param_order.get(id.index());
+        let order = order.into_iter().flatten().filter_map(|&place| entries.get(place as usize));
+        for (name, value) in order {
+            dict.set_item(name, self.loader.value(value, &self.programs)?)?;
+        }
+        Ok(self.side.params_id(self.loader.jax, builder, &dict)?)
+    }
+
+    fn effects(&mut self, builder: &mut Builder, list: Vec<Effect>) -> Result<EffectsId, Refusal> {
+        let (py, jax) = (self.loader.py(), self.loader.jax);
+        let mut objects = Vec::with_capacity(list.len());
+        for effect in list {
+            let input = match effect.input {
+                Some(var) => Some(self.side.var_object(py, jax, builder.type_of(var), var)?),
+                None => None,
+            };
+            objects.push(self.loader.effect(effect.object, input)?);
+        }
+        let set = PyFrozenSet::new(py, objects)?;
+        Ok(self.side.effects_id(jax, builder, &set)?)
+    }
+
+    fn source(&mut self, builder: &mut Builder, id: SourceId) -> Result<SourceId, Refusal> {
+        let py = self.loader.py();
+        let source = self.program.source(id);
+        let traceback =
+            source.traceback.and_then(|stack| self.loader.tracebacks.get(stack.index()).cloned());
+        let name_stack = match source.name_stack {
+            Some(id) => self.made(id),
+            None => self.loader.jax.empty_name_stack.bind(py).clone(),
+        };
+        Ok(self.side.source(self.loader.jax, builder, &SourceRef { traceback, name_stack })?)
+    }
+
+    fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {
+        let object = self.made(self.program.context(id));
+        Ok(builder.context(self.side.handle(&object)))
+    }
+
+    fn literal(
+        &mut self,
+        builder: &mut Builder,
+        id: LiteralId,
+        ty: TypeId,
+    ) -> Result<LiteralId, Refusal> {
+        let py = self.loader.py();
+        let value = self.made(self.program.literal(id).object);
+        let aval = self.side.aval(py, ty);
+        let literal = self.loader.jax.new_literal(&value, &aval)?;
+        Ok(self.side.fresh_literal(self.loader.jax, builder, &literal)?)
+    }
+}

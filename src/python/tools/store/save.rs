@@ -1,0 +1,754 @@
+//! Programs with their Python objects as bytes.
+
+use std::borrow::Cow;
+
+use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
+use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ir::{
+    Builder, ContextId, DType, DeadCode, Dim, Effect, EffectsId, Eqn, ForeignId, LiteralId,
+    ParamValue, Params, ParamsId, PrimitiveId, Program, Source, SourceId, SubprogramId, Type,
+    TypeId, Var,
+};
+use crate::store::{
+    Array, Copied, Document, Frame, MAX_STACK, Object, Rows, Stack, StoredProgram, copy, write,
+};
+
+use crate::python::cpython::native::NoCollection;
+use crate::python::jax::avals::build_error;
+use crate::python::jax::names::{Jax, jax};
+use crate::python::jax::values::{canonical_value, known};
+use crate::python::program::graph::Graph;
+use crate::python::program::objects::{Side, address};
+use crate::python::program::read;
+
+/// How deep objects may be made of objects.
+const MAX_OBJECT_DEPTH: usize = 48;
+
+/// The bytes of a value, and of all programs that it refers to; `records` says what objects are.
+///
+/// Raises:
+///     What `records` raises.
+#[pyfunction]
+#[pyo3(name = "save")]
+pub fn save_program<'py>(
+    root: &Bound<'py, PyAny>,
+    records: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let py = root.py();
+    let _no_collection = NoCollection::start(py);
+    let mut saver = Saver {
+        jax: jax(py)?,
+        records,
+        document: Document {
+            names: Vec::new(),
+            frames: Vec::new(),
+            stacks: Vec::new(),
+            objects: Vec::new(),
+            root: ParamValue::None,
+        },
+        rows: FxHashMap::default(),
+        kept: Vec::new(),
+        by_content: FxHashMap::default(),
+        names: FxHashMap::default(),
+        frames: FxHashMap::default(),
+        places: FxHashMap::default(),
+        stacks: FxHashMap::default(),
+        vars: Vec::new(),
+        callers: FxHashMap::default(),
+        depth: 0,
+    };
+    saver.document.root = saver.value(root, "")?;
+    saver.share_vars();
+    let bytes =
+        write(&saver.document).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
+struct Saver<'a, 'py> {
+    jax: &'a Jax,
+    records: &'a Bound<'py, PyAny>,
+    document: Document<'static>,
+    /// Objects by address.
+    rows: FxHashMap<usize, ForeignId>,
+    /// Objects and graphs whose addresses are known.
+    kept: Vec<Bound<'py, PyAny>>,
+    by_content: FxHashMap<(String, ParamValue), ForeignId>,
+    names: FxHashMap<String, u32>,
+    frames: FxHashMap<Frame, u32>,
+    /// By code object and instruction.
+    places: FxHashMap<(usize, i32), u32>,
+    stacks: FxHashMap<Stack, u32>,
+    /// Variables of programs that are objects: which program, which variable, where the object is.
+    vars: Vec<(ForeignId, Var, usize)>,
+    /// The jaxprs with an equation that refers to a jaxpr, and that equation.
+    callers: FxHashMap<usize, (usize, Eqn)>,
+    depth: usize,
+}
+
+/// Work on nested programs: those within come first.
+enum Visit<'py> {
+    Enter(Bound<'py, PyAny>),
+    Leave(Bound<'py, PyAny>, Bound<'py, Graph>),
+}
+
+/// What stands for a value that refers to an object; None for others.
+type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
+
+impl<'py> Saver<'_, 'py> {
+    fn py(&self) -> Python<'py> {
+        self.records.py()
+    }
+
+    /// A value; `place` is the param that has it.
+    fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
+        let (mut builder, mut side) = (Builder::new(DeadCode::Keep), Side::default());
+        let canonical = canonical_value(self.jax, &mut builder, &mut side, value)?;
+        let py = self.py();
+        self.stored(&canonical, &mut |saver, value| {
+            let object = match value {
+                ParamValue::Opaque(object) => side.object(py, *object),
+                ParamValue::Program(id) => side.object(py, builder.subprogram_data(*id).object),
+                _ => return Ok(None),
+            };
+            Ok(Some(ParamValue::Opaque(saver.object(&object, place)?)))
+        })
+    }
+
+    /// A value, what refers to objects in it as `leaf` says. It is as deep as params may be.
+    fn stored(&mut self, value: &ParamValue, leaf: &mut Leaf<'_, Self>) -> PyResult<ParamValue> {
+        if let Some(stored) = leaf(self, value)? {
+            return Ok(stored);
+        }
+        let mut all = |items: &[ParamValue]| -> PyResult<Box<[ParamValue]>> {
+            items.iter().map(|item| self.stored(item, leaf)).collect()
+        };
+        Ok(match value {
+            ParamValue::Tuple(items) => ParamValue::Tuple(all(items)?),
+            ParamValue::List(items) => ParamValue::List(all(items)?),
+            ParamValue::Dict(entries) => {
+                let mut stored = Vec::with_capacity(entries.len());
+                for (key, item) in entries {
+                    let key = self.stored(key, leaf)?;
+                    stored.push((key, self.stored(item, leaf)?));
+                }
+                ParamValue::Dict(stored.into())
+            }
+            ParamValue::Named { type_name, fields } => {
+                self.records.call_method1(intern!(self.py(), "check_class"), (&**type_name,))?;
+                let mut stored = Vec::with_capacity(fields.len());
+                for (name, item) in fields {
+                    stored.push((name.clone(), self.stored(item, leaf)?));
+                }
+                ParamValue::Named { type_name: type_name.clone(), fields: stored.into() }
+            }
+            ParamValue::Enum { type_name, .. } => {
+                self.records.call_method1(intern!(self.py(), "check_class"), (&**type_name,))?;
+                value.clone()
+            }
+            plain => plain.clone(),
+        })
+    }
+
+    /// The row of an object.
+    fn object(&mut self, object: &Bound<'py, PyAny>, place: &str) -> PyResult<ForeignId> {
+        if let Some(&row) = self.rows.get(&address(object)) {
+            return Ok(row);
+        }
+        if self.depth == MAX_OBJECT_DEPTH {
+            return Err(PyRecursionError::new_err("objects are nested too deeply"));
+        }
+        self.depth += 1;
+        let row = self.new_object(object, place);
+        self.depth -= 1;
+        let row = row?;
+        self.rows.insert(address(object), row);
+        self.kept.push(object.clone());
+        Ok(row)
+    }
+
+    fn new_object(&mut self, object: &Bound<'py, PyAny>, place: &str) -> PyResult<ForeignId> {
+        let py = self.py();
+        if object.is_instance(self.jax.jaxpr_type.bind(py))?
+            || object.get_type().is(&self.jax.closed_jaxpr_type)
+        {
+            return self.jaxpr(object);
+        }
+        if object.get_type().is(&known(py)?.numpy_array) {
+            let (dtype, shape, data) = self
+                .records
+                .call_method1(intern!(py, "array"), (object,))?
+                .extract::<(String, Vec<u64>, Bound<'py, PyBytes>)>()?;
+            let data = Cow::Owned(data.as_bytes().to_vec());
+            let dtype = DType::from_name(&dtype);
+            return Ok(self.push(Object::Array(Array { dtype, shape: shape.into(), data })));
+        }
+        let record = self.record(object, place)?;
+        Ok(self.intern(record))
+    }
+
+    fn push(&mut self, object: Object<'static>) -> ForeignId {
+        self.document.objects.push(object);
+        ForeignId::new(self.document.objects.len() - 1)
+    }
+
+    /// What an object is.
+    fn record(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        place: &str,
+    ) -> PyResult<(String, ParamValue)> {
+        let py = self.py();
+        let (class, fields) = self
+            .records
+            .call_method1(intern!(py, "record"), (object, place))?
+            .extract::<(String, Bound<'py, PyAny>)>()?;
+        // What it is made of may be new, and go with it.
+        self.kept.push(fields.clone());
+        Ok((class, self.value(&fields, place)?))
+    }
+
+    fn intern(&mut self, record: (String, ParamValue)) -> ForeignId {
+        if let Some(&row) = self.by_content.get(&record) {
+            return row;
+        }
+        let (class, fields) = record.clone();
+        let row = self.push(Object::Record { class: class.into(), fields });
+        self.by_content.insert(record, row);
+        row
+    }
+
+    /// The row of a jaxpr; those within are before it.
+    fn jaxpr(&mut self, jaxpr: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
+        let mut pending = vec![Visit::Enter(jaxpr.clone())];
+        while let Some(visit) = pending.pop() {
+            match visit {
+                Visit::Enter(jaxpr) if self.rows.contains_key(&address(&jaxpr)) => {}
+                Visit::Enter(jaxpr) => {
+                    let graph = read::graph_of(self.jax, &jaxpr)?;
+                    let program = Graph::resolved_program(&graph, self.jax)?;
+                    let own = address(&jaxpr);
+                    self.kept.push(jaxpr.clone());
+                    pending.push(Visit::Leave(jaxpr, graph.clone()));
+                    let places = first_uses(&program);
+                    for (id, subprogram) in program.subprograms().collect::<Vec<_>>().iter().rev() {
+                        let within = graph.get().side().object(self.py(), subprogram.object);
+                        if let Some(&eqn) = places.get(id) {
+                            self.callers.entry(address(&within)).or_insert((own, eqn));
+                        }
+                        pending.push(Visit::Enter(within));
+                    }
+                }
+                Visit::Leave(jaxpr, graph) => {
+                    let row = self.leave(&jaxpr, &graph)?;
+                    self.rows.insert(address(&jaxpr), row);
+                    self.kept.push(graph.into_any());
+                }
+            }
+        }
+        Ok(self.rows[&address(jaxpr)])
+    }
+
+    /// A jaxpr, all of whose programs have rows.
+    fn leave(
+        &mut self,
+        jaxpr: &Bound<'py, PyAny>,
+        graph: &Bound<'py, Graph>,
+    ) -> PyResult<ForeignId> {
+        let py = self.py();
+        let (open, consts) = self
+            .jax
+            .open_jaxpr
+            .bind(py)
+            .call1((jaxpr,))?
+            .extract::<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>)>()?;
+        // Where open and closed jaxprs are one class, this may be the jaxpr itself, not known yet.
+        let program = match self.rows.get(&address(&open)) {
+            Some(&row) => row,
+            None => self.program(jaxpr, graph)?,
+        };
+        let of_one_class = self.jax.jaxpr_type.is(&self.jax.closed_jaxpr_type);
+        let is_closed = if of_one_class {
+            consts.len() == graph.get().program().constvars().len()
+        } else {
+            jaxpr.get_type().is(&self.jax.closed_jaxpr_type)
+        };
+        if !is_closed {
+            return Ok(program);
+        }
+        if !of_one_class {
+            self.rows.insert(address(&open), program);
+            self.kept.push(open);
+        }
+        let mut rows = Vec::with_capacity(consts.len());
+        for (place, value) in consts.iter().enumerate() {
+            let row = self.object(value, "");
+            rows.push(row.map_err(|error| {
+                self.placed(&error, address(jaxpr), None, &format!("constant {place}"))
+            })?);
+        }
+        Ok(self.push(Object::Closed { program, consts: rows.into() }))
+    }
+
+    fn program(
+        &mut self,
+        jaxpr: &Bound<'py, PyAny>,
+        graph: &Bound<'py, Graph>,
+    ) -> PyResult<ForeignId> {
+        let py = self.py();
+        let program = Graph::resolved_program(graph, self.jax)?;
+        let mut primitives: SecondaryMap<ParamsId, PackedOption<PrimitiveId>> = SecondaryMap::new();
+        for eqn in program.eqns().rev() {
+            let data = program.eqn(eqn);
+            primitives[data.params] = data.primitive.into();
+        }
+        let mut rows = ProgramRows {
+            saver: self,
+            graph,
+            primitives,
+            program: &program,
+            param_order: Vec::new(),
+            no_effects: Vec::new(),
+            at: None,
+        };
+        let copied = match copy(&program, &mut rows) {
+            Ok(copied) => copied,
+            Err(Refusal(error)) => {
+                let (eqn, param) = rows.failed();
+                return Err(self.placed(&error, address(jaxpr), eqn, &param));
+            }
+        };
+        let ProgramRows { param_order, no_effects, .. } = rows;
+        let Copied { mut builder, vars, outvars, .. } = copied;
+        let effects = {
+            let mut list = Vec::new();
+            let effects = graph.get().effects(py);
+            for effect in effects.try_iter()? {
+                let effect = effect?;
+                let name: Box<str> = effect.get_type().name()?.to_str()?.into();
+                let input = effect.getattr_opt(intern!(py, "input"))?;
+                let input = input.and_then(|input| graph.get().var_of(&input));
+                let input = input.and_then(|input| vars[input].expand());
+                list.push((name, input, effect));
+            }
+            let list = self
+                .effects(list)
+                .map_err(|error| self.placed(&error, address(jaxpr), None, "effects"))?;
+            builder.effects(&list)
+        };
+        let names = program.debug_info().clone();
+        let stored = builder.finish(&outvars, names, effects).map_err(build_error)?;
+
+        let row = ForeignId::new(self.document.objects.len());
+        let mut dropped = Vec::new();
+        {
+            let graph = graph.get();
+            let drop_var = self.jax.drop_var_type.bind(py);
+            for (var, object) in graph.side().seen_vars(py) {
+                let Some(copy) = vars.get(var).and_then(|copy| copy.expand()) else { continue };
+                if object.get_type().is(drop_var) {
+                    dropped.push(copy);
+                } else {
+                    self.vars.push((row, copy, address(&object)));
+                }
+            }
+        }
+        dropped.sort_unstable();
+        let is_high = graph.get().is_high();
+        Ok(self.push(Object::Program(StoredProgram {
+            program: stored.into(),
+            is_high,
+            param_order,
+            no_effects,
+            dropped,
+            shared: Vec::new(),
+        })))
+    }
+
+    /// Effects in an order that does not depend on the process.
+    fn effects(
+        &mut self,
+        mut list: Vec<(Box<str>, Option<Var>, Bound<'py, PyAny>)>,
+    ) -> PyResult<Vec<Effect>> {
+        // A set of Python's has another order in each process, and records have rows in their order.
+        list.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        let mut found = Vec::with_capacity(list.len());
+        for (name, input, effect) in list {
+            let record = self.record(&effect, "")?;
+            found.push((name, input, record.1.to_string(), record));
+        }
+        found.sort_by(|a, b| (&a.0, a.1, &a.2).cmp(&(&b.0, b.1, &b.2)));
+        let rows = found.into_iter();
+        Ok(rows
+            .map(|(name, input, _, record)| Effect { name, input, object: self.intern(record) })
+            .collect())
+    }
+
+    /// Numbers the variables that several programs have.
+    fn share_vars(&mut self) {
+        let mut uses: FxHashMap<usize, u32> = FxHashMap::default();
+        for &(_, _, object) in &self.vars {
+            *uses.entry(object).or_default() += 1;
+        }
+        let mut numbers: FxHashMap<usize, u32> = FxHashMap::default();
+        for &(row, var, object) in &self.vars {
+            if uses[&object] > 1
+                && let Object::Program(stored) = &mut self.document.objects[row.index()]
+            {
+                let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+                stored.shared.push((var, *numbers.entry(object).or_insert(next)));
+            }
+        }
+        for object in &mut self.document.objects {
+            if let Object::Program(stored) = object {
+                stored.shared.sort_unstable();
+            }
+        }
+    }
+
+    /// The stack of a traceback.
+    fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<Option<u32>> {
+        let (codes, places) = traceback
+            .call_method0(intern!(self.py(), "raw_frames"))?
+            .extract::<(Bound<'py, PyList>, Vec<i32>)>()?;
+        let mut caller = None;
+        let innermost: Vec<_> = codes.iter().zip(places).take(MAX_STACK as usize).collect();
+        for (code, place) in innermost.into_iter().rev() {
+            let frame = self.frame(&code, place)?;
+            let stack = Stack { caller, frame };
+            let next = u32::try_from(self.document.stacks.len())?;
+            let row = *self.stacks.entry(stack).or_insert(next);
+            if row == next {
+                self.document.stacks.push(stack);
+            }
+            caller = Some(row);
+        }
+        Ok(caller)
+    }
+
+    fn frame(&mut self, code: &Bound<'py, PyAny>, place: i32) -> PyResult<u32> {
+        if let Some(&known) = self.places.get(&(address(code), place)) {
+            return Ok(known);
+        }
+        let (file, function, location) = self
+            .records
+            .call_method1(intern!(self.py(), "frame"), (code, place))?
+            .extract::<(String, String, [u32; 4])>()?;
+        let frame = Frame { file: self.name(file)?, function: self.name(function)?, location };
+        let next = u32::try_from(self.document.frames.len())?;
+        let row = *self.frames.entry(frame).or_insert(next);
+        if row == next {
+            self.document.frames.push(frame);
+        }
+        self.places.insert((address(code), place), row);
+        self.kept.push(code.clone());
+        Ok(row)
+    }
+
+    fn name(&mut self, name: String) -> PyResult<u32> {
+        let next = u32::try_from(self.document.names.len())?;
+        let row = *self.names.entry(name.clone()).or_insert(next);
+        if row == next {
+            self.document.names.push(name.into());
+        }
+        Ok(row)
+    }
+
+    /// An error that says which equation it is about.
+    fn placed(&self, error: &PyErr, jaxpr: usize, eqn: Option<Eqn>, what: &str) -> PyErr {
+        let mut path: Vec<u32> = eqn.iter().map(|eqn| eqn.as_u32()).collect();
+        let mut at = (jaxpr, eqn);
+        let mut inner = eqn.map(|eqn| (jaxpr, eqn));
+        while let Some(&(caller, eqn)) = self.callers.get(&at.0) {
+            inner.get_or_insert((caller, eqn));
+            path.push(eqn.as_u32());
+            at = (caller, Some(eqn));
+        }
+        path.reverse();
+        let described = inner.and_then(|(jaxpr, eqn)| self.describe(jaxpr, eqn).ok());
+        let placed = self.records.call_method1(
+            intern!(self.py(), "placed"),
+            (error.value(self.py()), path, described, what),
+        );
+        match placed {
+            Ok(placed) => PyErr::from_value(placed),
+            Err(other) => other,
+        }
+    }
+
+    /// The primitive and the traceback of an equation.
+    fn describe(&self, jaxpr: usize, eqn: Eqn) -> PyResult<(String, Option<Bound<'py, PyAny>>)> {
+        let jaxpr = self.kept.iter().find(|kept| address(kept) == jaxpr);
+        let jaxpr = jaxpr.ok_or_else(|| PyRuntimeError::new_err("the jaxpr is gone"))?;
+        let graph = read::graph_of(self.jax, jaxpr)?;
+        let program = Graph::resolved_program(&graph, self.jax)?;
+        let data = program.eqn(eqn);
+        let traceback = program.source(data.source).traceback;
+        let traceback =
+            traceback.and_then(|traceback| graph.get().side().known_source(self.py(), traceback));
+        Ok((program.primitive(data.primitive).name.to_string(), traceback))
+    }
+}
+
+/// The first equation that refers to each nested program.
+fn first_uses(program: &Program) -> FxHashMap<SubprogramId, Eqn> {
+    let mut found = FxHashMap::default();
+    if program.subprograms().len() == 0 {
+        return found;
+    }
+    let mut seen: FxHashSet<ParamsId> = FxHashSet::default();
+    for eqn in program.eqns() {
+        let params = program.eqn(eqn).params;
+        if seen.insert(params) {
+            for id in program.params(params).subprograms() {
+                found.entry(id).or_insert(eqn);
+            }
+        }
+    }
+    found
+}
+
+/// Why a program is not stored.
+struct Refusal(PyErr);
+
+impl From<PyErr> for Refusal {
+    fn from(error: PyErr) -> Self {
+        Self(error)
+    }
+}
+
+impl From<crate::ir::BuildError> for Refusal {
+    fn from(error: crate::ir::BuildError) -> Self {
+        Self(build_error(error))
+    }
+}
+
+/// A row that is being stored.
+#[derive(Clone, PartialEq, Eq)]
+enum At {
+    Type(TypeId),
+    Primitive(PrimitiveId),
+    Param(ParamsId, Box<str>),
+    Effects,
+    Source(SourceId),
+    Context(ContextId),
+    Literal(LiteralId),
+}
+
+/// The rows of one program as those of the document.
+struct ProgramRows<'s, 'a, 'py> {
+    saver: &'s mut Saver<'a, 'py>,
+    graph: &'s Bound<'py, Graph>,
+    program: &'s Program,
+    /// The first primitive that each row of params is for.
+    primitives: SecondaryMap<ParamsId, PackedOption<PrimitiveId>>,
+    param_order: Vec<Box<[u32]>>,
+    no_effects: Vec<ParamValue>,
+    at: Option<At>,
+}
+
+impl<'py> ProgramRows<'_, '_, 'py> {
+    fn handle(&self, id: ForeignId) -> Bound<'py, PyAny> {
+        self.graph.get().side().object(self.saver.py(), id)
+    }
+
+    /// The equation that has what cannot be stored, and what that is.
+    fn failed(&self) -> (Option<Eqn>, String) {
+        let program = self.program;
+        let uses = |eqn: &Eqn| {
+            let data = program.eqn(*eqn);
+            let has_literal = |id: LiteralId| {
+                let operands = program.eqn_invars(*eqn).iter();
+                operands.filter_map(|atom| atom.as_literal()).any(|own| own == id)
+            };
+            let has_type = |ty: TypeId| {
+                let vars = program.eqn_outvars(*eqn);
+                vars.map(|var| program.var_type(var)).any(|own| own == ty)
+            };
+            match &self.at {
+                None => false,
+                Some(At::Type(ty)) => has_type(*ty),
+                Some(At::Primitive(id)) => data.primitive == *id,
+                Some(At::Param(id, _)) => data.params == *id,
+                Some(At::Effects) => data.effects != EffectsId::NONE,
+                Some(At::Source(id)) => data.source == *id,
+                Some(At::Context(id)) => data.context == *id,
+                Some(At::Literal(id)) => has_literal(*id),
+            }
+        };
+        let what = match &self.at {
+            None => "",
+            Some(At::Type(_)) => "a type",
+            Some(At::Primitive(_)) => "the primitive",
+            Some(At::Param(_, name)) => {
+                return (program.eqns().find(uses), format!("param {name}"));
+            }
+            Some(At::Effects) => "an effect",
+            Some(At::Source(_)) => "the source",
+            Some(At::Context(_)) => "the context",
+            Some(At::Literal(_)) => "a literal",
+        };
+        (program.eqns().find(uses), what.to_owned())
+    }
+}
+
+/// Whether a type is said by what the format has for types.
+fn is_plain(ty: &Type) -> bool {
+    let Type::Array(array) = ty else { return false };
+    let is_static = array.shape.iter().all(|dim| matches!(dim, Dim::Static(_)));
+    let fields = [&array.sharding, &array.manual_axis_type, &array.memory_space, &array.layout];
+    let is_named = !matches!(array.dtype, DType::Extended(_) | DType::String);
+    is_static && is_named && fields.iter().all(|field| field.is_none())
+}
+
+impl Rows for ProgramRows<'_, '_, '_> {
+    type Error = Refusal;
+
+    fn ty(&mut self, builder: &mut Builder, id: TypeId) -> Result<TypeId, Refusal> {
+        self.at = Some(At::Type(id));
+        let ty = self.program.ty(id);
+        if is_plain(ty) {
+            return Ok(builder.ty(ty.clone()));
+        }
+        let aval = self.graph.get().side().aval(self.saver.py(), id);
+        let object = self.saver.object(&aval, "")?;
+        // The same object is the same type, whatever the IR knows of it.
+        let name = aval.get_type().name().map_err(Refusal)?.to_str().map_err(Refusal)?.into();
+        Ok(builder.ty(Type::Opaque { name, object }))
+    }
+
+    fn primitive(
+        &mut self,
+        builder: &mut Builder,
+        id: PrimitiveId,
+    ) -> Result<PrimitiveId, Refusal> {
+        self.at = Some(At::Primitive(id));
+        let data = self.program.primitive(id);
+        let object = self.saver.object(&self.handle(data.object), "")?;
+        let copy = builder.primitive(&data.name, data.multiple_results, object);
+        if copy.index() == self.no_effects.len() {
+            let py = self.saver.py();
+            let no_effects = {
+                let graph = self.graph.get();
+                graph.side().stands_for_no_effects(id).map(|object| object.bind(py).clone())
+            };
+            let stored = match no_effects {
+                Some(object) => self.saver.value(&object, "")?,
+                None => ParamValue::None,
+            };
+            self.no_effects.push(stored);
+        }
+        Ok(copy)
+    }
+
+    fn params(&mut self, builder: &mut Builder, id: ParamsId) -> Result<ParamsId, Refusal> {
+        let py = self.saver.py();
+        let primitive = match self.primitives[id].expand() {
+            Some(primitive) => &*self.program.primitive(primitive).name,
+            None => "",
+        };
+        let params = self.program.params(id);
+        let mut entries = Vec::with_capacity(params.len());
+        let mut positions: FxHashMap<&str, u32> = FxHashMap::default();
+        for (place, (name, value)) in (0..).zip(params.iter()) {
+            self.at = Some(At::Param(id, name.into()));
+            positions.insert(name, place);
+            let (graph, program) = (self.graph, self.program);
+            let place = format!("{primitive}.{name}");
+            let value = self.saver.stored(value, &mut |saver, value| {
+                let handle = |id| graph.get().side().object(py, id);
+                Ok(match value {
+                    ParamValue::Opaque(id) => {
+                        Some(ParamValue::Opaque(saver.object(&handle(*id), &place)?))
+                    }
+                    ParamValue::Program(id) => {
+                        let row = saver.jaxpr(&handle(program.subprogram(*id).object))?;
+                        let nested = builder.subprogram(row);
+                        if let Some(program) = saver.program_at(row) {
+                            builder.resolve_subprogram(nested, program);
+                        }
+                        Some(ParamValue::Program(nested))
+                    }
+                    _ => None,
+                })
+            })?;
+            entries.push((name.into(), value));
+        }
+        let dict = self.graph.get().side().params_dict(py, id);
+        let mut order = Vec::with_capacity(entries.len());
+        for name in dict.keys() {
+            let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
+            order.extend(positions.get(name.to_str()?));
+        }
+        let entries = Params::new(entries)
+            .map_err(|error| Refusal(PyRuntimeError::new_err(error.to_string())))?;
+        let copy = builder.params(entries);
+        if copy.index() == self.param_order.len() {
+            self.param_order.push(order.into());
+        }
+        Ok(copy)
+    }
+
+    fn effects(&mut self, builder: &mut Builder, list: Vec<Effect>) -> Result<EffectsId, Refusal> {
+        self.at = Some(At::Effects);
+        let objects = list.into_iter().map(|effect| {
+            let object = self.handle(effect.object);
+            (effect.name, effect.input, object)
+        });
+        let list = self.saver.effects(objects.collect())?;
+        Ok(builder.effects(&list))
+    }
+
+    fn source(&mut self, builder: &mut Builder, id: SourceId) -> Result<SourceId, Refusal> {
+        self.at = Some(At::Source(id));
+        let py = self.saver.py();
+        let source = self.program.source(id);
+        let object = |id| self.graph.get().side().source_object(py, id);
+        let traceback = match source.traceback.map(object) {
+            Some(traceback) => self.saver.stack(&traceback)?,
+            None => None,
+        };
+        let name_stack = match source.name_stack.map(object) {
+            Some(name_stack) => Some(self.saver.object(&name_stack, "")?),
+            None => None,
+        };
+        Ok(builder.source(Source { traceback: traceback.map(ForeignId::from_u32), name_stack }))
+    }
+
+    fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {
+        self.at = Some(At::Context(id));
+        let object = self.handle(self.program.context(id));
+        Ok(builder.context(self.saver.object(&object, "")?))
+    }
+
+    fn literal(
+        &mut self,
+        builder: &mut Builder,
+        id: LiteralId,
+        ty: TypeId,
+    ) -> Result<LiteralId, Refusal> {
+        self.at = Some(At::Literal(id));
+        let literal = self.handle(self.program.literal(id).object);
+        let value = literal.getattr(intern!(self.saver.py(), "val"))?;
+        let object = match self.saver.value(&value, "")? {
+            ParamValue::Opaque(object) => object,
+            plain => self.saver.intern(("value".to_owned(), plain)),
+        };
+        Ok(builder.literal(ty, object)?)
+    }
+}
+
+impl Saver<'_, '_> {
+    /// The program of a row.
+    fn program_at(&self, row: ForeignId) -> Option<std::sync::Arc<Program>> {
+        match self.document.objects.get(row.index())? {
+            Object::Program(stored) => Some(stored.program.clone()),
+            Object::Closed { program, .. } => self.program_at(*program),
+            Object::Record { .. } | Object::Array(_) => None,
+        }
+    }
+}
