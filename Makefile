@@ -8,6 +8,9 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 bin := $(abspath $(VENV))/bin
 python_sources := python tests benches
+# Those that make, release and share most objects of the extension.
+sanitized_tests := $(addprefix tests/python/test_,api.py frames.py jit.py linear_programs.py reentrance.py \
+	refs.py rules.py storage.py structure.py threads.py tracer.py)
 
 # pyo3's build script asks this interpreter for its layout.
 export PYO3_PYTHON := $(bin)/python
@@ -17,8 +20,8 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate test-browser soak fuzz bench
-.PHONY: clean
+.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate test-browser test-sanitized
+.PHONY: miri soak fuzz bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -52,6 +55,12 @@ test-brainstate: $(VENV)/.installed-test ## run brainstate's own tests with stoc
 
 test-browser: $(VENV)/.installed-browser ## open the page of Program.to_html in a real browser
 	$(bin)/python -m pytest tests/browser
+
+test-sanitized: $(VENV)/.installed-test ## run tests of the extension under AddressSanitizer (needs a nightly Rust)
+	scripts/sanitized $(bin)/python --numprocesses $(JOBS) $(sanitized_tests)
+
+miri: ## run the tests of the core under Miri (needs a nightly Rust with miri)
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test
 
 soak: $(VENV)/.installed-test ## trace 100,000 closures: memory must stay flat, caches within bounds
 	$(bin)/python benches/soak.py

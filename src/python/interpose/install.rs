@@ -4,7 +4,7 @@
 //! ours makes our traces. While a trace of ours may run, so are the code of `Primitive.bind`, of
 //! `inline_jaxpr_into_trace` and of some more functions of jax, which first ask whether the trace is
 //! ours, and all that is caught. All of that is put back when the last activation ends, but for what
-//! counts changes of settings (`epoch.rs`). An activation of the whole process may last for long: then
+//! counts changes of settings (`watch_config.rs`). An activation of the whole process may last for long: then
 //! the functions are ours from the first trace on to the first call that finds no trace recording, so
 //! that calls outside of traces cost what they do without jaxide.
 //! Names, classes and functions keep their identity; a thread that is not ours sees no difference.

@@ -1,7 +1,7 @@
 //! A number for the values of all of jax's settings.
 //!
 //! To read them all costs as much as hundreds of replays. So each thread keeps what it has read, and
-//! reads again what was assigned since then, which `epoch.rs` notices, and what is assigned in a way that
+//! reads again what was assigned since then, which `watch_config.rs` notices, and what is assigned in a way that
 //! nobody notices, whenever an outermost program begins.
 
 use std::cell::RefCell;
