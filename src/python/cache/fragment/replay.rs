@@ -291,9 +291,9 @@ impl<'py> Share<'_, 'py> {
         let py = self.base.name_stack.py();
         let mut consts = SmallVec::new();
         for (captured, aval) in &self.part.consts {
-            // SAFETY: an argument of the call under way.
             let value = match captured {
                 Captured::Value(value) => value.clone_ref(py),
+                // SAFETY: an argument of the call under way.
                 Captured::Enclosing(index) => unsafe {
                     Bound::from_borrowed_ptr(py, self.call.enclosing[*index]).unbind()
                 },
