@@ -14,6 +14,7 @@ mod passes;
 mod print;
 mod queries;
 mod random;
+mod rooms;
 mod specs;
 mod store;
 mod structure;
