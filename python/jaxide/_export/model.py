@@ -1,7 +1,7 @@
 """A program and those within it as data: what all formats are made of.
 
-The native core reads the programs, each once, into tables (``src/python/tools/export.rs``). Here they
-become variables, literals and equations with texts: names as in the text of the whole program,
+The native core reads the programs, each once, into tables (``src/python/tools/export.rs``). Here
+they become variables, literals and equations with texts: names as in the text of the whole program,
 types and params as jax prints them, lines of the user's code.
 """
 
