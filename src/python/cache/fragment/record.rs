@@ -14,7 +14,7 @@ use crate::ir::{Atom, AtomKind, Def, Eqn, LiteralId, Var};
 use crate::python::cache::fragment::appended::{Equation, Operand as Appended, appended_since};
 use crate::python::cache::fragment::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe};
 use crate::python::cache::key::canonical::{shared, shared_traceback};
-use crate::python::cache::key::encode::{CONCRETE_ARRAY, Call, LITERAL_OF_OTHERS, Reason};
+use crate::python::cache::key::encode::{CONCRETE_ARRAY, Call, LITERAL_OF_OTHERS, REF, Reason};
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::custom_rules::Renewed;
@@ -28,6 +28,7 @@ use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{is_of_others, known, typed_equal, typed_hash};
 use crate::python::program::objects::{address, literal_type};
 use crate::python::trace::frame::{Frame, Mark, State};
+use crate::python::trace::jaxpr_trace::has_high_param;
 use crate::python::trace::tracer::{Traced, traced, variable};
 
 pub const INPUT_EFFECT: Reason = "effect on an input";
@@ -667,7 +668,7 @@ impl<'py> Reading<'_, 'py> {
             for (var, aval) in eqn.outs {
                 let aval = aval.into_bound(py);
                 if !aval.get_type().is(&jax.shaped_array_type) {
-                    return Err(crate::python::cache::key::encode::REF);
+                    return Err(REF);
                 }
                 out_types.push(tables.ty(aval));
                 let next = outs.len();
@@ -677,9 +678,7 @@ impl<'py> Reading<'_, 'py> {
             if self.call.has_mutable_arrays && has_array(&params) {
                 return Err(CONCRETE_ARRAY);
             }
-            if crate::python::trace::jaxpr_trace::has_high_param(jax, &params)
-                .map_err(|_| HIGH_TYPE)?
-            {
+            if has_high_param(jax, &params).map_err(|_| HIGH_TYPE)? {
                 return Err(HIGH_TYPE);
             }
             equations.push(EquationObjects {

@@ -13,7 +13,9 @@ use crate::ir::{Atom, Var};
 
 use crate::python::cache::fragment::record::{Part, same_literal};
 use crate::python::cache::fragment::replay::Tracers;
-use crate::python::cache::key::encode::{CAPTURED_CONSTANT, Call, Reason};
+use crate::python::cache::key::encode::{
+    CAPTURED_CONSTANT, Call, FOREIGN_TRACER, Reason, TANGENT, is_plain_namedtuple,
+};
 use crate::python::cache::key::transformations::{Parts, Stack};
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
@@ -236,7 +238,7 @@ impl Recipe {
             Some(Tracer::Constant) => return Self::of_constant(from, result),
             Some(Tracer::Literal) => return Self::of_literal(from, result),
             Some(Tracer::Foreign | Tracer::Enclosing) => {
-                return Err(crate::python::cache::key::encode::FOREIGN_TRACER);
+                return Err(FOREIGN_TRACER);
             }
             None => {}
         }
@@ -267,9 +269,7 @@ impl Recipe {
         }
         if let Ok(tuple) = result.cast::<PyTuple>() {
             // SAFETY: a type.
-            if unsafe {
-                crate::python::cache::key::encode::is_plain_namedtuple(py, class.as_type_ptr())
-            } {
+            if unsafe { is_plain_namedtuple(py, class.as_type_ptr()) } {
                 return of_all(&mut tuple.iter())
                     .map(|items| Self::Named(class.clone().unbind(), items));
             }
@@ -344,7 +344,7 @@ impl Recipe {
                         outs.get(&var).copied()
                     })
                     .map(|index| Self::Tangent(level, index))
-                    .ok_or(crate::python::cache::key::encode::TANGENT)?,
+                    .ok_or(TANGENT)?,
             }),
         }
         let mut lifted = from.lifted.borrow_mut();
@@ -410,7 +410,7 @@ impl Recipe {
                 }
                 Ok(Self::Literal(literal.unbind(), aval.unbind()))
             }
-            _ => Err(crate::python::cache::key::encode::FOREIGN_TRACER),
+            _ => Err(FOREIGN_TRACER),
         }
     }
 

@@ -388,25 +388,13 @@ impl<'a, 'py> Encoder<'a, 'py> {
             call.signature.extend(now.scope_words());
         }
         Self {
-            py,
-            jax,
             trace: now.trace.as_ptr(),
             now: Some(now),
             stack,
-            call,
-            first: FxHashMap::default(),
-            first_literal: FxHashMap::default(),
-            within: SmallVec::new(),
-            changes: false,
-            fills: false,
-            mutable: false,
-            writes: false,
             functions: Functions::Rules,
             programs: false,
             in_program: false,
-            of_jit: false,
-            has_rules: false,
-            passes_arrays: false,
+            ..Self::of_program(py, jax, call)
         }
     }
 
