@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 import jaxide
 import report
 import workloads
-from jaxide import _compat, _core, _storage
+from jaxide import _compat, _core
+from jaxide._native import storage
 from structure import timed
 
 
@@ -26,7 +27,7 @@ def calls(
     """What is measured: its name, the call of the native core, the call as users make it."""
     graph, another = program._read_graph(), other._read_graph()
     halved = half._read_graph()
-    content = _storage.to_bytes(_compat.storage(), program.jaxpr, (None, None))
+    content = storage.to_bytes(_compat.storage(), program.jaxpr, (None, None))
     yield "content_hash", None, lambda: program.content_hash
     yield "== another", None, lambda: program == other
     yield "str", None, lambda: str(program)
@@ -67,9 +68,9 @@ def calls(
     yield (
         "save, without the disk",
         None,
-        lambda: _storage.to_bytes(_compat.storage(), program.jaxpr, (None, None)),
+        lambda: storage.to_bytes(_compat.storage(), program.jaxpr, (None, None)),
     )
-    yield "load, without the disk", None, lambda: _storage.of_bytes(_compat.storage(), content)
+    yield "load, without the disk", None, lambda: storage.of_bytes(_compat.storage(), content)
     for name in ("json", "python", "dot", "html", "pprof", "model_explorer"):
         yield f"to_{name}", None, getattr(program, f"to_{name}")
 

@@ -11,7 +11,7 @@ import time
 import jaxide
 import report
 import workloads
-from jaxide._audit import audit_every
+from jaxide._reports.audit import audit_every
 
 EVERY = 1000
 

@@ -17,7 +17,7 @@ import jax
 import jaxide
 import report
 import workloads
-from jaxide._timing import pairwise_ratio
+from jaxide._cli.timing import pairwise_ratio
 
 
 def measure(workload: str, rounds: int) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 import jaxide
 import report
-from jaxide._timing import pairwise_ratio
+from jaxide._cli.timing import pairwise_ratio
 
 
 def million(i: int) -> Callable[[Any], Any]:

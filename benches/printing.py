@@ -16,7 +16,7 @@ import jax
 import jaxide
 import report
 import workloads
-from jaxide._timing import pairwise_ratio
+from jaxide._cli.timing import pairwise_ratio
 from structure import count, timed
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)

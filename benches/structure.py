@@ -18,7 +18,7 @@ import jax.extend.core
 import jaxide
 import report
 import workloads
-from jaxide._timing import pairwise_ratio
+from jaxide._cli.timing import pairwise_ratio
 
 
 def timed(function: Callable[..., Any], *args: Any) -> tuple[float, Any]:

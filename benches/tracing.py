@@ -25,7 +25,7 @@ import jaxide
 import report
 import workloads
 from jaxide import _core
-from jaxide._timing import pairwise_ratio, warm_retraces
+from jaxide._cli.timing import pairwise_ratio, warm_retraces
 
 TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr}
 

@@ -475,7 +475,7 @@ def world_number() -> int | None:
     affected."""
 
 def set_known_classes(known: Any) -> None:
-    """Takes what ``jaxide._classes`` says of named tuples and enums."""
+    """Takes what ``jaxide._native.classes`` says of named tuples and enums."""
 
 def set_warning_hook(hook: Callable[[Any, Any, int, bool], bool]) -> None:
     """Takes the function that is told of warnings: of the text, the category, the level, and

@@ -98,7 +98,7 @@ def jaxide_retraces() -> Callable[..., AbstractContextManager[None]]:
 @contextlib.contextmanager
 def _limited(limit: int = 1) -> Iterator[None]:
     import jaxide
-    from jaxide._ledger import LEDGER
+    from jaxide._jit.retraces import LEDGER
 
     def counts() -> dict[tuple[str, str], int]:
         return {(row.site, row.function): row.count for row in jaxide.retraces()}

@@ -6,7 +6,8 @@ from typing import Any
 
 import jaxide
 import oracle
-from jaxide import _compat, _storage
+from jaxide import _compat
+from jaxide._native import storage
 
 # Everything that a line is annotated with.
 ANNOTATED = oracle.PRINT_SETTINGS["everything"]
@@ -15,12 +16,12 @@ ANNOTATED = oracle.PRINT_SETTINGS["everything"]
 def stored(program: jaxide.Program, **options: Any) -> bytes:
     """The file of a program, without one."""
     trees = (program._in_tree, program._out_tree)
-    return _storage.to_bytes(_compat.storage(), program.jaxpr, trees, **options)
+    return storage.to_bytes(_compat.storage(), program.jaxpr, trees, **options)
 
 
 def loaded(content: bytes) -> jaxide.Program:
     """The program of a file, without one."""
-    return jaxide.Program._of(*_storage.of_bytes(_compat.storage(), content))
+    return jaxide.Program._of(*storage.of_bytes(_compat.storage(), content))
 
 
 def assert_survives(program: jaxide.Program) -> None:

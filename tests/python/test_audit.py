@@ -16,8 +16,8 @@ from jax._src.interpreters import partial_eval
 from jax.extend.core import Primitive
 
 import jaxide
-from jaxide import _audit
-from jaxide._executables import EXECUTABLES
+from jaxide._jit.executables import EXECUTABLES
+from jaxide._reports import audit
 
 pytestmark = pytest.mark.plants
 X = jnp.arange(3.0)
@@ -27,12 +27,12 @@ X = jnp.arange(3.0)
 def fresh(tmp_path, monkeypatch):
     """Nothing is audited, remembered or barred; files go to a folder of the test's."""
     monkeypatch.setenv("JAXIDE_AUDIT_DIR", str(tmp_path))
-    before = _audit.audit_every(0)
+    before = audit.audit_every(0)
     jaxide.clear_caches()
     jaxide.clear_audit()
     yield
-    _audit.audit_every(before)
-    _audit.unbar()
+    audit.audit_every(before)
+    audit.unbar()
     jax.clear_caches()
     jaxide.clear_caches()
     jaxide.clear_audit()
@@ -71,7 +71,7 @@ def clipped(x):
 
 def audited(every, fun, *args):
     """What is traced once the audit is on, with the warnings."""
-    _audit.audit_every(every)
+    audit.audit_every(every)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         text = traced(fun, *args)
@@ -100,7 +100,7 @@ def test_literals_that_are_one(order):
         other = first if is_one else two(x)
         return second(first, other), first / other, jnp.where(first > 0, first, other)
 
-    _audit.audit_every(1)
+    audit.audit_every(1)
     for is_one in order * 4:
         got = str(jaxide.make_jaxpr(lambda x: f(x, is_one))(1.0))
         assert got == str(jax.make_jaxpr(lambda x: f(x, is_one))(1.0))
@@ -143,7 +143,7 @@ def test_callable_is_barred():
     warm(clipped, X)
     plant(clipped, X, name="planted")
     audited(1, clipped, X)
-    _audit.audit_every(0)
+    audit.audit_every(0)
     before = jaxide.cache_info().callables["clip"]
     for _ in range(3):
         assert traced(clipped, X) == stock(clipped, X)
@@ -157,7 +157,7 @@ def test_callable_is_barred():
 
 def test_every_nth_is_audited():
     warm(clipped, X)
-    _audit.audit_every(3)
+    audit.audit_every(3)
     for _ in range(9):
         traced(clipped, X)
     report = jaxide.audit_report()
@@ -168,7 +168,7 @@ def test_every_nth_is_audited():
 def test_difference_is_found_in_the_end():
     warm(clipped, X)
     plant(clipped, X, name="planted")
-    _audit.audit_every(7)
+    audit.audit_every(7)
     with pytest.warns(jaxide.AuditWarning):
         texts = [traced(clipped, X) for _ in range(14)]
     assert texts[-1] == stock(clipped, X) and len(jaxide.audit_report().differences) == 1
@@ -244,7 +244,7 @@ def test_derivations():
 def test_warning_may_be_an_error():
     warm(clipped, X)
     plant(clipped, X, name="planted")
-    _audit.audit_every(1)
+    audit.audit_every(1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", jaxide.AuditWarning)
         with pytest.raises(jaxide.AuditWarning, match="clip"):
@@ -261,7 +261,7 @@ def test_side_effects_happen_once():
         return jnp.sin(x) * 2
 
     warm(noted, X)
-    _audit.audit_every(1)
+    audit.audit_every(1)
     traced(lambda x: calls.append(1) or noted(x) + noted(x), X)
     assert calls == [1]
     assert traced(lambda x: noted(x) + noted(x), X) == stock(lambda x: noted(x) + noted(x), X)
@@ -287,7 +287,7 @@ def test_abstract_evaluation():
     assert found.kind == "evaluation" and "bfloat16" in pathlib.Path(found.file).read_text()
     types[0] = jnp.float16
     partial_eval._cached_abstract_eval.cache_clear()
-    _audit.audit_every(0)
+    audit.audit_every(0)
     assert ":f16[3]" in traced(primitive.bind, X), "nothing is remembered of it"
 
 
@@ -297,7 +297,7 @@ def executed(shift, jit=None):
 
 
 def test_executables():
-    _audit.audit_every(2)
+    audit.audit_every(2)
     for shift in range(5):
         executed(X + shift)
     # The first has its array built in, the second takes it as an argument, as do those after it.
@@ -323,7 +323,7 @@ def test_executable_of_another_program():
         make()(X), make()(X)
     exchange()
     assert double()(X).tolist() == [0, 3, 6], "the test exchanges executables"
-    _audit.audit_every(1)
+    audit.audit_every(1)
     with pytest.warns(jaxide.AuditWarning, match="executable"):
         assert double()(X).tolist() == [0, 2, 4]
     (found,) = jaxide.audit_report().differences
@@ -331,7 +331,7 @@ def test_executable_of_another_program():
     written = json.loads(pathlib.Path(found.file).read_text())
     assert written["shared"]["module"] != written["jax"]["module"]
     assert "stablehlo" in written["jax"]["module"]
-    _audit.audit_every(0)
+    audit.audit_every(0)
     before = jaxide.audit_report().executables
     assert double()(X).tolist() == [0, 2, 4]
     assert jaxide.audit_report().executables == before
@@ -343,7 +343,7 @@ def test_modules_are_compared_by_what_they_say():
     def step(x):
         return jax.jit(lambda x: jnp.sin(x))(x) + jax.jit(lambda x: jnp.sin(x))(x)
 
-    _audit.audit_every(1)
+    audit.audit_every(1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", jaxide.AuditWarning)
         for _ in range(3):
@@ -481,7 +481,7 @@ def compared(shared, own):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jaxide.AuditWarning)
         found = {
-            _audit.executable_holds(params, a._lowering, lambda b=b: b._lowering) for a, b in pairs
+            audit.executable_holds(params, a._lowering, lambda b=b: b._lowering) for a, b in pairs
         }
     (holds,) = found
     assert len(jaxide.audit_report().differences) == (0 if holds else 2)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from alone import run_alone
-from jaxide._bounded import Bounded, touch, trim
+from jaxide._native.bounded import Bounded, touch, trim
 
 THREADS = """
 import random, sys, threading
-from jaxide._bounded import Bounded, touch, trim
+from jaxide._native.bounded import Bounded, touch, trim
 
 sys.setswitchinterval(1e-6)
 

@@ -22,7 +22,7 @@ from jax._src import core
 from rich.console import Console
 
 import jaxide
-from jaxide._demo import gpt
+from jaxide._cli.demo import gpt
 
 X = np.linspace(0.25, 1, 4, dtype=np.float32)
 

@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable
-from importlib.resources import files
+from importlib import resources
 from typing import Any
 
 import jax
@@ -22,8 +22,8 @@ from jax import Array, lax
 from py_mini_racer import MiniRacer
 
 import jaxide
-from jaxide import _files
 from jaxide._export import pprof
+from jaxide._program import files
 from rebuilding import assert_rebuilt, rebuilt
 
 # pydot uses old names of pyparsing's.
@@ -91,9 +91,9 @@ def test_failing_leaves_what_was_there(
     def fail(*_: Any) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(_files.os, "fsync", fail)
+    monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        _files.write(path, "new")
+        files.write(path, "new")
     assert (os.listdir(tmp_path), path.read_text()) == (["file"], "old")
 
 
@@ -101,7 +101,7 @@ def test_failing_leaves_what_was_there(
 
 
 def schema() -> Any:
-    return json.loads(files("jaxide._export").joinpath("program.schema.json").read_text())
+    return json.loads(resources.files("jaxide._export").joinpath("program.schema.json").read_text())
 
 
 def checked(program: jaxide.Program, **options: Any) -> Any:
@@ -429,7 +429,7 @@ class Reader(html.parser.HTMLParser):
 def script(page: str) -> MiniRacer:
     """The script of a page with its data, in an engine without a document."""
     engine = MiniRacer()
-    engine.eval(files("jaxide._export").joinpath("page.js").read_text())
+    engine.eval(resources.files("jaxide._export").joinpath("page.js").read_text())
     engine.eval(f"const model = new Model({Reader(page).data}); const rows = new Rows(model);")
     return engine
 
@@ -523,7 +523,7 @@ def test_live_bytes_are_those_at_the_peak() -> None:
 
 def test_outlines_keep_peaks() -> None:
     engine = MiniRacer()
-    engine.eval(files("jaxide._export").joinpath("page.js").read_text())
+    engine.eval(resources.files("jaxide._export").joinpath("page.js").read_text())
     engine.eval("const values = Array.from({length: 100000}, (_, n) => n === 77777 ? 9 : n % 3)")
     points = json.loads(engine.eval("JSON.stringify(outline(values, 800.5))"))
     assert (len(points), max(points)) == (800, 9)

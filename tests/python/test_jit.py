@@ -21,8 +21,8 @@ import pytest
 
 import jaxide
 from compilations import Compiled
-from jaxide import _jits
-from jaxide._executables import Executables
+from jaxide._jit import intercept
+from jaxide._jit.executables import Executables
 
 X = np.arange(4.0, dtype=np.float32)
 Make = Callable[[Any], Callable[..., Any]]
@@ -33,7 +33,7 @@ def jit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A jit that shares executables; with few bits, most programs have the hash of another one."""
     jaxide.clear_caches()
     if request.param == "hashes of 4 bits":
-        monkeypatch.setattr(_jits, "EXECUTABLES", Executables(hash_bits=4))
+        monkeypatch.setattr(intercept, "EXECUTABLES", Executables(hash_bits=4))
     if request.param == "jaxide.jit":
         yield jaxide.jit
     else:
@@ -444,12 +444,12 @@ def test_what_a_function_refers_to_goes_with_it(jit: Any) -> None:
 
 
 def test_programs_are_bounded(jit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxide._executables.MAX_NEW", 3)
-    monkeypatch.setattr("jaxide._executables.MAX_PROVEN", 2)
+    monkeypatch.setattr("jaxide._jit.executables.MAX_NEW", 3)
+    monkeypatch.setattr("jaxide._jit.executables.MAX_PROVEN", 2)
     for i in range(6):
         for _ in range(2):
             np.testing.assert_array_equal(jit(lambda x: x + i)(X), X + i)
-        assert len(_jits.EXECUTABLES) <= 5
+        assert len(intercept.EXECUTABLES) <= 5
 
 
 def test_devices(tmp_path: Any) -> None:

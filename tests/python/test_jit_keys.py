@@ -24,11 +24,11 @@ from jax.interpreters import mlir
 
 import jaxide
 from compilations import Compiled
-from jaxide import _jits, _warnings
 from jaxide._compat.lowering_rules import lowering_rules
-from jaxide._content import IDENTITIES, Unsettled
-from jaxide._executables import Executables
-from jaxide._keys import ITEMS
+from jaxide._jit import intercept, lowering_warnings
+from jaxide._jit.executable_key import ITEMS
+from jaxide._jit.executables import Executables
+from jaxide._native.content import IDENTITIES, Unsettled
 
 X = np.arange(4.0, dtype=np.float32)
 Jit = Callable[..., Any]
@@ -633,7 +633,7 @@ def traced(make: Any) -> None:
 def test_warn_is_put_back(order: str) -> None:
     """Traces and lowerings both look at warnings: neither takes the other for what was there."""
     stock = warnings.warn
-    heard = _warnings.noting()
+    heard = lowering_warnings.noting()
     active = jaxide.accelerated()
     first, second = (active, heard) if order == "traced first" else (heard, active)
     first.__enter__()
@@ -662,7 +662,7 @@ def test_a_warn_of_the_users_is_called_once_and_stays(monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(warnings, "warn", outer)
         traced(jax.make_jaxpr)
-        with _warnings.noting():
+        with lowering_warnings.noting():
             warned(lambda: warnings.warn("said", stacklevel=1), "always")
         assert len(calls) == 1
     assert warnings.warn is outer
@@ -863,9 +863,9 @@ def test_each_item_of_the_key_is_needed(item: str, monkeypatch: pytest.MonkeyPat
     run = LEFT_OUT[item]
     jaxide.clear_caches()
     expected = run(jax.jit)
-    monkeypatch.setattr(_jits, "EXECUTABLES", Executables())
+    monkeypatch.setattr(intercept, "EXECUTABLES", Executables())
     assert repr(run(jaxide.jit)) == repr(expected)
-    monkeypatch.setattr(_jits, "EXECUTABLES", Executables(left_out=frozenset({item})))
+    monkeypatch.setattr(intercept, "EXECUTABLES", Executables(left_out=frozenset({item})))
     assert repr(run(jaxide.jit)) != repr(expected)
 
 

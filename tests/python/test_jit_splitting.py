@@ -12,8 +12,8 @@ import pytest
 
 import jaxide
 from jaxide import _compat
-from jaxide._lifting import lift_constants
-from jaxide._splitting import MAX_PACKED, split
+from jaxide._jit.hoist_constants import lift_constants
+from jaxide._jit.split import MAX_PACKED, split
 
 X = np.arange(1.0, 5.0, dtype=np.float32)
 Make = Callable[[list[Any]], Callable[[Any], Any]]

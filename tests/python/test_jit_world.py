@@ -29,7 +29,8 @@ from jax._src.lib.mlir.dialects import hlo
 import jaxide
 from alone import run_alone
 from compilations import Compiled
-from jaxide import _core, _executables, _jits
+from jaxide import _core
+from jaxide._jit import intercept
 
 X = np.float32(0.5)
 MANY = np.arange(4, dtype=np.float32)
@@ -401,13 +402,13 @@ def test_new_names_do_not_matter(change: Callable[[], Any]) -> None:
 
 def test_what_no_key_finds_any_more_is_let_go() -> None:
     jaxide.clear_caches()
-    executables = _jits.EXECUTABLES
+    executables = intercept.EXECUTABLES
     jit = functools.partial(jaxide.jit, captured="constants")
-    for value in range(3 * _executables.MAX_LOWERINGS):
+    for value in range(3 * executables.MAX_LOWERINGS):
         jit(lambda x, value=jnp.full(3, float(value)): x * value)(np.ones(3, np.float32))
     gc.collect()
     assert len(executables) == 1
-    at_least = _executables.MAX_LOWERINGS * _executables.MIN_BYTES
+    at_least = executables.MAX_LOWERINGS * executables.MIN_BYTES
     assert at_least <= executables.num_bytes < 1.2 * at_least
 
 

@@ -314,10 +314,10 @@ SCRIPTS = {
         assert is_same(program)
     """,
     "the start of a backend and a first trace": """
-        from jaxide import _world
+        from jaxide._native import world
         looks = []
-        stock = _world.World.look
-        _world.World.look = lambda *args: looks.append(args) or stock(*args)
+        stock = world.World.look
+        world.World.look = lambda *args: looks.append(args) or stock(*args)
         @functools.total_ordering
         class Ordered:
             def __lt__(self, other):

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import jaxide
-from jaxide._ledger import MAX_SITES, Ledger
+from jaxide._jit.retraces import MAX_SITES, Ledger
 
 X = np.arange(4.0, dtype=np.float32)
 

@@ -18,7 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxide
 import oracle
-from jaxide import StorageError, _compat, _core, _storage
+from jaxide import StorageError, _compat, _core
+from jaxide._native import storage
 from storing import ANNOTATED, assert_survives, loaded, stored
 
 X = jnp.arange(3.0)
@@ -287,7 +288,7 @@ def test_every_truncation_and_every_flipped_bit_is_an_error() -> None:
         loaded(newer)
 
 
-class Forged(_storage.Records):
+class Forged(storage.Records):
     """Records that somebody made up, for objects of a kind."""
 
     def __init__(self, kind: str, parts: Any, name: str | None = None):
@@ -330,7 +331,7 @@ def test_records_that_somebody_made_up_are_refused(records: Forged, message: str
 
 
 def test_a_file_of_something_else() -> None:
-    records = _storage.Records(_compat.storage(), ())
+    records = storage.Records(_compat.storage(), ())
     for root in (None, (1, 2), ("0.10", "jaxpr", (None, None))):
         with pytest.raises(StorageError, match="something other than a program"):
             loaded(_core.save(root, records))

@@ -25,7 +25,7 @@ from expansion import (
     trace_of,
     warm_up,
 )
-from jaxide import _transparent
+from jaxide._native import pure_functions
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
 M = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
@@ -88,7 +88,7 @@ def with_inner_functions(x):
 
 def test_reads() -> None:
     def names(function: Callable[..., Any]) -> set[tuple[str, ...]]:
-        reads = _transparent.reads(function.__code__)
+        reads = pure_functions.reads(function.__code__)
         assert reads is not None
         found = ((read.name, *(name for name, _ in read.attributes)) for read in reads.variables)
         return set(found)
@@ -163,7 +163,7 @@ OPAQUE = [
 
 @pytest.mark.parametrize("function", OPAQUE, ids=lambda f: f.__name__)
 def test_code_that_may_do_more(function: Callable[..., Any]) -> None:
-    assert _transparent.reads(function.__code__) is None
+    assert pure_functions.reads(function.__code__) is None
 
 
 def test_code_that_stores_in_an_outer_variable() -> None:
@@ -174,7 +174,7 @@ def test_code_that_stores_in_an_outer_variable() -> None:
         count += 1
         return x
 
-    assert _transparent.reads(counting.__code__) is None
+    assert pure_functions.reads(counting.__code__) is None
     assert counting(1) == count
 
 
@@ -189,7 +189,7 @@ def test_code_that_stores_in_an_outer_variable() -> None:
     ],
 )
 def test_code_that_changes_containers(changes: bool, function: Callable[..., Any]) -> None:
-    reads = _transparent.reads(function.__code__)
+    reads = pure_functions.reads(function.__code__)
     assert reads is not None
     assert reads.changes == changes
 

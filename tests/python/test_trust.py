@@ -39,7 +39,8 @@ from jax.scipy import stats
 
 import jaxide
 from alarms import end_alarms
-from jaxide import _core, _trust, _world
+from jaxide import _core
+from jaxide._native import trust, world
 
 ONE = np.float32(1.0)
 X = np.ones(3, np.float32)
@@ -182,14 +183,12 @@ def test_attributes_of_primitives_within_what_is_not_ours(within: Callable[..., 
 
 
 def test_what_the_start_of_a_backend_assigns_is_state() -> None:
-    found = {
-        (module, name) for module, name in _world.STARTED if hasattr(sys.modules[module], name)
-    }
+    found = {(module, name) for module, name in world.STARTED if hasattr(sys.modules[module], name)}
     assert found
     for module, name in found:
         entries = vars(sys.modules[module])
         is_table = isinstance(entries[name], dict)
-        find = _world.filled if is_table else _world.assigned
+        find = world.filled if is_table else world.assigned
         assert name in find(module, entries)
 
 
@@ -391,7 +390,7 @@ def nothing_handed_on(cotangent: Any, _: Any, dimensions: Any) -> Any:
 
 
 def test_another_rule_that_hands_on_is_another_one() -> None:
-    assert _trust.hands_on(nothing_handed_on)
+    assert trust.hands_on(nothing_handed_on)
     with RULE_OF_REV:
         rule = mock.patch.dict(ad.primitive_transposes, {lax.rev_p: nothing_handed_on})
         assert_noticed(of_rev, rule)
@@ -400,8 +399,8 @@ def test_another_rule_that_hands_on_is_another_one() -> None:
 
 @pytest.mark.parametrize("rule", [given_twice, handed_on_or, lambda cotangent, _: [cotangent]])
 def test_other_rules_do_not_hand_on(rule: Any) -> None:
-    assert _trust.hands_on(handed_on)
-    assert not _trust.hands_on(rule)
+    assert trust.hands_on(handed_on)
+    assert not trust.hands_on(rule)
 
 
 def test_rules_of_the_users_primitives_run() -> None:
@@ -790,7 +789,7 @@ def test_what_is_taken_back_while_a_call_is_recorded() -> None:
 
 def test_changes_that_do_not_end() -> None:
     """Each look at what has changed comes upon the next change."""
-    program, stock, looks = lambda x: jnp.sin(x) * 2, _world.World.look, [0]
+    program, stock, looks = lambda x: jnp.sin(x) * 2, world.World.look, [0]
 
     def look(self: Any, *args: Any) -> Any:
         looks[0] += 1
@@ -800,7 +799,7 @@ def test_changes_that_do_not_end() -> None:
 
     core.Primitive.noted_by_a_test = 0
     try:
-        with mock.patch.object(_world.World, "look", look):
+        with mock.patch.object(world.World, "look", look):
             assert_same(program)
         assert looks[0] > 1
     finally:

@@ -1,7 +1,12 @@
 """The command line, ``python -m jaxide``.
 
-``commands.py`` has the commands, ``targets.py`` finds the programs they are given, ``arguments.py``
-reads the types that functions are traced with.
+==============  ========================================================
+``commands``    the commands
+``targets``     finds the programs that commands are given
+``arguments``   reads the types that functions are traced with
+``demo``        traces a GPT training step with jax and with jaxide
+``timing``      how long tracers take, side by side
+==============  ========================================================
 """
 
 import contextlib
@@ -12,7 +17,7 @@ from collections.abc import Sequence
 import click
 
 from jaxide._cli.commands import cli
-from jaxide._program import SwitchedOff
+from jaxide._program.program import SwitchedOff
 
 
 def main(argv: Sequence[str]) -> int:

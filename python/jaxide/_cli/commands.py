@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 import jaxide
-from jaxide import _demo, _files
 from jaxide._cli.arguments import parse
+from jaxide._cli.demo import run as run_demo
 from jaxide._cli.targets import (
     WRAPPERS,
     Call,
@@ -29,7 +29,8 @@ from jaxide._cli.targets import (
     program_of,
     trace,
 )
-from jaxide._timing import pairwise_ratio, warm_retraces
+from jaxide._cli.timing import pairwise_ratio, warm_retraces
+from jaxide._program import files
 
 
 @contextlib.contextmanager
@@ -132,7 +133,7 @@ def cli() -> None:
 @cli.command()
 def demo() -> int:
     """Traces a GPT training step with jax and with jaxide, and compares."""
-    return _demo.run()
+    return run_demo()
 
 
 @cli.command()
@@ -254,7 +255,7 @@ def diff(
         found = programs[0].diff(programs[1])
     if html is not None:
         with in_one_line(html):
-            _files.write(html, found.html())
+            files.write(html, found.html())
     say(found)
     return 1 if found else 0
 

@@ -10,12 +10,15 @@ trace to stock jax.
 ``hooks``              the functions of jax that the core steps into
 ``sources``            text of functions whose work is done natively, to see that it is still that
 ``derivative_rules``   functions that equations with derivative rules have among their params
+``lowering_rules``     which rules lower primitives, and whether they are jax's own
 ``stand_ins``          Python functions in the place of jax's
-``catching``           which functions are caught
+``interposing``        which functions are interposed
 ``caches``             caches and types that jax is told of
 ``tracing``            starting and finishing a trace
+``trace_calls``        traces without a jit
 ``jaxprs``             jaxprs, open and closed
 ``objects``            classes of objects in programs
+``passes``             what passes over programs ask of jax
 ``printing``           how jaxprs are printed
 ``storage``            what objects in programs are in a file
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
@@ -33,8 +36,8 @@ import jax
 from jaxide import _core
 from jaxide._compat.caches import clear_with_jax as clear_with_jax
 from jaxide._compat.caches import register_types
-from jaxide._compat.catching import catch_functions
 from jaxide._compat.hooks import trampoline
+from jaxide._compat.interposing import catch_functions
 from jaxide._compat.jaxprs import close as close
 from jaxide._compat.jaxprs import closed_form as closed_form
 from jaxide._compat.jaxprs import closed_jaxpr as closed_jaxpr

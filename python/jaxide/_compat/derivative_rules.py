@@ -10,7 +10,7 @@ from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.sources import has_text
 from jaxide._compat.symbols import optional_symbol, symbol
 from jaxide._compat.tracing import type_of_jits
-from jaxide._rules import Private, Rules
+from jaxide._native.derivative_rules import Private, Rules
 
 # Functions within functions of jax that equations with derivative rules have among their params:
 # what they are called in words, where they are, their closure in each version, and their text.

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxide import _core, _sites, _trust
-from jaxide._compat.hooks import HOOK
+from jaxide import _core
 from jaxide._compat.symbols import (
     Mismatch,
     checked_function,
@@ -22,7 +21,9 @@ from jaxide._compat.symbols import (
     symbol,
 )
 from jaxide._compat.tracing import is_top_level, private
-from jaxide._instrumented import noted
+from jaxide._native import trust
+from jaxide._native.instrumented import noted
+from jaxide._native.trampolines import copy_function, trampoline
 
 _EXECUTE = "pjit:_pjit_call_impl_python"
 _EXECUTE_PARAMETERS = (
@@ -37,14 +38,14 @@ class _Execution:
     def __init__(self) -> None:
         function = checked_function(_EXECUTE, _EXECUTE_PARAMETERS)
         self.function = function
-        self.stock = _sites.copy_function(function)
+        self.stock = copy_function(function)
         self.param_names = _EXECUTE_PARAMETERS.split()[1:]
         self.lowering = checked_function(
             "pjit:_resolve_and_lower",
             f"args {' '.join(self.param_names[:-1])} lowering_platforms lowering_parameters "
             "pgle_profiler compiler_options_kvs",
         )
-        self.stock_lowering = _sites.copy_function(self.lowering)
+        self.stock_lowering = copy_function(self.lowering)
         self.test_event = checked_function("util:test_event", "name *args")
         self.argument_type = checked_function("pjit:convert_to_metaty", "arg")
         self._trace_context = symbol("config:trace_context")
@@ -197,7 +198,7 @@ class _JitTracing:
 
     def __init__(self) -> None:
         self.function = checked_function(_TRACE, _TRACE_PARAMETERS)
-        self.stock = _sites.copy_function(self.function)
+        self.stock = copy_function(self.function)
         self._is_top_level = is_top_level()
         self._current = checked_function("source_info_util:current", "")
         self._user_frames = checked_function("source_info_util:user_frames", "traceback")
@@ -282,7 +283,7 @@ def function_place(fun: Callable[..., Any]) -> str:
 
 def _trampoline(function: Any, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
     """A function, and code for it that calls ``hook`` with its parameters, in their order."""
-    code = _sites.trampoline(function.__code__, hook)
+    code = trampoline(function.__code__, hook)
     _core.note_code(function, code)
     return function, code
 
@@ -298,7 +299,7 @@ def _tracing_code(before: Callable[..., Any], after: Callable[..., Any]) -> type
             begun = before(*args)
             return after(begun, jax_.stock(*args))
 
-        code = _sites.trampoline(jax_.stock.__code__, trace)
+        code = trampoline(jax_.stock.__code__, trace)
     _core.note_code(jax_.function, code)
     return code
 
@@ -316,11 +317,11 @@ class _Transformations:
         self.times = 0
         for function in known_symbols(_TRANSFORMATIONS).values():
             # Somebody else's may do anything, and is a change of jax.
-            if _trust.is_own_function(function):
+            if trust.is_own_function(function):
                 _, function.__code__ = _trampoline(function, self._counting(function))
 
     def _counting(self, function: Any) -> Callable[..., Any]:
-        stock, code = _sites.copy_function(function), function.__code__
+        stock, code = copy_function(function), function.__code__
         num = code.co_argcount
         names = code.co_varnames[num : num + code.co_kwonlyargcount]
 
@@ -408,14 +409,6 @@ def lower_of(jitted: Any) -> Callable[..., Any]:
     return functools.partial(type(jitted).lower, this)
 
 
-def _miss_template(fun: Any, jit_info: Any) -> Any:
-    def template(*args: Any, **kwargs: Any) -> Any:
-        hook: Any = "jaxide: the hook goes here"
-        return hook(fun, jit_info, args, kwargs)
-
-    return template
-
-
 def catch_misses(
     jitted: Any, hook: Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 ) -> Any:
@@ -442,12 +435,4 @@ def _miss_code(stock: types.CodeType, hook: Callable[..., Any]) -> types.CodeTyp
         miss = types.FunctionType(stock, module, stock.co_name, None, cells)
         return hook(miss, jit_info, args, kwargs)
 
-    code: types.CodeType = _miss_template(None, None).__code__
-    code = code.replace(
-        co_consts=tuple(caught if value == HOOK else value for value in code.co_consts),
-        co_filename=stock.co_filename,
-        co_firstlineno=stock.co_firstlineno,
-        co_name=stock.co_name,
-        co_qualname=stock.co_qualname,
-    )
-    return code
+    return trampoline(stock, caught, with_closure=True)

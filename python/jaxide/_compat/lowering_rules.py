@@ -16,8 +16,9 @@ import jax
 import jaxlib
 import numpy as np
 
-from jaxide import _core, _trust
+from jaxide import _core
 from jaxide._compat.symbols import symbol
+from jaxide._native import trust
 
 _FOLDERS = tuple(
     os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep for module in (jax, jaxlib)
@@ -102,7 +103,7 @@ class _Reader:
             # Whoever gives it another code is noticed, wherever it is kept.
             _core.watch_function(value)
             return _is_function_of_jax(value) and within(_parts(value))
-        if isinstance(value, _trust.PARTIAL):
+        if isinstance(value, trust.PARTIAL):
             return within((value.func, *value.args, *value.keywords.values()))
         if isinstance(value, (types.MethodType,)):
             return within((value.__func__, value.__self__))

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from numpy._core import umath
 
-from jaxide import _core, _sites
+from jaxide import _core
 from jaxide._compat.derivative_rules import rule_reader
 from jaxide._compat.hooks import (
     CHECK_INPUT,
@@ -64,7 +64,8 @@ from jaxide._compat.symbols import (
     symbol,
 )
 from jaxide._compat.tracing import type_of_jits
-from jaxide._names import Postponed, ResultPaths
+from jaxide._native.debug_names import Postponed, ResultPaths
+from jaxide._native.trampolines import copy_function
 
 
 def _user_frames() -> Callable[[Any], tuple[Any, ...]]:
@@ -236,7 +237,7 @@ def load_namespace() -> types.SimpleNamespace:
         trace_context=symbol("config:trace_context"),
         eager_constant_folding=symbol("config:eager_constant_folding"),
         current_eqn_context=symbol(f"{core}:current_jaxpr_eqn_context"),
-        copy_code=_sites.copy_function,
+        copy_code=copy_function,
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
         all_settings=jax.config._value_holders,
         numpy_errors=getattr(umath, "_extobj_contextvar", None),
@@ -253,7 +254,7 @@ def load_namespace() -> types.SimpleNamespace:
         literalable_scalar_types=symbol(f"{core}:literalable_scalar_types"),
         jax_array_type=jax.Array,
         array_type=symbol("array:ArrayImpl"),
-        stock_value=_sites.copy_function(array_value()),
+        stock_value=copy_function(array_value()),
         plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
         fixed_types=fixed_types(),
         tree_registry=symbol("tree_util:_registry"),
@@ -302,12 +303,12 @@ def load_namespace() -> types.SimpleNamespace:
         if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
-        stock_bind=_sites.copy_function(symbol(f"{core}:Primitive.bind")),
+        stock_bind=copy_function(symbol(f"{core}:Primitive.bind")),
         dce_rules=symbol(f"{pe}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
         whole_programs=weakref.WeakSet(),
-        stock_dce=_sites.copy_function(checked_function(DCE, "jaxpr used_outputs instantiate")),
+        stock_dce=copy_function(checked_function(DCE, "jaxpr used_outputs instantiate")),
         stock_dce_consts=_stock_dce_consts(),
         stock_eval_jaxpr=_stock_evaluation(),
         custom_jvp_type=symbol("custom_derivatives:custom_jvp"),
@@ -315,8 +316,8 @@ def load_namespace() -> types.SimpleNamespace:
         named_sharding_type=jax.sharding.NamedSharding,
         shape_dtype_struct_type=jax.ShapeDtypeStruct,
         partition_spec_type=jax.sharding.PartitionSpec,
-        stock_struct_eq=compared and _sites.copy_function(compared[0]),
-        stock_struct_hash=compared and _sites.copy_function(compared[1]),
+        stock_struct_eq=compared and copy_function(compared[0]),
+        stock_struct_hash=compared and copy_function(compared[1]),
         result_struct=result_struct(),
         custom_jvp_primitive=symbol("custom_derivatives:custom_jvp_call_p"),
         rule_primitives={
@@ -334,13 +335,9 @@ def load_namespace() -> types.SimpleNamespace:
         float0=symbol("dtypes:float0"),
         canonical_input_code=inner_code("api:vjp", "canonicalize_value", CANONICAL_INPUT),
         linear_input_code=inner_code("interpreters.ad:linearize", "new_arg", LINEAR_INPUT),
-        stock_check_input_type=_sites.copy_function(
-            checked_function(CHECK_INPUT, CHECK_INPUT_NAMES)
-        ),
+        stock_check_input_type=copy_function(checked_function(CHECK_INPUT, CHECK_INPUT_NAMES)),
         vjp_hook=vjp_stand_in(),
-        result_paths_hook=ResultPaths(
-            _sites.copy_function(checked_function(RESULT_PATHS, "self ans"))
-        ),
+        result_paths_hook=ResultPaths(copy_function(checked_function(RESULT_PATHS, "self ans"))),
         debug_info_hook=debug_info_stand_in(),
         make_jaxpr_hook=make_jaxpr_stand_in(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
@@ -348,22 +345,18 @@ def load_namespace() -> types.SimpleNamespace:
         printing=printing(),
         unexecuted_params=unexecuted_params(),
         derivation_hooks={
-            path: _core.DerivationCache(function.__name__, _sites.copy_function(function))
+            path: _core.DerivationCache(function.__name__, copy_function(function))
             for path, function in derivations().items()
         },
         postponed_paths=Postponed,
         jit_captures=_jit_captures(),
         jits_forgot=_forgotten_jits(),
-        stock_evict=_sites.copy_function(checked_function("pjit:jit_evict_fn", "self")),
+        stock_evict=copy_function(checked_function("pjit:jit_evict_fn", "self")),
         flat_tree_leaves=flat_tree().leaves,
         flat_tree_with_leaves=flat_tree().with_leaves,
-        stock_flat_tree_map=_sites.copy_function(flat_tree().map),
-        stock_check_returned_types=_sites.copy_function(
-            checked_function(CHECK_TYPES, "dbg out_tracers")
-        ),
-        stock_check_returned_refs=_sites.copy_function(
-            checked_function(CHECK_REFS, "dbg out_tracers")
-        ),
+        stock_flat_tree_map=copy_function(flat_tree().map),
+        stock_check_returned_types=copy_function(checked_function(CHECK_TYPES, "dbg out_tracers")),
+        stock_check_returned_refs=copy_function(checked_function(CHECK_REFS, "dbg out_tracers")),
         partial_type=functools.partial,
         transposition_step=transposition_step,
         transposition_loop=transposition_loop,
@@ -375,9 +368,7 @@ def load_namespace() -> types.SimpleNamespace:
         zero_type=slotted_class("ad_util:Zero", "aval"),
         grad_accum_type=symbol("interpreters.ad:GradAccum"),
         val_accum_type=symbol("interpreters.ad:ValAccum"),
-        stock_inline=_sites.copy_function(
-            checked_function(INLINE, "trace src jaxpr consts *arg_tracers")
-        ),
+        stock_inline=copy_function(checked_function(INLINE, "trace src jaxpr consts *arg_tracers")),
         primitive_bind_with_trace=symbol(f"{core}:Primitive.bind_with_trace"),
         primitive_is_high=symbol(f"{core}:Primitive.is_high"),
         open_jaxpr=open_jaxpr,
@@ -388,7 +379,7 @@ def _stock_dce_consts() -> Any:
     """A copy of how jax removes dead code from what it has recorded, from 0.11 on; None before."""
     if optional_symbol(DCE_CONSTS) is None:
         return None
-    return _sites.copy_function(checked_function(DCE_CONSTS, "jaxpr consts"))
+    return copy_function(checked_function(DCE_CONSTS, "jaxpr consts"))
 
 
 def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:
@@ -426,7 +417,7 @@ def _binding_trace() -> Any:
 
 def _stock_evaluation() -> Callable[..., Any]:
     """``core.eval_jaxpr``, with the arguments of the program as a tuple."""
-    stock = _sites.copy_function(checked_function(EVALUATION, EVALUATION_PARAMETERS))
+    stock = copy_function(checked_function(EVALUATION, EVALUATION_PARAMETERS))
     return lambda jaxpr, consts, args, keeps_sources: stock(
         jaxpr, consts, *args, propagate_source_info=keeps_sources
     )

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxide import _content, _objects
 from jaxide._compat.derivative_rules import rule_reader
 from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.lowering_rules import lowering_rules
 from jaxide._compat.symbols import known_symbols, symbol
-from jaxide._content import is_global
+from jaxide._native.content import Known, is_global
+from jaxide._native.objects import Objects, Private
 
 
 def immutable_types() -> set[type]:
@@ -117,11 +117,11 @@ def flat_trees() -> dict[type, tuple[str, ...]]:
 
 
 @functools.cache
-def objects() -> _objects.Objects:
+def objects() -> Objects:
     """What the objects in programs are."""
     derivative_rules = rule_reader()
-    return _objects.Objects(
-        _objects.Private(
+    return Objects(
+        Private(
             literal_type=symbol("core:Literal"),
             context_type=symbol("core:JaxprEqnContext"),
             primitive_type=symbol("core:Primitive"),
@@ -134,7 +134,7 @@ def objects() -> _objects.Objects:
             concrete_types=_concrete_types(),
             rules_alike=derivative_rules.are_alike if derivative_rules else None,
         ),
-        _content.Known(
+        Known(
             literal=symbol("core:Literal"),
             context=symbol("core:JaxprEqnContext"),
             primitive=symbol("core:Primitive"),

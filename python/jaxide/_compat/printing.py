@@ -7,10 +7,11 @@ import hashlib
 import inspect
 from typing import Any
 
-from jaxide import _core, _printing
+from jaxide import _core
 from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.sources import source_text
 from jaxide._compat.symbols import Mismatch, jax_module, optional_symbol, symbol
+from jaxide._native.printing import Printing, Private
 
 # Of each function that prints, digests of the texts that are known, the oldest jax first.
 TEXTS: dict[str, tuple[str, ...]] = {
@@ -69,12 +70,12 @@ def _is_known() -> bool:
 
 
 @functools.cache
-def printing() -> _printing.Printing:
+def printing() -> Printing:
     """The texts of objects in programs."""
     printer = jax_module("jax._src.pretty_printer")
     color = symbol("pretty_printer:_PPRINT_USE_COLOR")
-    return _printing.Printing(
-        _printing.Private(
+    return Printing(
+        Private(
             core=jax_module("jax._src.core"),
             rules=symbol("core:pp_eqn_rules"),
             call_rules=(symbol("pjit:_pjit_pp_rule"),),

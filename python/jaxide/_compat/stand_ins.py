@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxide import _core, _sites
+from jaxide import _core
 from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP
 from jaxide._compat.sources import (
     ACCUMULATORS,
@@ -21,8 +21,10 @@ from jaxide._compat.sources import (
     inner_code,
 )
 from jaxide._compat.symbols import Mismatch, checked_function, jax_module, optional_symbol, symbol
+from jaxide._compat.trace_calls import result_types, trace
 from jaxide._compat.tracing import private, type_of_jits
-from jaxide._names import DebugInfos, parameters
+from jaxide._native.debug_names import DebugInfos, parameters
+from jaxide._native.trampolines import copy_function
 
 
 def _is_cacheable(fun: Any) -> bool:
@@ -46,7 +48,7 @@ def debug_info_stand_in() -> DebugInfos | None:
     if registry is None:
         return None
     source, new = private().fun_sourceinfo, private().debug_info
-    return DebugInfos(_sites.copy_function(stock), source, registry.flatten, new)
+    return DebugInfos(copy_function(stock), source, registry.flatten, new)
 
 
 @functools.cache
@@ -87,16 +89,15 @@ def eval_shape_stand_in() -> Callable[..., Any] | None:
     shapes = result_shapes()
     if shapes is None or not has_text(function, ends):
         return None
-    from jaxide import _tracing  # which imports this module
 
-    stock = _sites.copy_function(function)
+    stock = copy_function(function)
     jit_type = type_of_jits()
 
     def eval_shape(fun: Any, *args: Any, **kwargs: Any) -> Any:
         found = None
         is_plain = type(fun) is not jit_type and _is_cacheable(fun)
         if is_plain and not _core.is_jax_altered():
-            found = _tracing.result_types(fun, args, kwargs)
+            found = result_types(fun, args, kwargs)
         if found is None:
             return stock(fun, *args, **kwargs)
         return shapes(*found)
@@ -112,17 +113,17 @@ def make_jaxpr_stand_in() -> Callable[..., Any] | None:
     shapes = result_shapes()
     if shapes is None or inner is None or inner.co_freevars != MAKE_JAXPR_CLOSURE:
         return None
-    from jaxide import _tracing  # which imports this module
 
     names = function.__globals__
 
-    def hook(given: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
-        axis_env, fun, return_shape, static_argnums = given
+    def hook(
+        axis_env: Any, fun: Any, return_shape: Any, static_argnums: Any, args: Any, kwargs: Any
+    ) -> Any:
         plain = type(static_argnums) is tuple and not static_argnums and not axis_env
         is_native = plain and not _core.is_jax_altered()
-        traced = _tracing.trace(fun, args, kwargs) if is_native else None
+        traced = trace(fun, args, kwargs) if is_native else None
         if traced is None:
-            cells = tuple(map(types.CellType, given))
+            cells = tuple(map(types.CellType, (axis_env, fun, return_shape, static_argnums)))
             return types.FunctionType(inner, names, closure=cells)(*args, **kwargs)
         if return_shape:
             return traced.jaxpr, shapes(traced.out, traced.jaxpr)
@@ -137,7 +138,7 @@ def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
     function = symbol(KWARGS)
     if not has_text(function, RESOLVE_KWARGS):
         return None
-    stock = _sites.copy_function(function)
+    stock = copy_function(function)
 
     def resolve_kwargs(fun: Any, args: Any, kwargs: Any) -> Any:
         own = None if kwargs or type(fun) is not types.FunctionType else parameters(fun)
@@ -157,15 +158,16 @@ def vjp_stand_in() -> Callable[..., Any] | None:
     function = symbol(VJP)
     if not has_text(function, ACCUMULATORS):
         return None
-    stock = _sites.copy_function(function)
+    stock = copy_function(function)
     api, partial = jax_module("jax._src.api"), functools.partial
     backward, not_needed = api._vjp3_bwd, api.NotNeeded
 
     def hook(*given: Any) -> Any:
-        if len(given) > 8 or _core.is_jax_altered():
+        *own, accumulators = given
+        if accumulators or _core.is_jax_altered():
             # Accumulators of the caller's own, or other functions of jax.
-            return stock(*given)
-        spec, out_known, jaxpr, out_primal_avals, in_tree, out_tree, args_res, opaque_res = given
+            return stock(*own, *accumulators)
+        spec, out_known, jaxpr, out_primal_avals, in_tree, out_tree, args_res, opaque_res = own
         leaves = jax.tree.leaves(args_res, is_leaf=lambda x: isinstance(x, not_needed))
         residuals = [leaves[i.idx] if i.primal else opaque_res[i.idx] for i in spec]
         accumulators = _core.new_accumulators(jaxpr.invars, in_tree.num_leaves)

@@ -17,12 +17,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxide import _storage
 from jaxide._compat.jaxprs import close
 from jaxide._compat.jits import user_line
 from jaxide._compat.objects import flat_trees
 from jaxide._compat.symbols import optional_symbol, symbol
-from jaxide._storage import Kind, StorageError, Unstorable
+from jaxide._native.storage import Kind, Private, StorageError, Unstorable
 
 # Enumerations and named tuples of jax.
 CLASSES = (
@@ -141,9 +140,9 @@ CALLBACKS = frozenset(
 
 
 @functools.cache
-def storage() -> _storage.Private:
+def storage() -> Private:
     """What programs are stored and loaded with."""
-    return _storage.Private(
+    return Private(
         kinds=_kinds(),
         kind_name=_kind_name,
         classes={_name(found): found for found in (*_found(CLASSES), *flat_trees())},

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from jaxide._cost import Cost
 from jaxide._export.model import Params, ProgramModel
+from jaxide._reports.cost import Cost
 
 
 def text(programs: Sequence[ProgramModel]) -> str:

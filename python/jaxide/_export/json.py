@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from jaxide._export.model import Equation, Literal, Params, ProgramModel, Type
-from jaxide._printing import object_text
+from jaxide._native.printing import object_text
 
 FORMAT = "jaxide-program"
 # Raised where a reader of the last version would misread the new one.

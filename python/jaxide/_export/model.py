@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxide import _compat, _core
-from jaxide._cost import Cost
-from jaxide._equations import Lines
-from jaxide._printing import object_text
+from jaxide._native.printing import object_text
+from jaxide._reports.cost import Cost
+from jaxide._reports.equations import Lines
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

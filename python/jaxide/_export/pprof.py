@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxide import _compat
-from jaxide._cost import Cost
 from jaxide._export.model import Equation, ProgramModel
+from jaxide._reports.cost import Cost
 
 # Of profile.proto (github.com/google/pprof), the fields that are written: number, type, whether
 # there are several. Messages refer to each other by name.

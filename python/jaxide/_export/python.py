@@ -21,7 +21,6 @@ import numpy as np
 from jax import lax
 
 from jaxide import _compat, _core
-from jaxide._bounded import Bounded
 from jaxide._export import python_helpers as helpers
 from jaxide._export.expressions import (
     TAKEN,
@@ -34,6 +33,7 @@ from jaxide._export.expressions import (
     literal,
 )
 from jaxide._export.model import Equation, Params, ProgramModel
+from jaxide._native.bounded import Bounded
 
 # Equations that are traced to try calls of programs: so many for each of the program.
 TRIED = 8

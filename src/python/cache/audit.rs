@@ -3,7 +3,7 @@
 //!
 //! A call that is audited runs as one that is new does, so that what it appends and returns is jax's
 //! whatever comes of the comparison. Where the two differ, the entry is dropped, the callable is barred for
-//! the rest of the process, and `_audit.py` is told.
+//! the rest of the process, and `_reports/audit.py` is told.
 //!
 //! What runs takes as long as it does without jaxide, which is up to a hundred times as long as a replay. So
 //! there is a budget, unless nearly all is to be audited: a hundredth of the time of traces.
@@ -218,7 +218,7 @@ fn tell(py: Python<'_>, id: CallableId, difference: Difference<'_>) -> PyResult<
     let name = store::bar(id);
     let Difference { reason, key, replayed, real } = difference;
     watch_warnings::uncounted(|| {
-        let module = py.import(intern!(py, "jaxide._audit"))?;
+        let module = py.import(intern!(py, "jaxide._reports.audit"))?;
         module.call_method1(
             intern!(py, "replay_differs"),
             (name.as_deref(), reason, key, replayed, real),
@@ -341,7 +341,7 @@ pub fn evaluation<'py>(
     let key = PyDict::new(py);
     key.set_item("params", params)?;
     watch_warnings::uncounted(|| {
-        let module = py.import(intern!(py, "jaxide._audit"))?;
+        let module = py.import(intern!(py, "jaxide._reports.audit"))?;
         let name = format!("abstract evaluation of {}", string_of(&primitive.str()?));
         let reason = "types, effects, or the operand that is forwarded";
         let args = (name, reason, key, remembered, real);
@@ -353,7 +353,7 @@ pub fn evaluation<'py>(
 /// Whether two objects say the same, whatever they are.
 pub fn same_content(py: Python<'_>, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
     let compare = || -> PyResult<bool> {
-        let module = py.import(intern!(py, "jaxide._audit"))?;
+        let module = py.import(intern!(py, "jaxide._reports.audit"))?;
         module.call_method1(intern!(py, "same"), (one, another))?.is_truthy()
     };
     one.is(another) || compare().unwrap_or(false)

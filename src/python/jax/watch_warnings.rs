@@ -4,7 +4,7 @@
 //! number of frames whom it concerns. So the C function of `warnings.warn` is ours meanwhile: it does
 //! not count trampolines. It also notes that there was a warning, since a replay would be silent; for
 //! what native code warns of, a filter notes it while something is recorded. And it tells
-//! `jaxide._warnings` of the warnings of a lowering. The object that users call, replace and put back
+//! `jaxide._jit.lowering_warnings` of the warnings of a lowering. The object that users call, replace and put back
 //! stays the same.
 
 use std::cell::Cell;

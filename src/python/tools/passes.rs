@@ -1,7 +1,7 @@
 //! Passes ([`crate::passes`]) over programs with Python objects.
 //!
 //! A program that is rewritten begins with the tables of the one that it was, so its objects are the
-//! same and some more. What the params, literals and values of jax are made of is in `_passes.py`.
+//! same and some more. What the params, literals and values of jax are made of is in `_program/passes.py`.
 
 use std::sync::Arc;
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxide import _captured, _content, _core, _world
+from jaxide import _core
+from jaxide._jit import captured_arrays
+from jaxide._native import content, world
 
 
 def _in_words(item: str) -> Callable[[], None]:
@@ -13,44 +15,44 @@ def _in_words(item: str) -> Callable[[], None]:
 
 
 def _functions_of_numpy() -> None:
-    own = _world.World._differences
+    own = world.World._differences
 
     def differences(self: Any, number: int) -> frozenset[Any]:
         return frozenset() if self._places[number].name == "numpy" else own(self, number)
 
-    _world.World._differences = differences  # type: ignore[method-assign]
+    world.World._differences = differences  # type: ignore[method-assign]
 
 
 def _lowering_rules() -> None:
-    _content._Writer.rules = lambda self, primitive: ()  # type: ignore[method-assign]
+    content._Writer.rules = lambda self, primitive: ()  # type: ignore[method-assign]
 
 
 def _callbacks() -> None:
-    _content._Writer.callback = lambda self, value, depth: ()  # type: ignore[method-assign]
+    content._Writer.callback = lambda self, value, depth: ()  # type: ignore[method-assign]
 
 
 def _objects_among_params() -> None:
-    write, content = _content._Writer.write, _content.Contents.content
+    write, of_any = content._Writer.write, content.Contents.content
 
     def write_any(self: Any, value: Any, depth: int = 0) -> Any:
         try:
             return write(self, value, depth)
-        except _content.Unsettled:
-            return _content.name_of(type(value))
+        except content.Unsettled:
+            return content.name_of(type(value))
 
     def content_of_any(self: Any, value: Any) -> bytes:
         try:
-            return content(self, value)
-        except _content.Unsettled:
-            return _content.name_of(type(value)).encode()
+            return of_any(self, value)
+        except content.Unsettled:
+            return content.name_of(type(value)).encode()
 
-    _content._Writer.write = write_any  # type: ignore[method-assign]
-    _content.Contents.content = content_of_any  # type: ignore[method-assign]
+    content._Writer.write = write_any  # type: ignore[method-assign]
+    content.Contents.content = content_of_any  # type: ignore[method-assign]
 
 
 def _captured_arrays() -> None:
-    own = _captured._of_elements
-    _captured._of_elements = lambda elements: own(elements * 0)
+    own = captured_arrays._of_elements
+    captured_arrays._of_elements = lambda elements: own(elements * 0)
 
 
 LEAVE_OUT: dict[str, Callable[[], None]] = {

@@ -43,7 +43,7 @@ struct Known {
 
 static KNOWN: Once<Known> = Once::new();
 
-/// Takes what `jaxide._classes` says of named tuples and enums.
+/// Takes what `jaxide._native.classes` says of named tuples and enums.
 #[pyfunction]
 pub fn set_known_classes(py: Python<'_>, known: &Bound<'_, PyAny>) -> PyResult<()> {
     let set = |name: &str| -> PyResult<Py<PySet>> {

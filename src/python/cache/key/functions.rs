@@ -1,6 +1,6 @@
 //! Functions of the user among the arguments of a call.
 //!
-//! One whose instructions only compute (`jaxide._transparent` looks through them) does the same whenever
+//! One whose instructions only compute (`jaxide._native.pure_functions` looks through them) does the same whenever
 //! what it reads is the same. jax has caches that go by the identity of functions, and does not look at
 //! what they read: so a function's own words are its identity, unless nobody but the call holds it,
 //! which jax cannot have seen before. Then they are its code's.
@@ -104,7 +104,8 @@ impl Functions {
                 let function = ffi::Py_TYPE(first) == &raw mut ffi::PyFunction_Type;
                 if function && REFERENCES.load(Ordering::Relaxed) == 0 {
                     PROBING.set(true);
-                    let probe = py.import("jaxide._transparent")?.getattr("probe")?.call0();
+                    let probe =
+                        py.import("jaxide._native.pure_functions")?.getattr("probe")?.call0();
                     PROBING.set(false);
                     probe?;
                 }
@@ -144,7 +145,7 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = code.py();
     let reads = READS
         .get_or_try_init(py, || {
-            let reads = py.import("jaxide._transparent")?.getattr("reads")?;
+            let reads = py.import("jaxide._native.pure_functions")?.getattr("reads")?;
             PyResult::Ok(reads.unbind())
         })?
         .bind(py)

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What is remembered of jax's functions rests on what they do. Where somebody changes what they look
-//! into, `jaxide._world` names what differs. Under each such name another part of the cache is used; and
+//! into, `jaxide._native.world` names what differs. Under each such name another part of the cache is used; and
 //! what is recorded there is kept only if it has reached nothing that differs.
 
 mod assigned;

@@ -28,7 +28,7 @@ pub struct Differing {
 }
 
 impl Differing {
-    /// Reads what `jaxide._world` has found.
+    /// Reads what `jaxide._native.world` has found.
     ///
     /// # Errors
     /// It is not as expected.
@@ -93,8 +93,9 @@ thread_local! {
 fn is_told(py: Python<'_>) -> PyResult<bool> {
     static PROBE: Once<Py<PyAny>> = Once::new();
     let probe = PROBE.get_or_try_init(py, || {
-        let probe =
-            py.import(intern!(py, "jaxide._transparent"))?.getattr(intern!(py, "nothing"))?;
+        let probe = py
+            .import(intern!(py, "jaxide._native.pure_functions"))?
+            .getattr(intern!(py, "nothing"))?;
         PyResult::Ok(probe.unbind())
     })?;
     let before = CALLS.get();

@@ -1,7 +1,7 @@
 //! What the modules of jax have: their names, classes, registries, and what those had at first.
 //!
 //! Modules have thousands of entries. They are looked at here, where the first trace after an import
-//! waits for it; `jaxide._world` judges the few that have changed since.
+//! waits for it; `jaxide._native.world` judges the few that have changed since.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,6 +1,6 @@
 //! Which functions and values are jax's own, and which were put there by somebody else.
 //!
-//! `jaxide._trust` says what jax is built on; here each of the thousands of values of jax's modules is
+//! `jaxide._native.trust` says what jax is built on; here each of the thousands of values of jax's modules is
 //! asked about. No code of theirs runs, but for that of objects that make their own attributes.
 
 use std::ffi::c_ulong;

@@ -393,7 +393,7 @@ pub fn note_function_of_jax(function: &Bound<'_, PyFunction>) {
     drop(late);
 }
 
-/// Notes a function that is not jax's, whose code counts: `jaxide._world` is told when that changes.
+/// Notes a function that is not jax's, whose code counts: `jaxide._native.world` is told when that changes.
 #[pyfunction]
 pub fn watch_function(function: &Bound<'_, PyFunction>) {
     note_function_of_jax(function);

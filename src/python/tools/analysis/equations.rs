@@ -16,7 +16,7 @@ use crate::python::jax::names::jax;
 use crate::python::program::graph::Graph;
 use crate::python::tools::analysis::Graphs;
 
-/// An equation, as `jaxide._equations.Equation` is made of it.
+/// An equation, as `jaxide._reports.equations.Equation` is made of it.
 #[derive(IntoPyObject)]
 pub struct EquationRecord<'py> {
     path: Bound<'py, PyTuple>,

@@ -10,7 +10,7 @@ use crate::python::cpython::native::NoCollection;
 use crate::python::program::graph::Graph;
 use crate::python::tools::analysis::equations::{EquationRecord, Equations};
 
-/// A value that is alive, as `jaxide._liveness.LiveValue` is made of it.
+/// A value that is alive, as `jaxide._reports.liveness.LiveValue` is made of it.
 #[derive(IntoPyObject)]
 pub struct ValueRecord<'py> {
     kind: &'static str,

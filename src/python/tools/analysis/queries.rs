@@ -109,7 +109,7 @@ pub fn histogram_of(root: &Bound<'_, Graph>, nested: &str) -> PyResult<Vec<(Stri
     Ok(counts.into_iter().map(|(name, count)| (name.into(), count)).collect())
 }
 
-/// A constant, as `jaxide._queries.Constant` is made of it.
+/// A constant, as `jaxide._reports.queries.Constant` is made of it.
 #[derive(IntoPyObject)]
 pub struct ConstantRecord<'py> {
     path: Bound<'py, PyTuple>,
@@ -284,7 +284,7 @@ pub fn large_constants_of<'py>(
     captures.iter().map(|capture| constant(&equations, capture)).collect()
 }
 
-/// A change of precision, as `jaxide._queries.Conversion` is made of it.
+/// A change of precision, as `jaxide._reports.queries.Conversion` is made of it.
 #[derive(IntoPyObject)]
 pub struct ConversionRecord<'py> {
     equation: EquationRecord<'py>,

@@ -1,0 +1,88 @@
+"""What jaxide remembers: ``cache_info`` and ``clear_caches``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+from jaxide import _core
+from jaxide._jit.executables import EXECUTABLES
+from jaxide._jit.retraces import LEDGER
+
+
+@dataclasses.dataclass(frozen=True)
+class CallableInfo:
+    """What became of the calls of one callable.
+
+    Attributes:
+      hits: calls that were replayed.
+      misses: calls that ran, and were recorded.
+      bypasses: calls that ran because they must, by reason.
+      entries: signatures that are remembered now.
+    """
+
+    hits: int
+    misses: int
+    bypasses: Mapping[str, int]
+    entries: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheInfo:
+    """The state of the expansion cache, and what became of all calls since it was last cleared.
+
+    Attributes:
+      hits: calls that were replayed.
+      misses: calls that ran, and were recorded.
+      bypasses: calls that ran because they must, by reason.
+      callables: the same for each callable that was called and is still there, by name.
+      entries: signatures that are remembered now.
+      programs: executed programs that are remembered now, see :func:`jaxide.jit`.
+      program_bytes: what these take, with their executables and the arrays built into them.
+      bytes: roughly the memory that the signatures take.
+      evictions: entries that were given up to keep within the bounds.
+      max_entries: bound of ``entries``.
+      max_entries_per_callable: bound of the entries of one callable.
+      max_bytes: bound of ``bytes``.
+    """
+
+    hits: int
+    misses: int
+    bypasses: Mapping[str, int]
+    callables: Mapping[str, CallableInfo]
+    entries: int
+    programs: int
+    program_bytes: int
+    bytes: int
+    evictions: int
+    max_entries: int
+    max_entries_per_callable: int
+    max_bytes: int
+
+
+def cache_info() -> CacheInfo:
+    """The state of the expansion cache: hits, misses, bypasses by reason and callable, bytes."""
+    info = _core.fragment_info()
+    callables: dict[str, CallableInfo] = {}
+    for name, entries, hits, misses, bypasses in info.pop("callables"):
+        same = callables.get(name, CallableInfo(0, 0, {}, 0))
+        callables[name] = CallableInfo(
+            same.hits + hits,
+            same.misses + misses,
+            Counter(same.bypasses) + Counter(bypasses),
+            same.entries + entries,
+        )
+    programs, program_bytes = len(EXECUTABLES), EXECUTABLES.num_bytes
+    return CacheInfo(callables=callables, programs=programs, program_bytes=program_bytes, **info)
+
+
+def clear_caches() -> None:
+    """Forgets all that jaxide remembers, and starts counting anew.
+
+    ``jax.clear_caches()`` does this too, but for the notes of :func:`jaxide.retraces`.
+    """
+    _core.clear_memo()
+    _core.clear_fragments()
+    EXECUTABLES.cache_clear()
+    LEDGER.clear()

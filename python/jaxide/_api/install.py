@@ -1,0 +1,83 @@
+"""jaxide for every trace of the process: ``install``, ``uninstall``, ``accelerated``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from jaxide import _compat, _core
+from jaxide._jit import intercept
+from jaxide._native import interposed
+from jaxide._reports.audit import audit_every
+
+# The context that `install` has entered, if it has. Changed in one step each time: whoever comes in
+# between, be it a thread or a signal handler, finds it there or not, and waits for nobody.
+_installed: dict[str, contextlib.ExitStack] = {}
+# What was audited before `install` said otherwise.
+_AUDIT_BEFORE: list[int] = []
+
+
+def install(*, audit: int | None = None, captured: str = "auto") -> None:
+    """From now on, every trace of the process is recorded by jaxide.
+
+    That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
+    libraries start, in all threads. A jit whose program another one had is not compiled again, but
+    runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
+    jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
+
+    Args:
+      audit: of every so many calls that are replayed, and of every so many executables that are
+        shared, jax does the same again and the two are compared (``docs/audit.md``): 0 for none.
+        Until :func:`uninstall`; without it, what ``JAXIDE_AUDIT`` says.
+      captured: how captured arrays are given to executables, see :func:`jaxide.jit`. The last call
+        decides, until :func:`uninstall`.
+    """
+    intercept.give_captured(captured)
+    if not _compat.native():
+        return
+    if audit is not None:
+        before = audit_every(audit)
+        if not _AUDIT_BEFORE:
+            _AUDIT_BEFORE.append(before)
+    stack = contextlib.ExitStack()
+    if _installed.setdefault("context", stack) is not stack:
+        return
+    try:
+        stack.enter_context(accelerated())
+    except BaseException:
+        if _installed.get("context") is stack:
+            del _installed["context"]
+        stack.close()
+        raise
+    if _installed.get("context") is not stack:
+        # `uninstall` was called meanwhile.
+        stack.close()
+
+
+def uninstall() -> None:
+    """Undoes :func:`install`: jax is as it was found.
+
+    Traces that are under way in other threads end as they began. Without a previous ``install``
+    nothing happens.
+    """
+    stack = _installed.pop("context", None)
+    if stack is not None:
+        stack.close()
+        intercept.give_captured("auto")
+        while _AUDIT_BEFORE:
+            audit_every(_AUDIT_BEFORE.pop())
+
+
+@contextlib.contextmanager
+def accelerated() -> Iterator[None]:
+    """A context in which every trace of the process is recorded by jaxide, and executables are
+    shared, as after :func:`install`.
+
+    It may be nested, entered by several threads, and mixed with :func:`install`.
+    """
+    if not _compat.native():
+        yield
+        return
+    interposed.catch_new()
+    with _core.Activation(process=True), intercept.sharing():
+        yield

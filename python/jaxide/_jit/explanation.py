@@ -1,0 +1,177 @@
+"""What a ledger of retraces says, as data and for a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxide._reports.diff import Difference
+
+_ADVICE = {
+    "new function object": (
+        "the function is made anew: make it once, outside of the loop, or have jaxide run what was "
+        "compiled before (jaxide.jit, jaxide.install)"
+    ),
+    "new jit": "jax.jit is applied anew: apply it once, outside of the loop",
+    "argument structure": "give arguments of one structure: each is traced by itself",
+    "shape": "pad to few shapes, or put those that occur into buckets: each shape is compiled",
+    "dtype": "convert the argument before the call: each dtype is compiled",
+    "weak_type": (
+        "give an array where a Python number was given, or the other way round: "
+        "jnp.asarray(x, dtype) is not weakly typed"
+    ),
+    "sharding": "place the argument as before (jax.device_put)",
+    "static value": "make the argument a traced one, if it need not be a Python value",
+    "config": "set this once, before the first call",
+    "cache cleared": "something cleared jax's caches (jax.clear_caches, clear_cache)",
+    "literal": "the value is built into the program: pass it as an argument, as an array",
+}
+
+
+class Change(NamedTuple):
+    """Something about a call that was different from the call before.
+
+    ``kind`` is one of "first call", "new function object", "new jit", "argument structure",
+    "shape", "dtype", "weak_type", "sharding", "static value", "config" and "cache cleared";
+    ``name`` that of the argument or setting.
+    """
+
+    kind: str
+    name: str = ""
+    old: str = ""
+    new: str = ""
+
+    def __str__(self) -> str:
+        of = f" of {self.name}" if self.name else ""
+        values = f": {self.old} -> {self.new}" if self.old or self.new else ""
+        return f"{self.kind}{of}{values}"
+
+
+def _without_repetition(all_: Sequence[Difference]) -> list[str]:
+    """A line for each difference, one for all of one line of the user's code that say the same."""
+    same: dict[object, list[Difference]] = {}
+    for each in all_:
+        same.setdefault((each.kind, each.old, each.new, each.source), []).append(each)
+
+    def others(found: Sequence[Difference]) -> str:
+        return f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+
+    return [f"    {found[0]}{others(found)}" for found in same.values()]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Explanation:
+    """Why a function was traced, and what its program has that the nearest earlier one has not.
+
+    Attributes:
+      site: where it was called.
+      function: which function it was.
+      changes: what was different from the trace before.
+      differences: where the program differs from the nearest earlier one of this call site; empty
+        where it is a known program, or none was executed.
+      known: whether an earlier program said the same; None where it was not executed.
+      reason: why no executable was shared, where that is not because the program is new.
+    """
+
+    site: str
+    function: str
+    changes: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+    known: bool | None
+    reason: str | None
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change in the code."""
+        kinds = [change.kind for change in self.changes]
+        kinds += [difference.kind for difference in self.differences]
+        return tuple(dict.fromkeys(_ADVICE[kind] for kind in kinds if kind in _ADVICE))
+
+    def __str__(self) -> str:
+        lines = [f"{self.function}, called at {self.site}", "  traced because of"]
+        lines += [f"    {change}" for change in self.changes]
+        if self.known:
+            lines.append("  the program is one that is known: nothing was compiled for it")
+        elif self.known is not None:
+            lines.append("  the program is new")
+        if self.differences:
+            lines.append("  from the nearest earlier program it differs in")
+            lines += _without_repetition(self.differences)
+        if self.reason:
+            lines.append(f"  its executable is its own: {self.reason}")
+        lines += [f"  - {advice}" for advice in self.advice]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrace:
+    """The traces of one function from one place in the code.
+
+    Attributes:
+      site: where it was called.
+      function: which function it was.
+      count: how often it was traced.
+      tracing: seconds spent tracing.
+      lowering: seconds spent lowering; those of programs that are left to stock jax are counted as
+        compiling.
+      compiling: seconds spent compiling.
+      reasons: how often something was different from the trace before, by kind.
+      same: how often the program was one that is known.
+      shared: how often nothing was lowered or compiled for it.
+    """
+
+    site: str
+    function: str
+    count: int
+    tracing: float
+    lowering: float
+    compiling: float
+    reasons: Mapping[str, int]
+    same: int
+    shared: int
+
+    @property
+    def seconds(self) -> float:
+        """All that was spent."""
+        return self.tracing + self.lowering + self.compiling
+
+
+class Retraces(tuple[Retrace, ...]):
+    """A ledger of retraces, one row for each function and place in the code, the dearest first."""
+
+    __slots__ = ()
+
+    def __rich__(self) -> Table:
+        table = Table(title="retraces")
+        for name in ("called at", "function", "because of"):
+            table.add_column(name, overflow="fold")
+        for name in ("traces", "same program", "shared", "tracing s", "lowering s", "compiling s"):
+            table.add_column(name, justify="right")
+        for row in self:
+            reasons = ", ".join(f"{kind} ({count})" for kind, count in row.reasons.items())
+            seconds = (row.tracing, row.lowering, row.compiling)
+            table.add_row(
+                row.site,
+                row.function,
+                reasons,
+                *map(str, (row.count, row.same, row.shared)),
+                *(f"{each:.3f}" for each in seconds),
+            )
+        return table
+
+    def __str__(self) -> str:
+        # Wide enough to fold no path.
+        console = Console(width=10_000, no_color=True)
+        with console.capture() as capture:
+            console.print(self.__rich__())
+        return capture.get()
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -1,0 +1,105 @@
+"""``jaxide.jit``."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+
+from jaxide import _compat, _core
+from jaxide._jit.explanation import Explanation
+from jaxide._jit.intercept import Counts, checked, sharing
+from jaxide._jit.retraces import LEDGER
+from jaxide._native import interposed
+
+_MISSING: Any = object()
+
+
+def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **options: Any) -> Any:
+    """As :func:`jax.jit`, for functions that are made anew: executables are found by the program.
+
+    A step function that is defined in a loop, a closure over a configuration, a cell of a notebook
+    that is run again: stock jax traces, lowers and compiles each new function object. This traces
+    it (fast, see :func:`jaxide.make_jaxpr`), and where its program is one that was compiled before,
+    runs that. The result is a function of jax's own class, and a call of a function object that is
+    known costs what it costs in jax.
+
+    Args:
+      fun: the function; without it, a decorator is returned.
+      captured: how arrays that the function captures are given to what is compiled. With "auto"
+        those of the first function are built in, as in stock jax, and run for all that capture
+        equal ones; where others are captured, they are arguments. With "constants" they are always
+        built in, with "arguments" never.
+      **options: those of :func:`jax.jit`.
+
+    Returns:
+      What :func:`jax.jit` returns, with two more methods: ``cache_info()``, what became of its
+      calls, and ``explain()``, why its function was last traced and what is new in its program.
+    """
+    if fun is _MISSING:
+        return functools.partial(jit, captured=checked(captured), **options)
+    counts = Counts(captured=checked(captured))
+    jitted: Any = jax.jit(fun, **options)
+    place = _share(jitted, counts) if _compat.native() else None
+
+    def cache_info() -> Counts:
+        """What became of the calls for which jax had no executable."""
+        return copy.copy(counts)
+
+    def explain() -> Explanation | None:
+        """Why the function at this place of the code was last traced, and what is new in its
+        program; None where it was not."""
+        return None if place is None else LEDGER.explain(place)
+
+    jitted.cache_info = cache_info
+    jitted.explain = explain
+    return jitted
+
+
+# By the address of jax's options of the jit, which the entry keeps.
+_COUNTS: dict[int, tuple[Any, Counts]] = {}
+
+
+def _share(jitted: Any, counts: Counts) -> str:
+    """Has a jit share executables, and counts what becomes of its calls; where its function is."""
+    options = _compat.catch_misses(jitted, _miss)
+    _COUNTS[id(options)] = options, counts
+    weakref.finalize(jitted, _COUNTS.pop, id(options), None).atexit = False
+    stock_lower = _compat.lower_of(jitted)
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        """Lowers the function for the arguments, as the method of jax's jits does; equal programs
+        within its program are lowered once."""
+        with _activation(), sharing(counts):
+            return stock_lower(*args, **kwargs)
+
+    jitted.lower = lower
+    return _compat.function_place(jitted._fun)
+
+
+def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> Any:
+    """Stands in for what a jit does where it finds no executable."""
+    _, counts = _COUNTS.get(id(options)) or (None, Counts())
+    interposed.catch_new()
+    with _activation(), sharing(counts):
+        return stock(*args, **kwargs)
+
+
+def _activation() -> AbstractContextManager[Any]:
+    """A context in which traces are recorded, unless anything may be affected that somebody has
+    changed of jax."""
+    return contextlib.nullcontext() if _core.is_jax_altered() else _core.Activation()
+
+
+_OPTION = inspect.Parameter("captured", inspect.Parameter.KEYWORD_ONLY, default="auto")
+_STOCK = inspect.signature(jax.jit)
+jit.__signature__ = _STOCK.replace(  # type: ignore[attr-defined]
+    parameters=[*_STOCK.parameters.values(), _OPTION]
+)

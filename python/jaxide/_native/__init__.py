@@ -1,0 +1,22 @@
+"""What the core calls back: what only Python says of functions, values and classes.
+
+Nothing here knows a version of jax: what depends on one is handed in by :mod:`jaxide._compat`.
+
+======================  ========================================================================
+``addresses``           facts about objects, for as long as the objects live
+``bounded``             dicts that hold as many values as fit
+``classes``             members of named tuples and enums that say nothing about them
+``content``             objects as bytes: equal bytes, equal for lowering and running
+``debug_names``         names of arguments and results
+``derivative_rules``    functions that trace derivative rules
+``instrumented``        code of jax's functions with calls of jaxide in it
+``interposed``          which functions of jax are interposed
+``objects``             objects of programs: descriptions that outlive the process, equality
+``printing``            texts of objects of programs
+``pure_functions``      which functions are pure by analysis of their code
+``storage``             objects of programs in files
+``trampolines``         code of functions of jax that passes their arguments to a hook
+``trust``               which functions and values are jax's own
+``world``               how jax differs from what jaxide first saw
+======================  ========================================================================
+"""

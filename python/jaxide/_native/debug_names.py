@@ -1,0 +1,145 @@
+"""Names of arguments and results, which jax derives from their trees anew at each trace."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from jaxide._native.bounded import Bounded
+
+# From Python 3.14 on: an argument of a `partial` that is still to come.
+_PLACEHOLDER = getattr(functools, "Placeholder", None)
+
+ARGUMENT_NAMES = Bounded(1024)
+RESULT_PATHS = Bounded(256)
+
+
+def parameters(fun: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """What of a function's signature decides which arguments get which names.
+
+    None for whatever may have another signature than that of a plain function's code, without the
+    arguments that a ``partial`` has.
+    """
+    if type(fun) is functools.partial and not (fun.keywords or fun.__dict__):
+        own = parameters(fun.func)
+        placed = _PLACEHOLDER is not None and any(arg is _PLACEHOLDER for arg in fun.args)
+        return None if own is None or placed else ("partial", len(fun.args), *own)
+    if type(fun) is not types.FunctionType or fun.__dict__:
+        return None
+    code = fun.__code__
+    return (
+        code.co_varnames,
+        code.co_posonlyargcount,
+        code.co_argcount,
+        code.co_kwonlyargcount,
+        code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
+        len(fun.__defaults__ or ()),
+        tuple(fun.__kwdefaults__ or ()),
+    )
+
+
+class DebugInfos:
+    """``api_util.debug_info``: the names of a function's arguments, made by ``stock`` once for each
+    signature and tree of arguments."""
+
+    def __init__(
+        self,
+        stock: Callable[..., Any],
+        source: Callable[[Any], str],
+        tree: Callable[[Any], Any],
+        new: Callable[..., Any],
+    ):
+        self._stock = stock
+        self._source = source
+        self._tree = tree
+        self._new = new
+
+    def __call__(
+        self,
+        traced_for: str,
+        fun: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        static_argnums: Any,
+        static_argnames: Any,
+        result_paths_thunk: Any,
+        sourceinfo: Any,
+        signature: Any,
+    ) -> Any:
+        def stock() -> Any:
+            return self._stock(
+                traced_for,
+                fun,
+                args,
+                kwargs,
+                static_argnums=static_argnums,
+                static_argnames=static_argnames,
+                result_paths_thunk=result_paths_thunk,
+                sourceinfo=sourceinfo,
+                signature=signature,
+            )
+
+        given = sourceinfo is not None or signature is not None
+        static = (static_argnums, static_argnames)
+        # A function without attributes has no debug info of its own.
+        own = None if given else parameters(fun)
+        if own is None or any(type(names) is not tuple for names in static):
+            return stock()
+        key = ("nested", own, self._tree((tuple(args), kwargs))[1], static)
+        names = ARGUMENT_NAMES.get(key, lambda: stock().arg_names)
+        return self._new(traced_for, self._source(fun), names, result_paths_thunk)
+
+
+class _Outermost(threading.local):
+    """The debug info of the trace of this thread whose result paths are named when it is over."""
+
+    debug_info: Any = None
+
+
+_OUTERMOST = _Outermost()
+
+
+@contextlib.contextmanager
+def outermost(debug_info: Any) -> Iterator[None]:
+    """Within, the result paths of ``debug_info`` are not named unless an error message asks."""
+    before, _OUTERMOST.debug_info = _OUTERMOST.debug_info, debug_info
+    try:
+        yield
+    finally:
+        _OUTERMOST.debug_info = before
+
+
+class Postponed:
+    """Result paths for error messages only: the caller of the trace puts others in their place."""
+
+    __slots__ = ("_compute",)
+
+    def __init__(self, compute: Callable[[], Any]):
+        self._compute = compute
+
+    def __call__(self) -> Any:
+        return self._compute()
+
+
+class ResultPaths:
+    """``DebugInfo.set_result_paths``: names by the tree of the results, made by ``stock`` once."""
+
+    def __init__(self, stock: Callable[[Any, Any], Any]):
+        self._stock = stock
+
+    def __call__(self, debug_info: Any, result: Any) -> Any:
+        if debug_info is _OUTERMOST.debug_info:
+            paths = Postponed(lambda: self._stock(debug_info, result).result_paths)
+        else:
+            paths = RESULT_PATHS.get(
+                ("nested", jax.tree.structure(result)),
+                lambda: self._stock(debug_info, result).result_paths,
+            )
+        return debug_info._replace(result_paths=paths)

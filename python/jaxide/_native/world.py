@@ -1,0 +1,712 @@
+"""How jax differs from what it was when jaxide first looked: what the user has put on its modules,
+classes and registries, or on its functions.
+
+A replay holds only while the functions of jax do what they did. ``World`` keeps what jax's names
+referred to, and says what differs: the core notices that something may have changed, and asks.
+What differs is *named*: a call that was recorded while these names differed, and that reached
+none of them, does not depend on them.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import collections
+import dis
+import functools
+import inspect
+import sys
+import textwrap
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
+
+from jaxide import _core
+from jaxide._native import trust
+
+_MISSING: Any = object()
+# Modules that functions of jax look into, besides its own; of a package those within as well.
+_BESIDE = (
+    "builtins",
+    "collections",
+    "functools",
+    "itertools",
+    "math",
+    "ml_dtypes",
+    "numpy",
+    "operator",
+)
+_PACKAGES = ("jax", "jaxlib", "opt_einsum")
+# Has whoever is asked to warn; its other names are its state, so they do not count.
+_WARNING = "warnings"
+# Names that say nothing about what a class does.
+_SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
+_SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__"}
+# Written by `copyreg`, `abc` and `weakref` when they meet a class.
+_SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
+# What modules of jax assign in others: state, no definitions.
+_STATE = {("jax._src.util", "test_event_listener")}
+# What the start of a backend assigns, or adds to, before any trace: found without reading code.
+STARTED = {
+    *(("jax._src.compilation_cache", name) for name in ("_cache_checked", "_cache_used")),
+    *(
+        ("jax._src.xla_bridge", name)
+        for name in ("_at_fork_handler_installed", "_default_backend", "_plugins_registered")
+    ),
+    *(("jax._src.xla_bridge", name) for name in ("_backends", "_backend_errors")),
+    *(
+        ("jaxlib.xla_client", f"_custom_{name}")
+        for name in ("callback", "callback_handler", "type_id_handler")
+    ),
+}
+# The class that has a property for each option.
+_OPTIONS = "jax._src.config.Config"
+# Modules of which the core does some of the work natively, and those that their functions call: all
+# of jax's but those whose functions run in calls that are recorded.
+_NATIVE = ("jax._src", "jaxlib", "collections", "functools", "itertools", "operator")
+_RECORDED: tuple[str, ...] = ("jaxlib.mlir", "jaxlib.mosaic", "jaxlib.triton")
+_RECORDED += tuple(
+    f"jax._src.{name}"
+    for name in (
+        *("cudnn", "custom_batching", "debugger", "debugging", "error_check", "export", "image"),
+        *("internal_test_util", "lax", "lax_reference", "nn", "numpy", "ops", "pallas", "random"),
+        *("scipy", "test_loader", "test_util", "test_warning_util", "third_party", "tpu"),
+    )
+)
+# For jax's own tests: no module that traces or lowers imports them.
+_OF_TESTS = ("jax._src.test_util", "jax._src.test_loader", "jax._src.test_warning_util")
+# Modules without which programs are printed, but for those that have functions for printing.
+_SILENT_MODULES = (
+    *("jax.numpy", "jax.lax", "jax.nn", "jax.scipy", "jax.random"),
+    *("jax._src.numpy", "jax._src.lax", "jax._src.nn", "jax._src.scipy", "jax._src.random"),
+    *_OF_TESTS,
+    "jax.experimental.array_serialization",
+)
+# Nothing that is lowered asks them: nor do tables of interpreters, which rewrite functions first.
+_NOT_FOR_LOWERING = (
+    *_OF_TESTS,
+    "jax._src.checkify.error_checks",
+    "jax.experimental.jet.jet_rules",
+    "jax.experimental.sparse.transform.sparse_rules_bcoo",
+    "jax.experimental.sparse.transform.sparse_rules_bcsr",
+)
+# Asked by no trace and nothing that is lowered: how trees are written to files and read, and what
+# equations cost.
+_UNASKED = (
+    "jax._src.export._export.serialization_registry",
+    "jax._src.export._export.deserialization_registry",
+    "jax.experimental.roofline.roofline._rooflines",
+)
+# What jax prints primitives by.
+_PRINTING = "jax._src.core.pp_"
+# What stages an equation remembers what the rules of these modules have said.
+_REMEMBERED = "jax._src.interpreters.partial_eval."
+# Modules whose registries say how programs are lowered, and what runs them: no trace asks.
+_LOWERING = tuple(
+    f"{package}.{name}"
+    for package in ("jax._src.interpreters", "jax.interpreters")
+    for name in ("mlir", "pxla")
+)
+_LOWERING += ("jax._src.dispatch",)
+# Rules that only hand on matter to nobody who lowers a program here.
+_TRANSPOSES = ".primitive_transposes"
+# In every module, and none of its definitions.
+_OF_MODULES = frozenset(
+    ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
+)
+_OF_MODULES |= {"__spec__", "__loader__", "__doc__", "__file__", "__package__"}
+# Put there by pytest, which rewrites the assertions of jax's modules for tests.
+_OF_MODULES |= {"@py_builtins", "@pytest_ar"}
+# For people at a prompt: notebooks replace some of them, and no function of jax calls them.
+_INTERACTIVE = frozenset(
+    ("copyright", "credits", "display", "exit", "get_ipython", "help", "input")
+)
+_INTERACTIVE |= {"license", "quit"}
+# Builtins that instructions call, which do not name them.
+_BY_INSTRUCTIONS = {"__import__": "IMPORT_NAME", "__build_class__": "LOAD_BUILD_CLASS"}
+
+
+class Difference(NamedTuple):
+    """What jax differs in."""
+
+    number: int
+    """Names all that differs; 0 where nothing does."""
+    names: frozenset[str]
+    """Names whose lookup may find something else."""
+    codes: tuple[types.CodeType, ...]
+    """Code that does not belong to jax, or belongs to a function that was changed."""
+    operations: bytes
+    """Instructions by which code does something else."""
+    described: str
+    """What differs, for a person."""
+    is_total: bool
+    """Whether everything may be affected."""
+    is_printed: bool
+    """Whether texts of programs may be affected."""
+    is_lowered: bool
+    """Whether what programs are lowered to, and executed by, may be affected."""
+
+
+class Changed(NamedTuple):
+    """A function of jax and what it was before it was first changed."""
+
+    function: types.FunctionType
+    code: types.CodeType
+    defaults: Any
+    kwdefaults: Any
+    name: str
+    qualname: str
+
+
+class World:
+    """The modules, classes, registries and functions of jax as they were.
+
+    Args:
+      survey: what jax's modules have.
+      is_noted_code: whether jaxide gives a function of jax this code.
+      primitive_type: the class of jax's primitives.
+      looked_up: names, some of other modules than jax's, that functions look up of which the core
+        does the work.
+    """
+
+    def __init__(
+        self,
+        survey: _core.Survey,
+        is_noted_code: Callable[[types.FunctionType, types.CodeType], bool],
+        primitive_type: type,
+        looked_up: Set[str],
+    ) -> None:
+        self._survey = survey
+        self._is_noted_code = is_noted_code
+        self._primitive_type = primitive_type
+        self._looked_up = looked_up
+        self._places = survey.places
+        self._differing: dict[int, frozenset[Any]] = {}
+        self._functions: dict[int, Changed] = {}
+        self._numbers: dict[Any, int] = {frozenset(): 0}
+
+    def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
+        """What differs, once some places may have changed, and functions: each as it was, with its
+        code and its defaults."""
+        for was in (Changed(*parts) for parts in functions):
+            self._functions.setdefault(id(was.function), was)
+        differing = {n: keys for n, keys in self._differing.items() if n not in changed}
+        for number in changed:
+            if keys := self._differences(number):
+                differing[number] = keys
+        all_parts = [(number, key) for number, keys in differing.items() for key in keys]
+        parts = [part for part in all_parts if not self._is_of_lowering(part[0])]
+        altered = [was for was in self._functions.values() if self._is_altered(was)]
+        key: frozenset[Any] = frozenset(parts)
+        key |= frozenset(("function", id(was.function)) for was in altered)
+        # Calls that reach these are remembered, so it matters which they are. They stay alive.
+        rules = {part: self._rule_that_hands_on(*part) for part in parts}
+        key |= frozenset(("rule", id(rule)) for rule in rules.values() if rule is not None)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        is_lowered = bool(altered) or len(parts) < len(all_parts)
+        is_lowered |= any(self._matters_to_lowering(part[0], rules[part]) for part in parts)
+        found = self._described(number, rules, altered, is_lowered)
+        # Last: of a look that somebody interrupts nothing may stay.
+        self._differing = differing
+        return found
+
+    def _is_of_lowering(self, number: int) -> bool:
+        place = self._places[number]
+        return place.kind == "registry" and _is_within(place.name, _LOWERING)
+
+    def _matters_to_lowering(self, number: int, rule: Any) -> bool:
+        name = self._places[number].name
+        is_handing_on = rule is not None and name.endswith(_TRANSPOSES)
+        return not is_handing_on and not _is_within(name, _NOT_FOR_LOWERING)
+
+    # ---- what differs ----
+
+    def _differences(self, number: int) -> frozenset[Any]:
+        place = self._places.get(number)
+        if place is None:
+            # Whoever takes it in was interrupted, and nobody knows what it had.
+            return frozenset()
+        changes = self._survey.changes(place, _MISSING)
+        if place.kind == "modules":
+            # Those that were not there are taken in, and not among them.
+            return frozenset(_Key(key) for key, _, _ in changes)
+        foreign = [] if place.name in (_WARNING, *_UNASKED) else place.foreign
+        # What somebody had put there before anybody looked, and has taken back.
+        restored = [
+            key
+            for key, new, _ in changes
+            if key in foreign and self._is_defined_as(new, place, key)
+        ]
+        foreign = [key for key in foreign if key not in restored]
+        changes = [change for change in changes if change[0] not in restored]
+        found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
+        if place.name == "builtins":
+            foreign = [key for key in foreign if type(key) is not str or key not in _INTERACTIVE]
+        return frozenset((*map(_Key, foreign), *found))
+
+    def _is_defined_as(self, value: Any, place: _core.Place, name: Any) -> bool:
+        """Whether a value is what a module of jax defines under a name, or takes from where it is
+        defined."""
+        if place.kind != "module" or type(name) is not str:
+            return False
+        module = _module_of(value)
+        if module != place.name:
+            has = self._has_always_had(module, name, value)
+            return has and _is_imported_from(place.entries, name, module)
+        return (
+            type(value) is types.FunctionType
+            and trust.is_own_function(value)
+            and value.__name__ == value.__code__.co_name == name
+            and _is_as_in_its_source(value)
+        )
+
+    def _has_always_had(self, module: Any, name: str, value: Any) -> bool:
+        """Whether a module has had a value of its own under a name ever since jaxide looked."""
+        places = self._places.items()
+        found = [it for it in places if it[1].kind == "module" and it[1].name == module]
+        return any(
+            place.entries.get(name) is value
+            and name not in place.foreign
+            and all(name != key for key, _, _ in self._survey.changes(place, _MISSING))
+            for _, place in found
+        )
+
+    def _counts(self, place: _core.Place, key: Any, new: Any, old: Any) -> bool:
+        """Whether it matters that an entry is another one."""
+        if place.kind in ("module", "class") and type(key) is not str:
+            # A name is text; a text of another class may be equal to a name.
+            return isinstance(key, str)
+        if place.kind == "module":
+            if key in _OF_MODULES or (place.name == "builtins" and key in _INTERACTIVE):
+                return False
+            if old is _MISSING and not _was_found(place.name, key):
+                return False
+            return not self._is_state(place, key)
+        if place.kind == "class":
+            # A library has added an option, which nobody could look up before.
+            is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
+            # A module of jax says where a class of jaxlib's belongs.
+            is_place = key == "__module__" and _is_within(place.name, ("jaxlib",))
+            return key not in _SILENT and not is_option and not is_place
+        if place.kind == "registry":
+            if place.name in _UNASKED:
+                return False
+            is_state = not self._is_dispatched(key)
+            if old is not _MISSING:
+                # A function that stands in for another one is no state.
+                is_state = is_state and not (_is_code(old) or _is_code(new))
+            return not (is_state and self._is_filled(place)) or trust.is_foreign(new)
+        return True
+
+    def _is_dispatched(self, key: Any) -> bool:
+        return isinstance(key, (type, self._primitive_type))
+
+    def _is_state(self, place: _core.Place, name: str) -> bool:
+        """Whether jax assigns a global variable of a module: state of jax's."""
+        return (place.name, name) in _STATE or name in assigned(place.name, place.entries)
+
+    def _is_filled(self, table: _core.Place) -> bool:
+        """Whether functions of its module change a dict: state of jax's."""
+        module, _, name = table.name.rpartition(".")
+        places = self._places.values()
+        entries = (p.entries for p in places if p.kind == "module" and p.name == module)
+        # Whoever looks into a dict with defaults may add to it.
+        has_defaults = isinstance(table.entries, collections.defaultdict)
+        is_filled = has_defaults or name in filled(module, next(entries, {}))
+        if is_filled:
+            table.note_filled()
+        return is_filled
+
+    def _is_altered(self, was: Changed) -> bool:
+        function: Any = was.function
+        code = function.__code__
+        return (
+            (code is not was.code and not self._is_noted_code(function, code))
+            or function.__defaults__ is not was.defaults
+            or not _are_same(function.__kwdefaults__, was.kwdefaults)
+            or function.__name__ != was.name
+            or function.__qualname__ != was.qualname
+        )
+
+    def _described(
+        self,
+        number: int,
+        rules: dict[tuple[int, _Key], Any],
+        altered: list[Changed],
+        is_lowered: bool,
+    ) -> Difference:
+        """Says what differs: places and keys, with the rules there that only hand on, functions,
+        and whether programs are lowered in another way."""
+        names: set[str] = set()
+        codes: list[types.CodeType] = []
+        operations: list[int] = []
+        is_total = is_printed = False
+        texts = []
+        rules_of_native_work = self._rules_of_native_work() if altered else set()
+        for (index, own_key), rule in rules.items():
+            place, key = self._places[index], own_key.key
+            word = _word_of(key)
+            is_name = type(key) is str and place.kind != "registry"
+            texts.append(f"{place.name}.{key}" if is_name else f"{place.name}[{word}]")
+            is_native = _is_native(place.name)
+            is_printed |= self._is_printed(place)
+            if place.kind == "module" and not is_native and type(key) is str:
+                is_beside = place.name in _BESIDE
+                is_total |= is_beside and key in self._looked_up
+                names.add(key)
+                if place.name == "builtins" and key in _BY_INSTRUCTIONS:
+                    operations.append(dis.opmap[_BY_INSTRUCTIONS[key]])
+                continue
+            if rule is not None:
+                continue
+            value = place.entries.get(key)
+            found = trust.functions_of(value)
+            is_total |= not _runs(value) or place.kind in ("class", "module")
+            is_total |= place.name.startswith(_REMEMBERED)
+            codes += [function.__code__ for function in found]
+        for changed in altered:
+            # Where it is defined, whatever module jax says that it is from.
+            function: Any = changed.function
+            module = function.__globals__.get("__name__")
+            texts.append(f"{module}.{function.__qualname__}")
+            codes += [function.__code__, changed.code]
+            is_total |= _is_native(module) or function in rules_of_native_work
+            is_printed |= not self._is_silent(module)
+        described = ", ".join(sorted(texts)[:8])
+        is_printed |= is_total
+        return Difference(
+            number,
+            frozenset(names),
+            tuple(codes),
+            bytes(operations),
+            described,
+            is_total,
+            is_printed,
+            is_lowered,
+        )
+
+    def _rules_of_native_work(self) -> set[Any]:
+        """Functions of any module that the core does not call, since it does their work: rules for
+        staging, attributes of primitives, and what classes of jax's core have from other modules,
+        such as the operators of tracers."""
+        return {
+            function
+            for place in self._places.values()
+            if place.kind == "instance"
+            or (place.kind == "class" and _is_native(place.name))
+            or place.name.startswith(_REMEMBERED)
+            for value in list(place.entries.values())
+            for function in trust.functions_of(value)
+        }
+
+    def _rule_that_hands_on(self, number: int, key: _Key) -> Any:
+        """The rule that somebody has registered under a key, where it only hands on its arguments,
+        which cannot matter. Whoever changes that is noticed from now on."""
+        place = self._places[number]
+        if place.kind != "registry" or place.name.startswith(_REMEMBERED):
+            return None
+        rule = place.entries.get(key.key)
+        if type(rule) is not types.FunctionType or not trust.hands_on(rule):
+            return None
+        _core.watch_function(rule)
+        return rule if trust.hands_on(rule) else None
+
+    def _is_printed(self, place: _core.Place) -> bool:
+        """Whether what somebody changes there may show in texts of programs."""
+        if place.kind == "registry":
+            return _is_for_printing(place)
+        return place.kind != "module" or not self._is_silent(place.name)
+
+    def _is_silent(self, module: Any) -> bool:
+        """Whether no text of a program depends on the functions of a module."""
+        if not _is_within(module, _SILENT_MODULES):
+            return False
+        rules = (
+            p.entries for p in self._places.values() if p.kind == "registry" and _is_for_printing(p)
+        )
+        return not any(
+            function.__globals__.get("__name__") == module
+            for registry in rules
+            for rule in list(registry.values())
+            for function in trust.functions_of(rule)
+        )
+
+
+def _are_same(some: dict[str, Any] | None, others: dict[str, Any] | None) -> bool:
+    """Whether two functions have the very same defaults of keywords, of which one has a copy."""
+    some, others = some or {}, others or {}
+    return len(some) == len(others) and all(
+        name is other and value is another
+        for (name, value), (other, another) in zip(some.items(), others.items(), strict=True)
+    )
+
+
+def _word_of(key: Any) -> str:
+    try:
+        return repr(key)
+    except Exception:  # the user's class says nothing
+        return object.__repr__(key)
+
+
+def _runs(rule: Any) -> bool:
+    """Whether to call a rule runs code that is among its functions, whatever it consists of
+    besides."""
+    class_ = type(rule)
+    if class_ is types.FunctionType:
+        return True
+    if class_ is types.MethodType:
+        return _runs(rule.__func__)
+    if class_ is trust.PARTIAL:
+        values = (*rule.args, *rule.keywords.values())
+        return _runs(rule.func) and all(type(v) in _IMMUTABLE or _runs(v) for v in values)
+    return False
+
+
+_IMMUTABLE = frozenset((type(None), bool, int, float, complex, str, bytes))
+
+
+class _Key:
+    """A key by identity: what a registry has as keys may compare in any way."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = sys.intern(key) if type(key) is str else key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.key is other.key
+
+    def __hash__(self) -> int:
+        return id(self.key)
+
+
+def _is_for_printing(registry: _core.Place) -> bool:
+    return registry.name.startswith(_PRINTING)
+
+
+def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
+    return isinstance(module, str) and any(f"{module}.".startswith(f"{p}.") for p in packages)
+
+
+def _was_found(place: str, name: str) -> bool:
+    """Whether functions may have found a name that a module did not have: a builtin, or that of
+    something deprecated."""
+    if place == "builtins":
+        return False
+    module = sys.modules.get(place)
+    find = getattr(module, "__getattr__", None)
+    if place == "numpy":
+        # It says so itself. None of jax's functions runs in numpy's own module.
+        return find is None or _finds(find, name)
+    if name in vars(builtins):
+        return True
+    if find is None:
+        return False
+    if type(find) is _MEMO:
+        find = find.__wrapped__
+    if not (trust.is_own_function(find) and find.__closure__):
+        return True
+    # Those of jax look into tables.
+    tables = [cell.cell_contents for cell in find.__closure__]
+    return any(type(table) in _TABLES and name in table for table in tables)
+
+
+def _finds(find: Callable[[str], Any], name: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            find(name)
+        except AttributeError:
+            return False
+    return True
+
+
+# The class of functions that remember what they have returned.
+_MEMO: Any = type(functools.lru_cache(len))
+_TABLES = (dict, set, frozenset, list, tuple)
+
+
+def _module_of(value: Any) -> Any:
+    """The name of the module that defines a class or a function, or what is made of one."""
+    if isinstance(value, type):
+        return value.__module__
+    functions = trust.functions_of(value)
+    return functions[0].__globals__.get("__name__") if functions else None
+
+
+def _is_imported_from(entries: Mapping[str, Any], name: str, module: str) -> bool:
+    """Whether the file of a module with these entries imports a name from another module."""
+    try:
+        source = inspect.getsource(sys.modules[entries["__name__"]])
+        body = ast.parse(source).body
+    except (KeyError, OSError, SyntaxError, TypeError, ValueError):
+        return False
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and (node.level, node.module) == (0, module)
+        and any(alias.name == name == (alias.asname or name) for alias in node.names)
+        for node in body
+    )
+
+
+def _is_as_in_its_source(function: types.FunctionType) -> bool:
+    """Whether a function is what its file defines: without decorators, and with these defaults as
+    far as they are literals."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+        (defined,) = ast.parse(source).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    if not isinstance(defined, ast.FunctionDef) or defined.decorator_list:
+        return False
+    names = (arg.arg for arg in defined.args.kwonlyargs)
+    pairs = zip(names, defined.args.kw_defaults, strict=True)
+    keywords = {name: default for name, default in pairs if default is not None}
+    defaults, kwdefaults = function.__defaults__ or (), function.__kwdefaults__ or {}
+    return (
+        len(defaults) == len(defined.args.defaults)
+        and kwdefaults.keys() == keywords.keys()
+        and all(map(_may_be, defaults, defined.args.defaults))
+        and all(_may_be(kwdefaults[name], keywords[name]) for name in keywords)
+    )
+
+
+def _may_be(value: Any, written: ast.expr) -> bool:
+    """Whether an expression may have this value."""
+    if not isinstance(written, ast.Constant):
+        return type(value) not in _IMMUTABLE
+    return type(value) is type(written.value) and value == written.value
+
+
+def _is_native(module: Any) -> bool:
+    return _is_within(module, _NATIVE) and not _is_within(module, _RECORDED)
+
+
+def _is_code(value: Any) -> bool:
+    return value is not _MISSING and bool(trust.functions_of(value))
+
+
+def _codes_of(module: str, entries: Mapping[str, Any]) -> Iterator[types.CodeType]:
+    """The code of the functions that a module with these entries defines, and of those within
+    them."""
+    pending = [
+        function.__code__
+        for value in list(entries.values())
+        if type(value) not in trust.PLAIN and not _is_from_elsewhere(value, module)
+        for function in _functions_within(value)
+        if function.__module__ == module
+    ]
+    while pending:
+        code = pending.pop()
+        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        yield code
+
+
+def _is_from_elsewhere(value: Any, module: str) -> bool:
+    if not issubclass(type(value), (type, types.FunctionType)):
+        return False
+    try:
+        own = value.__module__
+    except Exception:  # the user's class says nothing
+        return False
+    # What stands in for classes of jaxlib has their module, and methods of jax.
+    return type(own) is str and own != module and trust.is_jax_module(own)
+
+
+def _has(code: types.CodeType, operations: set[int]) -> bool:
+    return not operations.isdisjoint(code.co_code[::2])
+
+
+def _named_by(code: types.CodeType, *operations: str) -> set[str]:
+    """The global variables that instructions of a code name (``dis`` takes ten times as long)."""
+    operations_of, values = code.co_code[::2], code.co_code[1::2]
+    found = set()
+    for operation in operations:
+        wanted = dis.opmap[operation]
+        at = operations_of.find(wanted)
+        while at >= 0:
+            index, before, shift = values[at], at - 1, 8
+            while before >= 0 and operations_of[before] == dis.EXTENDED_ARG:
+                index |= values[before] << shift
+                before, shift = before - 1, shift + 8
+            # The last bit of `LOAD_GLOBAL` says whether a call follows.
+            found.add(code.co_names[index >> (operation == "LOAD_GLOBAL")])
+            at = operations_of.find(wanted, at + 1)
+    return found
+
+
+def _once_for_each_module(
+    find: Callable[[str, Mapping[str, Any]], frozenset[str]],
+) -> Callable[[str, Mapping[str, Any]], frozenset[str]]:
+    known: dict[str, frozenset[str]] = {}
+
+    @functools.wraps(find)
+    def found(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
+        if module not in known:
+            known[module] = find(module, entries)
+        return known[module]
+
+    return found
+
+
+@_once_for_each_module
+def assigned(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
+    """The global variables that functions of a module with these entries assign."""
+    found: set[str] = set()
+    for code in _codes_of(module, entries):
+        if _has(code, _STORES):
+            found |= _named_by(code, "STORE_GLOBAL", "DELETE_GLOBAL")
+    return frozenset(found)
+
+
+@_once_for_each_module
+def filled(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
+    """The global dicts that functions of a module change, as far as their code shows."""
+    found: set[str] = set()
+    for code in _codes_of(module, entries):
+        if _CHANGING & set(code.co_names) or _has(code, _ITEMS):
+            found |= _named_by(code, "LOAD_GLOBAL")
+    return frozenset(found)
+
+
+_CHANGING = {"clear", "pop", "popitem", "setdefault", "update"}
+_ITEMS = {dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]}
+_STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
+
+
+# Whatever the class of the class says.
+_dict_of_class = type.__dict__["__dict__"].__get__
+
+
+def _functions_within(value: Any) -> list[types.FunctionType]:
+    members = list(_dict_of_class(value).values()) if issubclass(type(value), type) else [value]
+    return [function for member in members for function in trust.functions_of(member)]
+
+
+def _keys_of_modules() -> list[str]:
+    """The strings that name what is none of the definitions of a module, as objects."""
+    module = types.ModuleType("any")
+    exec("name: int", vars(module))
+    # CPython 3.11 has some of its own, which are not the interned ones.
+    return [*map(sys.intern, _OF_MODULES), *(key for key in vars(module) if key in _OF_MODULES)]
+
+
+def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Survey:
+    """What jax's modules have, once they are taken in.
+
+    Args:
+      primitive_type: the class of jax's primitives.
+      instance_types: classes whose instances in modules of jax count by their attributes.
+    """
+    return _core.Survey(
+        trust.TRUST,
+        _PACKAGES,
+        {*_BESIDE, _WARNING},
+        _keys_of_modules(),
+        _LOWERING,
+        STARTED,
+        primitive_type,
+        (*instance_types, types.SimpleNamespace),
+        sys.modules,
+    )

@@ -1,0 +1,9 @@
+"""``Program``: a traced program that Rust owns.
+
+===============  ==========================================================
+``program``      the class, and ``load``
+``passes``       what ``Program.optimize`` asks of Python
+``files``        files that exist whole or not at all
+``distributed``  whether all processes of a run have the same program
+===============  ==========================================================
+"""

@@ -1,0 +1,581 @@
+"""``Program``: a traced program, owned by Rust."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+from jax.api_util import shaped_abstractify
+
+from jaxide import _compat, _core
+from jaxide._export import dot, html, json, model, model_explorer, pprof, python
+from jaxide._native import storage
+from jaxide._program import files
+from jaxide._program.passes import optimize
+from jaxide._reports import queries
+from jaxide._reports.cost import CostReport, Share
+from jaxide._reports.diff import MAX_CONTEXT, Diff
+from jaxide._reports.equations import Equation
+from jaxide._reports.liveness import LivenessReport, donations
+from jaxide._reports.queries import Constant, CriticalPath, Dependencies, PrecisionReport, Uses
+
+Path = str | os.PathLike[str]
+
+# How equations of nested programs are counted.
+Nested = Literal["once", "each call", "none"]
+
+
+class Program:
+    """A program of jax operations, held in Rust.
+
+    Made by :func:`jaxide.trace` or :func:`jaxide.from_jaxpr`. Calling it executes it through jax.
+    """
+
+    def __init__(self) -> None:
+        raise TypeError("make a Program with jaxide.trace(...) or jaxide.from_jaxpr(...)")
+
+    _graph: _core.Graph | None
+    _in_tree: Any
+    _out_tree: Any
+
+    @classmethod
+    def _of(cls, jaxpr: Any, in_tree: Any = None, out_tree: Any = None) -> Program:
+        """The program of a closed jaxpr; the trees of its arguments and results where known."""
+        self = object.__new__(cls)
+        # Where the native trace does not know this jax, the jaxpr is all there is.
+        self._graph = _core.graph_of(jaxpr) if _compat.native() else None
+        if self._graph is None or in_tree is not None:
+            self.jaxpr = jaxpr
+        self._in_tree, self._out_tree = in_tree, out_tree
+        return self
+
+    @cached_property
+    def jaxpr(self) -> Any:
+        """The program as a ``ClosedJaxpr`` of the installed jax."""
+        assert self._graph is not None
+        return _compat.close(*self._graph.to_jaxpr())
+
+    @property
+    def in_avals(self) -> list[Any]:
+        """The types of the inputs."""
+        avals: list[Any] = self.jaxpr.in_avals
+        return avals
+
+    @property
+    def out_avals(self) -> list[Any]:
+        """The types of the outputs."""
+        avals: list[Any] = self.jaxpr.out_avals
+        return avals
+
+    @cached_property
+    def structural_hash(self) -> int:
+        """128 bits that stand for what the program says, its constants by their types.
+
+        The same in every process and on every machine, whatever variables are called and wherever
+        the code is; equal for programs that can share an executable. See ``docs/structure.md`` for
+        what counts. A hash finds, ``==`` decides.
+        """
+        return self._read_graph().fingerprint("structure")
+
+    @property
+    def content_hash(self) -> int:
+        """As :attr:`structural_hash`, with the constants by their values, as they are now."""
+        return self._read_graph().fingerprint("content")
+
+    def _read_graph(self) -> _core.Graph:
+        if self._graph is None:
+            raise unknown_jax()
+        return self._graph
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the programs are the same but for the names of variables, sources and names of
+        arguments and results; constants by their values, functions by identity."""
+        if not isinstance(other, Program):
+            return NotImplemented
+        if self is other:
+            return True
+        return self._read_graph().equals(other._read_graph(), "content")
+
+    def __hash__(self) -> int:
+        return hash(self.structural_hash)
+
+    def __len__(self) -> int:
+        """The number of equations, those of nested programs not counted."""
+        return len(self.jaxpr.eqns if self._graph is None else self._graph)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        """As jax prints the jaxpr."""
+        text = None if self._graph is None else _compat.printing().text(self._graph)
+        return str(self.jaxpr) if text is None else text
+
+    def pretty(
+        self,
+        *,
+        max_depth: int | None = None,
+        max_eqns: int | None = None,
+        collapse: Sequence[str] = (),
+        **settings: Any,
+    ) -> str:
+        """The text of a program, parts of it left out, for those that are too large to read whole.
+
+        What is shown has the names that it has in the whole text; what is not shown is counted.
+
+        Args:
+          max_depth: how deep the nested programs that are shown are nested: none at 0.
+          max_eqns: how many equations of each program are shown, the first and the last ones.
+          collapse: names of primitives (``"scan"``) and of nested programs (``"_where"``), whose
+            equations are not shown.
+          **settings: those of ``Jaxpr.pretty_print``: ``source_info``, ``print_shapes``,
+            ``custom_pp_eqn_rules``, ``name_stack``, ``print_effects``, ``width``, ``use_color``,
+            ``separable_lines``, ``annotation_prefix``.
+
+        Raises:
+          TypeError: there is no such setting.
+          ValueError: a limit is negative.
+          NotImplementedError: something is to be left out of a program that has no text of ours,
+            since jax prints a primitive in it by a function that sees more than its params.
+        """
+        for name, limit in (("max_depth", max_depth), ("max_eqns", max_eqns)):
+            if limit is not None and limit < 0:
+                raise ValueError(f"{name} must not be negative, got {limit}")
+        text = _compat.printing().text(
+            self._read_graph(),
+            max_depth=max_depth,
+            max_eqns=max_eqns,
+            collapse=collapse,
+            **settings,
+        )
+        if text is not None:
+            return text
+        if max_depth is not None or max_eqns is not None or collapse:
+            raise NotImplementedError(
+                "this program is printed by jax, which leaves nothing out: an equation in it is "
+                "printed by a function that sees more than its params"
+            )
+        return str(self.jaxpr.pretty_print(**settings))
+
+    def __repr__(self) -> str:
+        return f"<jaxide.Program: {len(self.in_avals)} inputs, {len(self)} equations>"
+
+    def cost(self, *, while_trips: int = 1) -> CostReport:
+        """What executing the program costs, its equations one by one: flops, transcendental
+        functions, bytes read and written; by primitive, by line, by nested program.
+
+        A ``scan`` counts as often as it is long, of branches the most expensive one, a kernel as
+        it estimates itself. The formulas and where they are from: ``docs/cost.md``.
+
+        Args:
+          while_trips: how often ``while`` loops run, of which the program does not say it.
+
+        Raises:
+          ValueError: ``while_trips`` is negative.
+        """
+        _check_trips(while_trips)
+        return CostReport._of(_core.cost(self._read_graph(), while_trips), while_trips)
+
+    def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
+        """What the lines of the user's code cost, the most expensive first; as :meth:`cost`."""
+        return self.cost(while_trips=while_trips).lines
+
+    def diff(self, other: Program, *, context: int = 3) -> Diff:
+        """Where another program differs from this one: equations that it has not, has besides, has
+        otherwise or elsewhere; programs within are compared as well.
+
+        It is empty, and false, exactly where the programs are equal. What counts is in
+        ``docs/structure.md``, how programs are aligned in ``docs/diff.md``.
+
+        Args:
+          other: the other program, the new one of the two.
+          context: how many equations around those that differ are shown.
+
+        Raises:
+          TypeError: ``other`` is no program, ``context`` no integer.
+          ValueError: ``context`` is negative.
+        """
+        if not isinstance(other, Program):
+            raise TypeError(f"other must be a jaxide.Program, got {type(other).__name__}")
+        if isinstance(context, bool) or not isinstance(context, int):
+            raise TypeError(f"context must be an int, got {type(context).__name__}")
+        if context < 0:
+            raise ValueError(f"context must not be negative, got {context}")
+        return Diff._of(self._read_graph(), other._read_graph(), context=min(context, MAX_CONTEXT))
+
+    def optimize(
+        self,
+        passes: Sequence[str] | None = None,
+        *,
+        allow_reassociation: bool = False,
+        max_folded: int = 16,
+        inline: Sequence[str] | None = None,
+        max_inlined: int = 8,
+    ) -> Program:
+        """A program that computes the same in fewer equations; this one where there is nothing to
+        do.
+
+        Results are the same bits, but where a jit was inlined and the program is executed equation
+        by equation: XLA then compiles them one by one.
+
+        Effects stay, each where it is among the others. Inputs, their names and trees, and the
+        names of results are the same; equations that are left have their lines. ``docs/passes.md``
+        lists the rules and says why they hold.
+
+        Args:
+          passes: what is done, in turn, until none of it finds anything: ``"inline"``,
+            ``"copies"``, ``"algebra"``, ``"fold"``, ``"cse"``, ``"dce"``. By default all of it.
+          allow_reassociation: whether results may be rounded otherwise than before.
+          max_folded: how many elements the result of an equation on literals may have that is
+            computed now.
+          inline: the names of the jits that are inlined. By default all of them.
+          max_inlined: how many equations a jit's program may have that is inlined at several
+            places.
+
+        Raises:
+          TypeError: ``passes`` or ``inline`` is a string.
+          ValueError: there is no such pass, or a limit is negative.
+        """
+        graph = self._read_graph()
+        optimized = optimize(
+            graph,
+            _compat.open_part(self.jaxpr).debug_info,
+            passes,
+            allow_reassociation=allow_reassociation,
+            max_folded=max_folded,
+            inline=inline,
+            max_inlined=max_inlined,
+        )
+        if optimized is graph:
+            return self
+        jaxpr = _compat.close(*optimized.to_jaxpr())
+        return Program._of(jaxpr, self._in_tree, self._out_tree)
+
+    def save(self, path: str | os.PathLike[str], *, drop: Collection[str] = ()) -> None:
+        """Writes the program to a file, which :func:`jaxide.load` reads.
+
+        The file is written whole or not at all. The format, and what it has a form for:
+        ``docs/storage.md``.
+
+        Args:
+          path: where to; what is there is replaced.
+          drop: what is left out where it occurs. ``"rules"``: functions that transformations call
+            (derivative and batching rules); the loaded program computes, transforming it is an
+            error. ``"callbacks"``: functions that are called while it is executed; then a
+            ``debug.callback`` does nothing, any other is an error. ``"trees"``: the structure of
+            arguments and results, where it is not of standard containers; the loaded program takes
+            its inputs one by one and returns a list.
+
+        Raises:
+          StorageError: something has no form in a file; names the equation and its line.
+          ValueError: there is nothing of a name in ``drop``.
+          OSError: the file cannot be written.
+        """
+        trees = (self._in_tree, self._out_tree)
+        content = storage.to_bytes(_compat.storage(), self._checked_jaxpr(), trees, drop)
+        files.write(path, content)
+
+    def _checked_jaxpr(self) -> Any:
+        self._read_graph()
+        return self.jaxpr
+
+    def _read_model(self, while_trips: int = 1) -> Sequence[model.ProgramModel]:
+        """The program and those within as data."""
+        return model.read(self._read_graph(), while_trips)
+
+    def to_json(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
+        """The program as JSON, of which ``docs/export.md`` has the schema.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          while_trips: how often ``while`` loops run, in what equations cost.
+
+        Raises:
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(json.text(self._read_model(while_trips)), path)
+
+    def to_python(
+        self, path: Path | None = None, *, drop_rules: bool = False, max_literal: float = 64
+    ) -> str | None:
+        """Source code that rebuilds the function: tracing it gives the same jaxpr.
+
+        Each program becomes a function, each equation a call of jax.lax or another public function
+        that makes exactly that equation, or of its primitive. ``ARGUMENTS`` are the types to trace
+        it with. Constants of more than ``max_literal`` elements are an argument ``consts``.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          drop_rules: leaves out derivative rules, which are functions of this process; what had
+            one then cannot be differentiated.
+          max_literal: how many elements a constant may have that is written into the code.
+
+        Raises:
+          NotImplementedError: an equation cannot be written, since something in it is of this
+            process only: a callback, a derivative rule, a mesh of devices.
+          OSError: it cannot be written; what was there before still is.
+        """
+        text = python.text(self._read_model(), drop_rules=drop_rules, max_literal=max_literal)
+        return files.deliver(text, path)
+
+    def to_dot(self, path: Path | None = None, *, max_depth: int | None = None) -> str | None:
+        """The program as a graph for Graphviz: a node for each equation, a cluster for each
+        program.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          max_depth: how deep the nested programs that are shown are nested: none at 0.
+
+        Raises:
+          ValueError: ``max_depth`` is negative.
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(dot.text(self._read_model(), max_depth), path)
+
+    def to_html(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
+        """The program as a page for a browser, in one file that needs nothing else.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          while_trips: how often ``while`` loops run, in what equations cost.
+
+        Raises:
+          OSError: it cannot be written; what was there before still is.
+        """
+        page = html.text(self._read_model(while_trips))
+        return files.deliver(page, path)
+
+    def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:
+        """What the program costs as a profile for ``pprof``, by the user's calls.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+          while_trips: how often ``while`` loops run.
+
+        Raises:
+          ImportError: the package ``protobuf`` is not installed.
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(pprof.profile(self._read_model(while_trips)), path)
+
+    def to_model_explorer(self, path: Path | None = None) -> str | None:
+        """The program as JSON for Google's Model Explorer, which opens it as a file.
+
+        Args:
+          path: where it is written; where none is given, it is returned.
+
+        Raises:
+          OSError: it cannot be written; what was there before still is.
+        """
+        return files.deliver(model_explorer.text(self._read_model()), path)
+
+    def liveness(self, donate: Iterable[int] = (), *, fused: bool = False) -> LivenessReport:
+        """Which values are alive when: the bytes around each equation, the most at any time and
+        what they are, the last use of each variable, if the equations run in their order.
+
+        A value takes its bytes from the equation that defines it to the last one that needs it;
+        inputs and constants take theirs all the time. Updates, loops and operations on elements
+        write over what nobody else needs; reshapes take no bytes. See ``docs/liveness.md``.
+
+        Args:
+          donate: positions of inputs, counted one by one, whose bytes may be written over after
+            their last use.
+          fused: whether what is computed element by element is computed where it is needed, as
+            compilers do, so that it takes no bytes and what it is made of is needed for longer.
+
+        Raises:
+          ValueError: there is no such input.
+        """
+        return LivenessReport._of(self._read_graph(), donations(donate, len(self.in_avals)), fused)
+
+    def histogram(self, *, nested: Nested = "once") -> dict[str, int]:
+        """How many equations of each primitive there are, the most frequent first.
+
+        Args:
+          nested: how equations of nested programs count: ``"once"``, however many equations run
+            their program; as often as equations run it, a loop once (``"each call"``); or not at
+            all (``"none"``).
+
+        Raises:
+          ValueError: there is no such way to count.
+        """
+        return dict(_core.histogram(self._read_graph(), nested))
+
+    def find(
+        self,
+        primitive: str | None = None,
+        *,
+        dtype: Any = None,
+        shape: Sequence[int | str] | None = None,
+        line: str | None = None,
+        name_scope: str | None = None,
+    ) -> Sequence[Equation]:
+        """The equations, nested ones included, that are all that is given; each once, in order.
+
+        Args:
+          primitive: the name of the primitive.
+          dtype: that of a result: a dtype or its name (``"float32"``, ``"key<fry>"``).
+          shape: that of the same result; symbolic sizes as texts.
+          line: a line of the user's code (``"train.py:7"``), or a file (``"train.py"``).
+          name_scope: scopes of ``jax.named_scope`` around it, as in ``"layer/attention"``.
+        """
+        return queries.find(self._read_graph(), primitive, dtype, shape, line, name_scope)
+
+    def depends_on(self, output: int) -> Dependencies:
+        """What an output, counted from 0, is made of: inputs, constants and equations, those of
+        nested programs included.
+
+        An output of a nested program depends on what that program makes it of, not on all of its
+        operands; a loop is followed until nothing is added. What is read from a Ref depends on
+        all that was written to it before.
+
+        Raises:
+          IndexError: there is no such output.
+        """
+        return queries.depends_on(self._read_graph(), output)
+
+    def used_by(self, position: int) -> Uses:
+        """What an input, counted from 0, is used for: outputs and equations; the other way round
+        of :meth:`depends_on`.
+
+        Raises:
+          IndexError: there is no such input.
+        """
+        return queries.used_by(self._read_graph(), position)
+
+    def unused_inputs(self) -> list[int]:
+        """The positions of inputs that no output depends on, and nothing with an effect."""
+        return _core.unused_inputs(self._read_graph())
+
+    def dead(self) -> Sequence[Equation]:
+        """The equations, nested ones included, that no output depends on, and nothing with an
+        effect. What is within a dead equation is not listed again."""
+        return queries.dead(self._read_graph())
+
+    def critical_path(
+        self,
+        by: Literal["equations", "operations", "bytes"] = "equations",
+        *,
+        while_trips: int = 1,
+    ) -> CriticalPath:
+        """The longest chain of equations each of which needs something of the one before.
+
+        Args:
+          by: what makes a chain long: its number of equations, their flops and transcendental
+            functions, or the bytes that they read and write, as :meth:`cost` counts them.
+          while_trips: how often ``while`` loops run, of which the program does not say it.
+
+        Raises:
+          ValueError: there is no such measure, or ``while_trips`` is negative.
+        """
+        _check_trips(while_trips)
+        return queries.critical_path(self._read_graph(), by, while_trips)
+
+    def duplicates(self) -> Sequence[Sequence[Equation]]:
+        """Groups of equations of the same program that compute the same thing: the same primitive
+        with the same params on the same values. Equations with effects are in none, nor are those
+        that draw from XLA's own random generator."""
+        return queries.duplicates(self._read_graph())
+
+    def large_constants(self, min_bytes: int = 1 << 20) -> list[Constant]:
+        """Arrays of at least so many bytes that the program has captured, or one within, the
+        largest first."""
+        return queries.large_constants(self._read_graph(), max(0, min_bytes))
+
+    def precision(self) -> PrecisionReport:
+        """Where the program changes the precision of numbers: conversions, ``reduce_precision``,
+        and contractions whose results are of another type than their operands."""
+        return queries.precision(self._read_graph())
+
+    def effects(self) -> dict[str, Sequence[Equation]]:
+        """The equations that have each effect (``"IO"``, ``"OrderedIO"``, ``"Debug"``, ``"Read"``,
+        ``"Write"``, ``"Accum"`` ...), those that run a program that has it included."""
+        return queries.effects(self._read_graph())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Executes the program.
+
+        A program made by :func:`jaxide.trace` takes the arguments it was traced with, static ones
+        left out, and returns what the function returned; one made by :func:`jaxide.from_jaxpr`
+        takes its inputs one by one and returns a list.
+
+        Raises:
+          TypeError: the arguments do not have the structure or the number of the inputs.
+        """
+        flat = self._flatten(args, kwargs)
+        out = _compat.evaluate(self.jaxpr, flat)
+        return out if self._out_tree is None else jax.tree.unflatten(self._out_tree, out)
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The inputs, one by one, checked against the types of the program."""
+        if self._in_tree is not None:
+            flat, tree = jax.tree.flatten((args, kwargs))
+            if tree != self._in_tree:
+                raise TypeError(
+                    "this program was traced with arguments of structure "
+                    f"{self._in_tree}, got {tree}"
+                )
+        elif kwargs:
+            raise TypeError(f"this program takes no keyword arguments, got {sorted(kwargs)}")
+        else:
+            flat = list(args)
+        if len(flat) != len(self.in_avals):
+            raise TypeError(f"this program takes {len(self.in_avals)} arguments, got {len(flat)}")
+        for position, (value, aval) in enumerate(zip(flat, self.in_avals, strict=True)):
+            _check_input(position, value, aval)
+        return flat
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """The program that :meth:`Program.save` wrote to a file.
+
+    Nothing in the file is executed, and memory and time are bounded by its length. It may have been
+    written on another machine or with another jax, as long as the installed one has the primitives.
+
+    Raises:
+      StorageError: the file is not a stored program, was altered, or needs what is not here; names
+        the byte.
+      OSError: the file cannot be read.
+    """
+    if not _compat.native():
+        raise unknown_jax()
+    content = storage.read_file(path)
+    return Program._of(*storage.of_bytes(_compat.storage(), content))
+
+
+class SwitchedOff(NotImplementedError):
+    """What needs the native half cannot be done while ``JAXIDE_DISABLE`` leaves all to jax."""
+
+
+def unknown_jax() -> NotImplementedError:
+    """What is raised for programs of a jax that the native half does not know."""
+    if _compat.is_disabled():
+        return SwitchedOff("jaxide is switched off by JAXIDE_DISABLE")
+    return NotImplementedError(
+        f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
+        "can be hashed and compared"
+    )
+
+
+def _check_trips(while_trips: int) -> None:
+    if while_trips < 0:
+        raise ValueError(f"while_trips must not be negative, got {while_trips}")
+
+
+def _check_input(position: int, value: Any, aval: Any) -> None:
+    """Refuses a value that is not of the type of its input."""
+    if not isinstance(aval, jax.core.ShapedArray):
+        return
+    try:
+        given = shaped_abstractify(value)
+    except TypeError as error:
+        raise TypeError(f"argument {position} of the program must be {aval}: {error}") from None
+    static = all(isinstance(dim, int) for dim in aval.shape)
+    if given.dtype != aval.dtype or (static and given.shape != aval.shape):
+        raise TypeError(
+            f"argument {position} of the program must be {aval.str_short()}, "
+            f"got {given.str_short()}"
+        )

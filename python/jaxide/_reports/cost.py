@@ -1,0 +1,134 @@
+"""What executing a program costs, as data and for a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from jaxide._reports.equations import Lines
+from jaxide._reports.tables import MAX_ROWS, as_text, short
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What executing something costs, its equations one by one."""
+
+    flops: int = 0
+    """Additions, multiplications, comparisons and conversions, of elements."""
+    transcendentals: int = 0
+    """Evaluations of transcendental functions, which are no flops."""
+    bytes_read: int = 0
+    """Bytes of operands."""
+    bytes_written: int = 0
+    """Bytes of results."""
+
+    @property
+    def bytes_accessed(self) -> int:
+        """Bytes that are read or written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity: flops and transcendentals by byte; 0 where no byte is accessed."""
+        work = self.flops + self.transcendentals
+        return work / self.bytes_accessed if self.bytes_accessed else 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        own, others = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Cost(*(a + b for a, b in zip(own, others, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What some of the equations cost."""
+
+    name: str
+    """The primitive, the line of the user's code (``"train.py:7 (loss)"``), or the program."""
+    times: int
+    """How often equations run, or the program."""
+    cost: Cost
+    """All that they cost together, or the program each time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CostReport:
+    """What a program costs, and what in it. ``str`` is a table."""
+
+    total: Cost
+    by_primitive: Mapping[str, Share]
+    lines: Sequence[Share]
+    """By the innermost line of the user's code, the most expensive first; equations from nowhere
+    are on the line ``"unknown"``."""
+    by_program: Sequence[Share]
+    """The program, then those within; of branches that are not the most expensive, 0 times."""
+    unknown: Mapping[str, int]
+    """Primitives of whose cost nothing is known, and how often they run: they count as nothing."""
+    loops: Sequence[str]
+    """The lines of ``while`` loops, of which nobody knows how often they run."""
+    while_trips: int
+    """How often they were taken to run."""
+    branches: Sequence[tuple[str, Sequence[Cost]]]
+    """The lines of equations with branches, and what each costs; the most expensive one counts."""
+
+    @classmethod
+    def _of(cls, found: Mapping[str, Any], while_trips: int) -> CostReport:
+        lines: dict[str, Share] = {}
+        place = Lines()
+        for traceback, times, numbers in found["by_source"]:
+            name = place(traceback)
+            own = Share(name, times, Cost(*numbers))
+            before = lines.get(name)
+            if before is not None:
+                own = Share(name, before.times + times, before.cost + own.cost)
+            lines[name] = own
+        return cls(
+            total=Cost(*found["total"]),
+            by_primitive={
+                share.name: share
+                for share in _largest(Share(n, t, Cost(*c)) for n, t, c in found["by_primitive"])
+            },
+            lines=tuple(_largest(lines.values())),
+            by_program=tuple(Share(n, t, Cost(*c)) for n, t, c in found["by_program"]),
+            unknown=dict(found["unknown"]),
+            loops=tuple(map(place, found["loops"])),
+            while_trips=while_trips,
+            branches=tuple(
+                (place(traceback), tuple(Cost(*numbers) for numbers in costs))
+                for traceback, costs in found["branches"]
+            ),
+        )
+
+    __str__ = as_text
+
+    def __rich_console__(self, _console: Any, _options: Any) -> Any:
+        total = Share("total", 1, self.total)
+        yield _table("primitive", "times", [*self.by_primitive.values()], total)
+        yield _table("line", "times", self.lines, total)
+        for name, count in self.unknown.items():
+            yield f"not counted: {name}, {count:,} times"
+        for line in self.loops:
+            yield f"taken to run {self.while_trips:,} times: the while loop at {line}"
+
+
+def _largest(shares: Any) -> list[Share]:
+    """Shares, the most expensive first."""
+    by_work = lambda s: (s.cost.flops + s.cost.transcendentals, s.cost.bytes_accessed)
+    return sorted(shares, key=by_work, reverse=True)
+
+
+def _table(of: str, times: str, shares: Sequence[Share], total: Share) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(of, overflow="fold")
+    for column in (times, "flops", "transcendentals", "bytes read", "written", "ops / byte"):
+        table.add_column(column, justify="right")
+    for share in [*shares[:MAX_ROWS], total]:
+        cost = share.cost
+        numbers = cost.flops, cost.transcendentals, cost.bytes_read, cost.bytes_written
+        cells = (f"{share.times:,}", *map(short, numbers), f"{cost.intensity:.2f}")
+        table.add_row(share.name, *cells)
+    if len(shares) > MAX_ROWS:
+        table.caption = f"{len(shares) - MAX_ROWS} more"
+    return table
