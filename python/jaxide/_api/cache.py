@@ -39,8 +39,8 @@ class CacheInfo:
       callables: the same for each callable that was called and is still there, by name.
       entries: signatures that are remembered now.
       programs: executed programs that are remembered now, see :func:`jaxide.jit`.
-      program_bytes: what these take, with their executables and the arrays built into them.
-      bytes: roughly the memory that the signatures take.
+      program_bytes: bytes of these programs, with their executables and the arrays built into them.
+      bytes: roughly the bytes that the signatures take.
       evictions: entries that were given up to keep within the bounds.
       max_entries: bound of ``entries``.
       max_entries_per_callable: bound of the entries of one callable.
@@ -62,7 +62,17 @@ class CacheInfo:
 
 
 def cache_info() -> CacheInfo:
-    """The state of the expansion cache: hits, misses, bypasses by reason and callable, bytes."""
+    """The state of the expansion cache, and counts since it was last cleared.
+
+    Example:
+      >>> info = jaxide.cache_info()
+      >>> info.entries <= info.max_entries
+      True
+
+    Returns:
+      A :class:`CacheInfo`: hits, misses, bypasses by reason and by callable, entries, bytes and
+      bounds.
+    """
     info = _core.fragment_info()
     callables: dict[str, CallableInfo] = {}
     for name, entries, hits, misses, bypasses in info.pop("callables"):
@@ -78,9 +88,9 @@ def cache_info() -> CacheInfo:
 
 
 def clear_caches() -> None:
-    """Forgets all that jaxide remembers, and starts counting anew.
+    """Forgets everything that jaxide remembers, and starts counting anew.
 
-    ``jax.clear_caches()`` does this too, but for the notes of :func:`jaxide.retraces`.
+    ``jax.clear_caches()`` does the same, except for the retrace log of :func:`jaxide.retraces`.
     """
     _core.clear_memo()
     _core.clear_fragments()

@@ -18,19 +18,22 @@ _AUDIT_BEFORE: list[int] = []
 
 
 def install(*, audit: int | None = None, captured: str = "auto") -> None:
-    """From now on, every trace of the process is recorded by jaxide.
+    """From now on, jaxide records every trace of the process.
 
-    That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and whatever
-    libraries start, in all threads. A jit whose program another one had is not compiled again, but
-    runs the executable of that (see :func:`jaxide.jit`). Calling it again changes nothing. Where
+    That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and traces that
+    libraries start, in all threads. A jit whose program is equal to one that was compiled runs its
+    executable (see :func:`jaxide.jit`). A second call changes nothing but its options. Where
     jaxide does not know the installed jax (it has said so at import), tracing stays jax's.
 
     Args:
-      audit: of every so many calls that are replayed, and of every so many executables that are
-        shared, jax does the same again and the two are compared (``docs/audit.md``): 0 for none.
-        Until :func:`uninstall`; without it, what ``JAXIDE_AUDIT`` says.
-      captured: how captured arrays are given to executables, see :func:`jaxide.jit`. The last call
-        decides, until :func:`uninstall`.
+      audit: of every so many replayed calls, and of every so many shared executables, jax does one
+        again, and the two are compared (``docs/audit.md``); 0 for none. It holds until
+        :func:`uninstall`. Without it, ``JAXIDE_AUDIT`` decides.
+      captured: how captured arrays are given to executables: "auto", "constants" or "arguments",
+        see :func:`jaxide.jit`. The last call decides, until :func:`uninstall`.
+
+    Raises:
+      ValueError: ``audit`` is negative, or ``captured`` is none of the three.
     """
     intercept.give_captured(captured)
     if not _compat.native():
@@ -70,10 +73,18 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def accelerated() -> Iterator[None]:
-    """A context in which every trace of the process is recorded by jaxide, and executables are
-    shared, as after :func:`install`.
+    """A context in which jaxide records every trace of the process and shares executables, as after
+    :func:`install`.
 
     It may be nested, entered by several threads, and mixed with :func:`install`.
+
+    Example:
+      >>> with jaxide.accelerated():
+      ...     jax.jit(lambda x: x + 1)(1.0)
+      Array(2., dtype=float32, weak_type=True)
+
+    Returns:
+      A context manager, whose value is None.
     """
     if not _compat.native():
         yield

@@ -85,10 +85,17 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """Creates a function that returns the jaxpr of ``fun`` given example arguments.
 
-    A drop-in for :func:`jax.make_jaxpr`: the same jaxpr, character for character, the same errors.
+    A drop-in for :func:`jax.make_jaxpr`: the same jaxpr, character for character, and the same
+    errors.
+
+    Example:
+      >>> jaxide.make_jaxpr(lambda x: jnp.sin(x) * 2)(jnp.ones(3))
+      { lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0:f32[] in (c,) }
+      >>> jaxide.make_jaxpr(lambda x: x + 1, abstracted_axes=("n",))(jnp.ones(3))
+      { lambda ; a:f32[n]. let b:f32[n] = add a 1.0:f32[] in (b,) }
 
     Args:
-      fun: the function whose jaxpr is to be computed.
+      fun: the function whose jaxpr is computed.
       static_argnums: positions of arguments that are Python values, as in :func:`jax.jit`.
       axis_env: pairs of an axis name and its size, for collectives.
       return_shape: also return the shapes and dtypes of the outputs, in the structure of the
@@ -99,8 +106,13 @@ def make_jaxpr(
         axis to name. A named axis becomes a symbolic dimension.
 
     Returns:
-      A function of example arguments that returns a ``ClosedJaxpr``, or a pair of it and the output
-      shapes where ``return_shape`` is true.
+      A function of example arguments (arrays, or objects with ``shape`` and ``dtype``). It returns
+      a ``ClosedJaxpr`` of the installed jax. Where ``return_shape`` is true, it returns a pair of
+      the jaxpr and the output shapes, a pytree of ``jax.ShapeDtypeStruct``.
+
+    Raises:
+      TypeError, ValueError: the errors of jax's own function; where ``abstracted_axes`` does not
+        fit the arguments, an error that names the argument. Raised when the arguments are given.
     """
     fun = _traceable(fun)
     traced = _tracer(fun, static_argnums, axis_env, static_argnames, abstracted_axes, return_shape)
@@ -131,8 +143,27 @@ def trace(
 ) -> Callable[..., Program]:
     """Creates a function that traces ``fun`` on example arguments into a :class:`Program`.
 
-    The options are those of :func:`make_jaxpr`. The program lives in Rust; the equations of its
-    jaxpr become Python objects when they are read.
+    The program lives in Rust; the equations of its jaxpr become Python objects when somebody reads
+    them.
+
+    Example:
+      >>> program = jaxide.trace(lambda x, y: jnp.sin(x) * y)(jnp.ones(3), jnp.ones(3))
+      >>> program
+      <jaxide.Program: 2 inputs, 2 equations>
+
+    Args:
+      fun: the function that is traced.
+      static_argnums: as in :func:`make_jaxpr`.
+      axis_env: as in :func:`make_jaxpr`.
+      static_argnames: as in :func:`make_jaxpr`.
+      abstracted_axes: as in :func:`make_jaxpr`.
+
+    Returns:
+      A function of example arguments that returns a :class:`Program`. The program takes the
+      arguments that were not static, in the same structure.
+
+    Raises:
+      TypeError, ValueError: as :func:`make_jaxpr`.
     """
     fun = _traceable(fun)
     traced = _tracer(fun, static_argnums, axis_env, static_argnames, abstracted_axes)
@@ -150,6 +181,17 @@ def trace(
 def from_jaxpr(jaxpr: Any) -> Program:
     """Reads any jaxpr, whoever traced it, into a :class:`Program`.
 
+    Example:
+      >>> program = jaxide.from_jaxpr(jax.make_jaxpr(jnp.sin)(1.0))
+      >>> program(0.0)
+      [Array(0., dtype=float32, weak_type=True)]
+
+    Args:
+      jaxpr: a ``Jaxpr`` or ``ClosedJaxpr`` of the installed jax.
+
+    Returns:
+      A program that takes the inputs of the jaxpr one by one and returns a list.
+
     Raises:
       TypeError: the argument is not a jaxpr.
     """
@@ -158,10 +200,23 @@ def from_jaxpr(jaxpr: Any) -> Program:
 
 
 def structural_hash(jaxpr: Any) -> int:
-    """128 bits that stand for what any jaxpr says, as :attr:`Program.structural_hash`.
+    """The hash of any jaxpr's content, as :attr:`Program.structural_hash`.
+
+    Example:
+      >>> one = jax.make_jaxpr(lambda x: x + 1)(1.0)
+      >>> other = jax.make_jaxpr(lambda y: y + 1)(2.0)
+      >>> jaxide.structural_hash(one) == jaxide.structural_hash(other)
+      True
+
+    Args:
+      jaxpr: a ``Jaxpr`` or ``ClosedJaxpr`` of the installed jax.
+
+    Returns:
+      128 bits as an ``int``: the same in every process and on every machine.
 
     Raises:
       TypeError: the argument is not a jaxpr.
+      NotImplementedError: jaxide does not know the installed jax, or is switched off.
     """
     _check_jaxpr("structural_hash", jaxpr)
     if not _compat.native():

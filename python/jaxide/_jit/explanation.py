@@ -1,4 +1,4 @@
-"""What a ledger of retraces says, as data and for a terminal."""
+"""Answers of the retrace log, as data and for a terminal."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Retrace:
 
 
 class Retraces(tuple[Retrace, ...]):
-    """A ledger of retraces, one row for each function and place in the code, the dearest first."""
+    """The retrace log, one row for each function and place in the code, the dearest first."""
 
     __slots__ = ()
 

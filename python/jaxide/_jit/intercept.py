@@ -1,4 +1,4 @@
-"""What jits do where they are traced or executed: sharing executables, keeping the ledger."""
+"""What jits do where they are traced or executed: sharing executables, keeping the retrace log."""
 
 from __future__ import annotations
 

@@ -25,23 +25,35 @@ _MISSING: Any = object()
 def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **options: Any) -> Any:
     """As :func:`jax.jit`, for functions that are made anew: executables are found by the program.
 
-    A step function that is defined in a loop, a closure over a configuration, a cell of a notebook
-    that is run again: stock jax traces, lowers and compiles each new function object. This traces
-    it (fast, see :func:`jaxide.make_jaxpr`), and where its program is one that was compiled before,
-    runs that. The result is a function of jax's own class, and a call of a function object that is
-    known costs what it costs in jax.
+    Stock jax traces, lowers and compiles each new function object: a step function that is defined
+    in a loop, a closure over a configuration, a cell of a notebook that is run again. This traces
+    the function (fast, see :func:`jaxide.make_jaxpr`). Where its program is equal to one that was
+    compiled before, it runs that executable. The result is a function of jax's own class, and a
+    call of a known function object costs the same as in jax.
+
+    Example:
+      >>> jaxide.clear_caches()
+      >>> for _ in range(3):
+      ...     step = jaxide.jit(lambda x: x * 2 + 1)
+      ...     y = step(1.0)
+      >>> step.cache_info().compiled, step.cache_info().shared
+      (0, 1)
 
     Args:
       fun: the function; without it, a decorator is returned.
-      captured: how arrays that the function captures are given to what is compiled. With "auto"
-        those of the first function are built in, as in stock jax, and run for all that capture
-        equal ones; where others are captured, they are arguments. With "constants" they are always
-        built in, with "arguments" never.
+      captured: how arrays that the function captures are given to the executable. With "auto"
+        those of the first function are built in, as in stock jax, and functions that capture equal
+        arrays run the same executable; other arrays are arguments of a second executable. With
+        "constants" arrays are always built in, with "arguments" never.
       **options: those of :func:`jax.jit`.
 
     Returns:
-      What :func:`jax.jit` returns, with two more methods: ``cache_info()``, what became of its
-      calls, and ``explain()``, why its function was last traced and what is new in its program.
+      The result of :func:`jax.jit`, with two more methods. ``cache_info()`` returns
+      :class:`Counts`, what became of its calls. ``explain()`` returns an :class:`Explanation`, why
+      its function was last traced and what is new in its program, or None.
+
+    Raises:
+      ValueError: ``captured`` is none of the three.
     """
     if fun is _MISSING:
         return functools.partial(jit, captured=checked(captured), **options)

@@ -1,4 +1,4 @@
-"""Why jits were traced again: the ledger behind ``retraces`` and ``explain``.
+"""Why jits were traced again: the retrace log behind ``retraces`` and ``explain``.
 
 Every outermost trace of a jit that jaxide sees is noted by where it was called from and which
 function it was of: what it cost, what was different from the trace before, and whether the program
@@ -235,11 +235,21 @@ LEDGER = Ledger()
 
 
 def retraces() -> Retraces:
-    """What jits were traced, by function and call site: how often, why, and what it cost.
+    """Which jits were traced, by function and call site: how often, why, and the cost.
 
     Noted are the outermost traces of ``jax.jit`` while jaxide is installed, and of
-    :func:`jaxide.jit` always. The result is a tuple of rows, and prints as a table (``rich`` shows
-    it in colour).
+    :func:`jaxide.jit` always.
+
+    Example:
+      >>> jaxide.clear_caches()
+      >>> for _ in range(3):
+      ...     y = jaxide.jit(lambda x: x + 1)(1.0)
+      >>> [(row.count, row.shared) for row in jaxide.retraces()]
+      [(3, 2)]
+
+    Returns:
+      A tuple of :class:`Retrace`, the dearest first. It prints as a table (``rich`` shows it in
+      colour). Times are in seconds.
     """
     return LEDGER.retraces()
 
@@ -248,10 +258,10 @@ def explain(fun: Callable[..., Any] | None = None) -> Explanation | None:
     """Why a function was last traced, and where its program differs from the nearest earlier one.
 
     Args:
-      fun: a function, or what a jit made of it; one that was defined at the same place of the code
-        counts as the same. Without it, whatever was traced last.
+      fun: a function, or what a jit made of it; a function that was defined at the same place of
+        the code counts as the same. Without it, the function that was traced last.
 
     Returns:
-      The explanation, which prints as text; None where no trace was noted.
+      An :class:`Explanation`, which prints as text; None where no trace was noted.
     """
     return LEDGER.explain(None if fun is None else _compat.function_place(fun))

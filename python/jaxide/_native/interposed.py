@@ -1,8 +1,8 @@
-"""Which functions of jax are caught while a trace of jaxide may run.
+"""Which functions of jax are interposed while a trace of jaxide may run.
 
-A caught function keeps its identity, name, signature and documentation: only its code object is
-exchanged, for a trampoline with the same parameters that calls into the core. The core replays what
-an equal call appended before, or calls a copy of the function with the original code.
+An interposed function keeps its identity, name, signature and documentation. Only its code object
+is exchanged, for a trampoline with the same parameters that calls into the core. The core replays
+what an equal call appended before, or calls a copy of the function with the original code.
 """
 
 from __future__ import annotations

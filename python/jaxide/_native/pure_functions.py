@@ -1,10 +1,9 @@
-"""Which functions of the user are macros as well: what their code does, and what it reads.
+"""Which functions of the user are pure by analysis: what their code does, and what it reads.
 
-A function whose instructions do nothing but read variables, compute with them and call what they
-read does the same whenever what it reads is the same. ``reads`` says what that is; the core puts it
-in words, and refuses what has none. What a function calls is among what it reads, so one that is
-neither of jax, nor a builtin one without side effects, nor transparent itself, is refused
-there.
+A function whose instructions only read variables, compute with them and call what they read does
+the same whenever these values are the same. ``reads`` lists the values. The core encodes them, and
+refuses values that have no key. A function that is called is among them. It is refused where it is
+neither of jax, nor a builtin one without side effects, nor pure itself.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def assert_same_program(program: Any, *, timeout: float = 60.0) -> None:
     """Fails where the processes of a distributed run do not all have the same program.
 
     Every process has to call this, in the same order as the others. Constants count by their types
-    (:attr:`Program.structural_hash`), since each process may have its own part of the data.
+    (:attr:`Program.structural_hash`), because each process may have its own part of the data.
 
     Args:
       program: a :class:`Program` or any jaxpr.
@@ -35,7 +35,7 @@ def assert_same_program(program: Any, *, timeout: float = 60.0) -> None:
 
     Raises:
       ProgramMismatchError: the programs differ. The message names the first equation that differs,
-        and its line in the user's code, for each of the processes; it is the same in all of them.
+        and its line in the user's code, for each process; it is the same in all of them.
       TimeoutError: a process did not call in time.
       RuntimeError: there are several processes, and ``jax.distributed`` is not initialized.
       TypeError: the argument is no program.

@@ -31,7 +31,21 @@ Nested = Literal["once", "each call", "none"]
 class Program:
     """A program of jax operations, held in Rust.
 
-    Made by :func:`jaxide.trace` or :func:`jaxide.from_jaxpr`. Calling it executes it through jax.
+    Made by :func:`jaxide.trace`, :func:`jaxide.from_jaxpr` or :func:`jaxide.load`. A call executes
+    it through jax. ``str`` is the text of its jaxpr, ``len`` the number of its equations, and
+    ``==`` says whether two programs are structurally equal, with equal constants.
+
+    Example:
+      >>> program = jaxide.trace(lambda x, y: jnp.sin(x) * y)(jnp.ones(3), jnp.ones(3))
+      >>> print(program)
+      { lambda ; a:f32[3] b:f32[3]. let c:f32[3] = sin a; d:f32[3] = mul c b in (d,) }
+      >>> len(program)
+      2
+      >>> program(jnp.zeros(3), jnp.ones(3))
+      Array([0., 0., 0.], dtype=float32)
+
+    With a jax that jaxide does not know, or under ``JAXIDE_DISABLE=1``, a program has its jaxpr,
+    its text and its call. Everything else raises ``NotImplementedError``.
     """
 
     def __init__(self) -> None:
@@ -54,29 +68,31 @@ class Program:
 
     @cached_property
     def jaxpr(self) -> Any:
-        """The program as a ``ClosedJaxpr`` of the installed jax."""
+        """The program as a ``ClosedJaxpr`` of the installed jax; its equations become Python
+        objects when somebody reads them.
+        """
         assert self._graph is not None
         return _compat.close(*self._graph.to_jaxpr())
 
     @property
     def in_avals(self) -> list[Any]:
-        """The types of the inputs."""
+        """The types of the inputs, one by one, as avals of jax."""
         avals: list[Any] = self.jaxpr.in_avals
         return avals
 
     @property
     def out_avals(self) -> list[Any]:
-        """The types of the outputs."""
+        """The types of the outputs, one by one, as avals of jax."""
         avals: list[Any] = self.jaxpr.out_avals
         return avals
 
     @cached_property
     def structural_hash(self) -> int:
-        """128 bits that stand for what the program says, its constants by their types.
+        """The hash of the program's content, its constants by their types: 128 bits as an ``int``.
 
         The same in every process and on every machine, whatever variables are called and wherever
-        the code is; equal for programs that can share an executable. See ``docs/structure.md`` for
-        what counts. A hash finds, ``==`` decides.
+        the code is; equal for programs that can share an executable. ``docs/structure.md`` says
+        what counts. A hash finds candidates, ``==`` decides.
         """
         return self._read_graph().fingerprint("structure")
 
@@ -91,8 +107,10 @@ class Program:
         return self._graph
 
     def __eq__(self, other: object) -> bool:
-        """Whether the programs are the same but for the names of variables, sources and names of
-        arguments and results; constants by their values, functions by identity."""
+        """Whether the programs are structurally equal: the same except for the names of variables,
+        sources, and names of arguments and results. Constants count by their values, functions by
+        identity.
+        """
         if not isinstance(other, Program):
             return NotImplemented
         if self is other:
@@ -110,7 +128,7 @@ class Program:
         return True
 
     def __str__(self) -> str:
-        """As jax prints the jaxpr."""
+        """The text of the jaxpr, as jax prints it."""
         text = None if self._graph is None else _compat.printing().text(self._graph)
         return str(self.jaxpr) if text is None else text
 
@@ -122,9 +140,15 @@ class Program:
         collapse: Sequence[str] = (),
         **settings: Any,
     ) -> str:
-        """The text of a program, parts of it left out, for those that are too large to read whole.
+        """The text of a program with parts left out, for programs that are too large to read whole.
 
-        What is shown has the names that it has in the whole text; what is not shown is counted.
+        Variables have the names that they have in the whole text; equations that are left out are
+        counted.
+
+        Example:
+          >>> program = jaxide.trace(lambda x, y: jnp.sin(x) * y)(jnp.ones(3), jnp.ones(3))
+          >>> print(program.pretty(max_eqns=1))
+          { lambda ; a:f32[3] b:f32[3]. let c:f32[3] = sin a; ... 1 equation ... in (d,) }
 
         Args:
           max_depth: how deep the nested programs that are shown are nested: none at 0.
@@ -135,11 +159,14 @@ class Program:
             ``custom_pp_eqn_rules``, ``name_stack``, ``print_effects``, ``width``, ``use_color``,
             ``separable_lines``, ``annotation_prefix``.
 
+        Returns:
+          The text.
+
         Raises:
           TypeError: there is no such setting.
           ValueError: a limit is negative.
-          NotImplementedError: something is to be left out of a program that has no text of ours,
-            since jax prints a primitive in it by a function that sees more than its params.
+          NotImplementedError: a part is to be left out of a program that jax prints, because jax
+            prints a primitive in it by a function that sees more than its params.
         """
         for name, limit in (("max_depth", max_depth), ("max_eqns", max_eqns)):
             if limit is not None and limit < 0:
@@ -167,11 +194,19 @@ class Program:
         """What executing the program costs, its equations one by one: flops, transcendental
         functions, bytes read and written; by primitive, by line, by nested program.
 
-        A ``scan`` counts as often as it is long, of branches the most expensive one, a kernel as
-        it estimates itself. The formulas and where they are from: ``docs/cost.md``.
+        A ``scan`` counts as often as it is long, of branches the most expensive one, a kernel as it
+        estimates itself. ``docs/cost.md`` has the formulas and their sources.
+
+        Example:
+          >>> program = jaxide.trace(lambda x, y: x * y)(jnp.ones(8), jnp.ones(8))
+          >>> program.cost().total
+          Cost(flops=8, transcendentals=0, bytes_read=64, bytes_written=32)
 
         Args:
-          while_trips: how often ``while`` loops run, of which the program does not say it.
+          while_trips: how often ``while`` loops run, because the program does not say it.
+
+        Returns:
+          A :class:`CostReport`, which prints as tables.
 
         Raises:
           ValueError: ``while_trips`` is negative.
@@ -180,19 +215,37 @@ class Program:
         return CostReport._of(_core.cost(self._read_graph(), while_trips), while_trips)
 
     def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
-        """What the lines of the user's code cost, the most expensive first; as :meth:`cost`."""
+        """The costs of the lines of the user's code, the most expensive first; as :meth:`cost`.
+
+        Args:
+          while_trips: how often ``while`` loops run.
+
+        Returns:
+          A sequence of :class:`Share`: the line, how often its equations run, and their cost.
+
+        Raises:
+          ValueError: ``while_trips`` is negative.
+        """
         return self.cost(while_trips=while_trips).lines
 
     def diff(self, other: Program, *, context: int = 3) -> Diff:
-        """Where another program differs from this one: equations that it has not, has besides, has
-        otherwise or elsewhere; programs within are compared as well.
+        """Where another program differs from this one: equations that it lacks, has besides, has
+        otherwise or has elsewhere. Nested programs are compared as well.
 
-        It is empty, and false, exactly where the programs are equal. What counts is in
-        ``docs/structure.md``, how programs are aligned in ``docs/diff.md``.
+        ``docs/structure.md`` says what counts, ``docs/diff.md`` how programs are aligned.
+
+        Example:
+          >>> old, new = (jaxide.trace(f)(1.0) for f in (jnp.sin, jnp.cos))
+          >>> [(found.kind, found.old, found.new) for found in old.diff(new).differences]
+          [('primitive', 'sin', 'cos')]
 
         Args:
           other: the other program, the new one of the two.
           context: how many equations around those that differ are shown.
+
+        Returns:
+          A :class:`Diff`; empty, and false, exactly where the programs are equal. It prints as
+            text.
 
         Raises:
           TypeError: ``other`` is no program, ``context`` no integer.
@@ -215,25 +268,33 @@ class Program:
         inline: Sequence[str] | None = None,
         max_inlined: int = 8,
     ) -> Program:
-        """A program that computes the same in fewer equations; this one where there is nothing to
-        do.
+        """A program that computes the same in fewer equations.
 
-        Results are the same bits, but where a jit was inlined and the program is executed equation
-        by equation: XLA then compiles them one by one.
+        Results are the same bits, with one exception. Where a jit was inlined and the program is
+        executed equation by equation, XLA compiles the equations one by one.
 
-        Effects stay, each where it is among the others. Inputs, their names and trees, and the
-        names of results are the same; equations that are left have their lines. ``docs/passes.md``
+        Effects stay, each in its place among the others. Inputs, their names and trees, and the
+        names of results are the same; the remaining equations keep their lines. ``docs/passes.md``
         lists the rules and says why they hold.
 
+        Example:
+          >>> program = jaxide.trace(jax.jit(lambda x: x * 1 + 0))(jnp.arange(3))
+          >>> len(program), len(program.optimize())
+          (1, 0)
+
         Args:
-          passes: what is done, in turn, until none of it finds anything: ``"inline"``,
-            ``"copies"``, ``"algebra"``, ``"fold"``, ``"cse"``, ``"dce"``. By default all of it.
+          passes: names of passes, which run in turn until none of them finds anything:
+            ``"inline"``, ``"copies"``, ``"algebra"``, ``"fold"``, ``"cse"``, ``"dce"``. By default
+            all of them.
           allow_reassociation: whether results may be rounded otherwise than before.
           max_folded: how many elements the result of an equation on literals may have that is
             computed now.
           inline: the names of the jits that are inlined. By default all of them.
           max_inlined: how many equations a jit's program may have that is inlined at several
             places.
+
+        Returns:
+          The optimized program; this very program where there is nothing to do.
 
         Raises:
           TypeError: ``passes`` or ``inline`` is a string.
@@ -257,21 +318,24 @@ class Program:
     def save(self, path: str | os.PathLike[str], *, drop: Collection[str] = ()) -> None:
         """Writes the program to a file, which :func:`jaxide.load` reads.
 
-        The file is written whole or not at all. The format, and what it has a form for:
-        ``docs/storage.md``.
+        The file is written whole or not at all. ``docs/storage.md`` has the format, and what cannot
+        be stored.
+
+        Example:
+          >>> program.save("step.jaxide")  # doctest: +SKIP
 
         Args:
-          path: where to; what is there is replaced.
+          path: the file; one that is there is replaced.
           drop: what is left out where it occurs. ``"rules"``: functions that transformations call
             (derivative and batching rules); the loaded program computes, transforming it is an
             error. ``"callbacks"``: functions that are called while it is executed; then a
-            ``debug.callback`` does nothing, any other is an error. ``"trees"``: the structure of
-            arguments and results, where it is not of standard containers; the loaded program takes
-            its inputs one by one and returns a list.
+            ``debug.callback`` does nothing, and any other is an error. ``"trees"``: the structure
+            of arguments and results, where it is not of standard containers; the loaded program
+            takes its inputs one by one and returns a list.
 
         Raises:
-          StorageError: something has no form in a file; names the equation and its line.
-          ValueError: there is nothing of a name in ``drop``.
+          StorageError: something cannot be stored; names the equation and its line.
+          ValueError: a name in ``drop`` is unknown.
           OSError: the file cannot be written.
         """
         trees = (self._in_tree, self._out_tree)
@@ -291,10 +355,14 @@ class Program:
 
         Args:
           path: where it is written; where none is given, it is returned.
-          while_trips: how often ``while`` loops run, in what equations cost.
+          while_trips: how often ``while`` loops run, for the costs of equations.
+
+        Returns:
+          The text, or None where a path is given.
 
         Raises:
-          OSError: it cannot be written; what was there before still is.
+          ValueError: ``while_trips`` is negative.
+          OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(json.text(self._read_model(while_trips)), path)
 
@@ -303,20 +371,25 @@ class Program:
     ) -> str | None:
         """Source code that rebuilds the function: tracing it gives the same jaxpr.
 
-        Each program becomes a function, each equation a call of jax.lax or another public function
-        that makes exactly that equation, or of its primitive. ``ARGUMENTS`` are the types to trace
-        it with. Constants of more than ``max_literal`` elements are an argument ``consts``.
+        Each program becomes a function. Each equation becomes a call of ``jax.lax`` or another
+        public function that makes exactly that equation, or of its primitive. ``ARGUMENTS`` are the
+        types to trace the function with. Constants of more than ``max_literal`` elements are an
+        argument ``consts``.
 
         Args:
           path: where it is written; where none is given, it is returned.
-          drop_rules: leaves out derivative rules, which are functions of this process; what had
-            one then cannot be differentiated.
+          drop_rules: leaves out derivative rules, which are functions of this process. A function
+            whose rule was left out cannot be differentiated.
           max_literal: how many elements a constant may have that is written into the code.
 
+        Returns:
+          The text, or None where a path is given.
+
         Raises:
-          NotImplementedError: an equation cannot be written, since something in it is of this
-            process only: a callback, a derivative rule, a mesh of devices.
-          OSError: it cannot be written; what was there before still is.
+          NotImplementedError: an equation cannot be written, because a part of it is of this
+            process only: a callback, a derivative rule, a mesh of devices. Names the equation and
+            its line.
+          OSError: the file cannot be written; an earlier file stays.
         """
         text = python.text(self._read_model(), drop_rules=drop_rules, max_literal=max_literal)
         return files.deliver(text, path)
@@ -329,9 +402,12 @@ class Program:
           path: where it is written; where none is given, it is returned.
           max_depth: how deep the nested programs that are shown are nested: none at 0.
 
+        Returns:
+          The text, or None where a path is given.
+
         Raises:
           ValueError: ``max_depth`` is negative.
-          OSError: it cannot be written; what was there before still is.
+          OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(dot.text(self._read_model(), max_depth), path)
 
@@ -340,24 +416,32 @@ class Program:
 
         Args:
           path: where it is written; where none is given, it is returned.
-          while_trips: how often ``while`` loops run, in what equations cost.
+          while_trips: how often ``while`` loops run, for the costs of equations.
+
+        Returns:
+          The text, or None where a path is given.
 
         Raises:
-          OSError: it cannot be written; what was there before still is.
+          ValueError: ``while_trips`` is negative.
+          OSError: the file cannot be written; an earlier file stays.
         """
         page = html.text(self._read_model(while_trips))
         return files.deliver(page, path)
 
     def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:
-        """What the program costs as a profile for ``pprof``, by the user's calls.
+        """The costs of the program as a profile for ``pprof``, by the user's calls.
 
         Args:
           path: where it is written; where none is given, it is returned.
           while_trips: how often ``while`` loops run.
 
+        Returns:
+          The gzipped ``profile.proto``, or None where a path is given.
+
         Raises:
           ImportError: the package ``protobuf`` is not installed.
-          OSError: it cannot be written; what was there before still is.
+          ValueError: ``while_trips`` is negative.
+          OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(pprof.profile(self._read_model(while_trips)), path)
 
@@ -367,24 +451,36 @@ class Program:
         Args:
           path: where it is written; where none is given, it is returned.
 
+        Returns:
+          The text, or None where a path is given.
+
         Raises:
-          OSError: it cannot be written; what was there before still is.
+          OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(model_explorer.text(self._read_model()), path)
 
     def liveness(self, donate: Iterable[int] = (), *, fused: bool = False) -> LivenessReport:
-        """Which values are alive when: the bytes around each equation, the most at any time and
-        what they are, the last use of each variable, if the equations run in their order.
+        """Which values are alive when, if the equations run in their order: the bytes around each
+        equation, the most at any time and the values that take them, the last use of each variable.
 
         A value takes its bytes from the equation that defines it to the last one that needs it;
         inputs and constants take theirs all the time. Updates, loops and operations on elements
-        write over what nobody else needs; reshapes take no bytes. See ``docs/liveness.md``.
+        write over values that nobody else needs; reshapes take no bytes. See ``docs/liveness.md``.
+
+        Example:
+          >>> program = jaxide.trace(lambda x: jnp.sin(x) * 2)(jnp.ones(1000))
+          >>> program.liveness().peak, program.liveness(donate=[0]).peak
+          (8000, 4000)
 
         Args:
           donate: positions of inputs, counted one by one, whose bytes may be written over after
             their last use.
-          fused: whether what is computed element by element is computed where it is needed, as
-            compilers do, so that it takes no bytes and what it is made of is needed for longer.
+          fused: whether values that are computed element by element are computed where they are
+            needed, as compilers do. They then take no bytes, and their operands are needed for
+            longer.
+
+        Returns:
+          A :class:`LivenessReport`, all sizes in bytes. It prints as a table.
 
         Raises:
           ValueError: there is no such input.
@@ -394,10 +490,18 @@ class Program:
     def histogram(self, *, nested: Nested = "once") -> dict[str, int]:
         """How many equations of each primitive there are, the most frequent first.
 
+        Example:
+          >>> program = jaxide.trace(lambda x: jnp.sin(jnp.sin(x)) * 2)(1.0)
+          >>> program.histogram()
+          {'sin': 2, 'mul': 1}
+
         Args:
           nested: how equations of nested programs count: ``"once"``, however many equations run
             their program; as often as equations run it, a loop once (``"each call"``); or not at
             all (``"none"``).
+
+        Returns:
+          Counts by name of the primitive.
 
         Raises:
           ValueError: there is no such way to count.
@@ -413,7 +517,13 @@ class Program:
         line: str | None = None,
         name_scope: str | None = None,
     ) -> Sequence[Equation]:
-        """The equations, nested ones included, that are all that is given; each once, in order.
+        """The equations, nested ones included, that meet every given condition; each once, in
+        order.
+
+        Example:
+          >>> program = jaxide.trace(lambda x, y: jnp.sin(x) * y)(jnp.ones(3), jnp.ones(3))
+          >>> [equation.path for equation in program.find("sin", shape=(3,))]
+          [(0,)]
 
         Args:
           primitive: the name of the primitive.
@@ -421,16 +531,30 @@ class Program:
           shape: that of the same result; symbolic sizes as texts.
           line: a line of the user's code (``"train.py:7"``), or a file (``"train.py"``).
           name_scope: scopes of ``jax.named_scope`` around it, as in ``"layer/attention"``.
+
+        Returns:
+          A sequence of :class:`Equation`, which are made when they are looked at.
         """
         return queries.find(self._read_graph(), primitive, dtype, shape, line, name_scope)
 
     def depends_on(self, output: int) -> Dependencies:
-        """What an output, counted from 0, is made of: inputs, constants and equations, those of
-        nested programs included.
+        """The inputs, constants and equations that an output depends on, those of nested programs
+        included.
 
-        An output of a nested program depends on what that program makes it of, not on all of its
-        operands; a loop is followed until nothing is added. What is read from a Ref depends on
-        all that was written to it before.
+        An output of a nested program depends on the operands that it is made of there, not on all
+        of them. A loop is followed until nothing is added. A read of a Ref depends on all earlier
+        writes to it.
+
+        Example:
+          >>> program = jaxide.trace(lambda x, y: (x + 1, y * 2))(1.0, 2.0)
+          >>> program.depends_on(1).inputs
+          (1,)
+
+        Args:
+          output: the position of the output, counted from 0.
+
+        Returns:
+          The :class:`Dependencies`.
 
         Raises:
           IndexError: there is no such output.
@@ -438,8 +562,19 @@ class Program:
         return queries.depends_on(self._read_graph(), output)
 
     def used_by(self, position: int) -> Uses:
-        """What an input, counted from 0, is used for: outputs and equations; the other way round
-        of :meth:`depends_on`.
+        """The outputs and equations that depend on an input; the other way round of
+        :meth:`depends_on`.
+
+        Example:
+          >>> program = jaxide.trace(lambda x, y: (x + 1, y * 2))(1.0, 2.0)
+          >>> program.used_by(0).outputs
+          (0,)
+
+        Args:
+          position: the position of the input, counted from 0.
+
+        Returns:
+          The :class:`Uses`.
 
         Raises:
           IndexError: there is no such input.
@@ -452,7 +587,11 @@ class Program:
 
     def dead(self) -> Sequence[Equation]:
         """The equations, nested ones included, that no output depends on, and nothing with an
-        effect. What is within a dead equation is not listed again."""
+        effect.
+
+        Returns:
+          A sequence of :class:`Equation`. Equations inside a dead equation are not listed again.
+        """
         return queries.dead(self._read_graph())
 
     def critical_path(
@@ -461,12 +600,20 @@ class Program:
         *,
         while_trips: int = 1,
     ) -> CriticalPath:
-        """The longest chain of equations each of which needs something of the one before.
+        """The longest chain of equations each of which needs a result of the one before.
+
+        Example:
+          >>> program = jaxide.trace(lambda x, y: jnp.sin(x) + jnp.sin(y))(1.0, 2.0)
+          >>> program.critical_path().length, program.critical_path().parallelism
+          (2, 1.5)
 
         Args:
           by: what makes a chain long: its number of equations, their flops and transcendental
             functions, or the bytes that they read and write, as :meth:`cost` counts them.
-          while_trips: how often ``while`` loops run, of which the program does not say it.
+          while_trips: how often ``while`` loops run, because the program does not say it.
+
+        Returns:
+          The :class:`CriticalPath`.
 
         Raises:
           ValueError: there is no such measure, or ``while_trips`` is negative.
@@ -475,35 +622,55 @@ class Program:
         return queries.critical_path(self._read_graph(), by, while_trips)
 
     def duplicates(self) -> Sequence[Sequence[Equation]]:
-        """Groups of equations of the same program that compute the same thing: the same primitive
-        with the same params on the same values. Equations with effects are in none, nor are those
-        that draw from XLA's own random generator."""
+        """Groups of equations of one program that compute the same value: the same primitive with
+        the same params on the same values.
+
+        Returns:
+          A sequence of groups of :class:`Equation`. Equations with effects are in none, nor are
+            those
+          that draw from XLA's own random generator.
+        """
         return queries.duplicates(self._read_graph())
 
     def large_constants(self, min_bytes: int = 1 << 20) -> list[Constant]:
-        """Arrays of at least so many bytes that the program has captured, or one within, the
-        largest first."""
+        """The captured arrays of the program and of its nested programs, the largest first.
+
+        Args:
+          min_bytes: arrays of fewer bytes are left out; 1 MiB by default.
+
+        Returns:
+          A list of :class:`Constant`: type, bytes, first use.
+        """
         return queries.large_constants(self._read_graph(), max(0, min_bytes))
 
     def precision(self) -> PrecisionReport:
         """Where the program changes the precision of numbers: conversions, ``reduce_precision``,
-        and contractions whose results are of another type than their operands."""
+        and contractions whose results are of another type than their operands.
+
+        Returns:
+          A :class:`PrecisionReport`, which prints as a table.
+        """
         return queries.precision(self._read_graph())
 
     def effects(self) -> dict[str, Sequence[Equation]]:
-        """The equations that have each effect (``"IO"``, ``"OrderedIO"``, ``"Debug"``, ``"Read"``,
-        ``"Write"``, ``"Accum"`` ...), those that run a program that has it included."""
+        """The equations that have each effect, those that run a program with the effect included.
+
+        Returns:
+          Sequences of :class:`Equation` by name of the effect: ``"IO"``, ``"OrderedIO"``,
+            ``"Debug"``,
+          ``"Read"``, ``"Write"``, ``"Accum"`` ...
+        """
         return queries.effects(self._read_graph())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Executes the program.
 
         A program made by :func:`jaxide.trace` takes the arguments it was traced with, static ones
-        left out, and returns what the function returned; one made by :func:`jaxide.from_jaxpr`
-        takes its inputs one by one and returns a list.
+        left out, and returns the result of the function. A program made by
+        :func:`jaxide.from_jaxpr` takes its inputs one by one and returns a list.
 
         Raises:
-          TypeError: the arguments do not have the structure or the number of the inputs.
+          TypeError: the arguments have not the structure, the number or the types of the inputs.
         """
         flat = self._flatten(args, kwargs)
         out = _compat.evaluate(self.jaxpr, flat)
@@ -530,15 +697,26 @@ class Program:
 
 
 def load(path: str | os.PathLike[str]) -> Program:
-    """The program that :meth:`Program.save` wrote to a file.
+    """Reads the program that :meth:`Program.save` wrote to a file.
 
-    Nothing in the file is executed, and memory and time are bounded by its length. It may have been
-    written on another machine or with another jax, as long as the installed one has the primitives.
+    Nothing in the file is executed, and memory and time are bounded by its length. The file may
+    have been written on another machine or with another jax, as long as the installed jax has the
+    primitives.
+
+    Example:
+      >>> program = jaxide.load("step.jaxide")  # doctest: +SKIP
+
+    Args:
+      path: the file.
+
+    Returns:
+      The program, equal to the one that was saved.
 
     Raises:
       StorageError: the file is not a stored program, was altered, or needs what is not here; names
         the byte.
       OSError: the file cannot be read.
+      NotImplementedError: jaxide does not know the installed jax, or is switched off.
     """
     if not _compat.native():
         raise unknown_jax()

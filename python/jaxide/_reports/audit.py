@@ -1,8 +1,8 @@
 """Auditing: of every so many replays and shared executables jax does the same again, and the two
 are compared.
 
-The core audits replays (``expand/audit.rs``) and tells what it finds; shared executables are
-audited here. See ``docs/audit.md``.
+The core audits replays (``src/python/cache/audit.rs``) and tells what it finds; shared executables
+are audited here. See ``docs/audit.md``.
 """
 
 from __future__ import annotations
@@ -172,9 +172,13 @@ def audit_of_environment() -> int:
 
 
 def audit_report() -> AuditReport:
-    """What was audited, and what was found: counts, and each difference with its file.
+    """What was audited, and what was found.
 
-    See :func:`jaxide.install` for how auditing is switched on.
+    :func:`jaxide.install` says how auditing is switched on.
+
+    Returns:
+      An :class:`AuditReport`: counts of replays, abstract evaluations and shared executables, and
+      each difference with its file. It prints as text.
     """
     replays, evaluations, other_objects = _core.audit_counts()
     with _STATE.lock:
@@ -191,7 +195,7 @@ def audit_report() -> AuditReport:
 
 
 def clear_audit() -> None:
-    """Forgets what was counted and found. What is barred stays barred."""
+    """Forgets the counts and the differences. Barred callables stay barred."""
     _core.clear_audit_counts()
     with _STATE.lock:
         _STATE.differences.clear()

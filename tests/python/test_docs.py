@@ -1,0 +1,202 @@
+"""The documents name files, tests, links and Python names that exist, and their examples run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FOLDERS = ("src", "python", "tests", "docs", "benches", "fuzz", "scripts")
+FILES = [
+    path.relative_to(ROOT).as_posix()
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and "target" not in path.parts
+]
+DEFINITION = re.compile(r"^\s*(?:def|fn) (\w+)\(", re.MULTILINE)
+# A section that names files and tests of jax.
+OF_JAX = "### Tests of jax that count"
+
+
+def text_of(document: Path) -> str:
+    """A document without the section that is about jax's own tests."""
+    before, _, after = document.read_text().partition(OF_JAX)
+    return before + after[after.find("\n## ") :] if after else before
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def spans(document: Path) -> list[str]:
+    """What stands in backticks, outside of code blocks."""
+    return re.findall(r"`([^`\n]+)`", without_blocks(text_of(document)))
+
+
+def in_repository(path: str) -> bool:
+    """Whether a path, or the end of one (``world/mod.rs``), is that of a file or folder."""
+    if path.split("/")[0] in FOLDERS or path.startswith("."):
+        return (ROOT / path).exists()
+    if path.endswith("/"):
+        return any(f"/{path}" in f"/{file}" for file in FILES)
+    return any(f"/{file}".endswith(f"/{path}") for file in FILES)
+
+
+def is_path(span: str) -> bool:
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", span):
+        return False
+    if span.startswith(("target/", "__")):  # What a build or a test suite makes.
+        return False
+    begins = tuple(f"{folder}/" for folder in FOLDERS)
+    return span.startswith(begins) or span.endswith((".rs", ".py", "/"))
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", without_blocks(document.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def names_of(document: Path) -> set[str]:
+    """The dotted names of jaxide that a document mentions."""
+    blocks = re.findall(r"^```python\n(.*?)^```", text_of(document), re.DOTALL | re.MULTILINE)
+    return {
+        name
+        for text in [*blocks, *spans(document)]
+        for name in re.findall(r"(?<![\w./\"'])(jaxide(?:\.[A-Za-z_]\w*)+)", text)
+    }
+
+
+def examples() -> list[object]:
+    """Blocks of Python that import jaxide: each is a whole program."""
+    return [
+        pytest.param(block, id=f"{document.name}-{number}")
+        for document in DOCUMENTS
+        for number, block in enumerate(
+            re.findall(r"^```python\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
+        )
+        if re.search(r"^import.* jaxide", block, re.MULTILINE)
+    ]
+
+
+def resolves(name: str) -> bool:
+    found: object = importlib.import_module("jaxide")
+    for position, part in enumerate(name.split(".")[1:], 2):
+        if not hasattr(found, part) and isinstance(found, ModuleType):
+            try:
+                importlib.import_module(".".join(name.split(".")[:position]))
+            except ModuleNotFoundError:
+                return False
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_exist(document: Path) -> None:
+    assert not [span for span in spans(document) if is_path(span) and not in_repository(span)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_blocks(document.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+def test_internals_name_every_file() -> None:
+    """A page of internals names each file of the Rust sources, or the folder below a room."""
+    named = {span for path in ROOT.glob("docs/internals/*.md") for span in spans(path)}
+    sources = [file for file in FILES if file.startswith("src/") and file.endswith(".rs")]
+    missing = {
+        file
+        for file in sources
+        if Path(file).name not in ("mod.rs", "lib.rs")
+        and not any(f"{parent}/" in named for parent in Path(file).parents)
+        and file not in named
+    }
+    assert len(sources) > 100
+    assert not missing
+
+
+def definitions() -> dict[str, set[str]]:
+    """The functions of the tests, by file."""
+    return {
+        file: set(DEFINITION.findall((ROOT / file).read_text()))
+        for file in FILES
+        if file.startswith("tests/") and file.endswith((".py", ".rs"))
+    }
+
+
+def test_tests_exist() -> None:
+    """Both ``test_name`` and ``tests/python/test_file.py::test_name``."""
+    defined = definitions()
+    named = {
+        span
+        for document in DOCUMENTS
+        for span in spans(document)
+        if re.fullmatch(r"test_\w+|[\w./]+\.(py|rs)::\w+", span)
+    }
+    missing = set()
+    for name in named:
+        file, _, function = name.rpartition("::")
+        if function not in (defined.get(file, set()) if file else set().union(*defined.values())):
+            missing.add(name)
+    assert named  # Otherwise nothing was looked for.
+    assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_names_of_jaxide_exist(document: Path) -> None:
+    assert not {name for name in names_of(document) if not resolves(name)}
+
+
+@pytest.mark.parametrize("example", examples())
+def test_examples_run(example: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert not done.returncode, done.stderr
+
+
+DOCSTRINGS = """
+import doctest, sys
+import jax, jax.numpy as jnp
+import jaxide
+
+finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
+for name in filter(lambda name: not name.startswith("_"), dir(jaxide)):
+    public = getattr(jaxide, name)
+    if callable(public):
+        globs = {"jax": jax, "jnp": jnp, "jaxide": jaxide}
+        for test in finder.find(public, name, module=False, globs=globs):
+            runner.run(test)
+assert runner.tries > 20, runner.tries
+sys.exit(bool(runner.failures))
+"""
+
+
+def test_examples_of_docstrings_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DOCSTRINGS], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert not done.returncode, done.stdout + done.stderr
