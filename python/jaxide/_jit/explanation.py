@@ -1,4 +1,4 @@
-"""What a ledger of retraces says, as data and for a terminal."""
+"""What the retrace log says, as data and for a terminal."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Change(NamedTuple):
 
 
 def _without_repetition(all_: Sequence[Difference]) -> list[str]:
-    """A line for each difference, one for all of one line of the user's code that say the same."""
+    """A line for each difference; one for all equal differences of one line of the user's code."""
     same: dict[object, list[Difference]] = {}
     for each in all_:
         same.setdefault((each.kind, each.old, each.new, each.source), []).append(each)
@@ -144,7 +144,7 @@ class Retrace:
 
 
 class Retraces(tuple[Retrace, ...]):
-    """A ledger of retraces, one row for each function and place in the code, the dearest first."""
+    """the retrace log, one row for each function and place in the code, the dearest first."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Why jits were traced again: the ledger behind ``retraces`` and ``explain``.
+"""Why jits were traced again: the retrace log behind ``retraces`` and ``explain``.
 
 Every outermost trace of a jit that jaxide sees is noted by where it was called from and which
 function it was of: what it cost, what was different from the trace before, and whether the program
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jaxide import _compat, _core
 from jaxide._jit.executables import Outcome
 from jaxide._jit.explanation import Change, Explanation, Retrace, Retraces
-from jaxide._jit.hoist_constants import lift_constants
+from jaxide._jit.hoist_constants import hoist_constants
 from jaxide._native.bounded import trim
 from jaxide._reports.diff import Diff
 
@@ -57,7 +57,7 @@ class _Site:
         self.explanation: Explanation | None = None
 
 
-class Ledger:
+class RetraceLog:
     """The notes of all call sites."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Ledger:
             return
         places: tuple[Any, ...] = ()
         if earlier and not outcome.known and outcome.program is not None:
-            _, graph = lift_constants(jaxpr)
+            _, graph = hoist_constants(jaxpr)
             nearest = _nearest(reversed(earlier), graph)
             places = nearest.differences[:MAX_DIFFERENCES]
         with self._lock:
@@ -231,7 +231,7 @@ def _changed(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
     ]
 
 
-LEDGER = Ledger()
+RETRACE_LOG = RetraceLog()
 
 
 def retraces() -> Retraces:
@@ -241,7 +241,7 @@ def retraces() -> Retraces:
     :func:`jaxide.jit` always. The result is a tuple of rows, and prints as a table (``rich`` shows
     it in colour).
     """
-    return LEDGER.retraces()
+    return RETRACE_LOG.retraces()
 
 
 def explain(fun: Callable[..., Any] | None = None) -> Explanation | None:
@@ -254,4 +254,4 @@ def explain(fun: Callable[..., Any] | None = None) -> Explanation | None:
     Returns:
       The explanation, which prints as text; None where no trace was noted.
     """
-    return LEDGER.explain(None if fun is None else _compat.function_place(fun))
+    return RETRACE_LOG.explain(None if fun is None else _compat.function_place(fun))

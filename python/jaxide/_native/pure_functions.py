@@ -3,7 +3,7 @@
 A function whose instructions do nothing but read variables, compute with them and call what they
 read does the same whenever what it reads is the same. ``reads`` says what that is; the core puts it
 in words, and refuses what has none. What a function calls is among what it reads, so one that is
-neither of jax, nor a builtin one without side effects, nor transparent itself, is refused
+neither of jax, nor a builtin one without side effects, nor pure by analysis itself, is refused
 there.
 """
 

@@ -185,7 +185,7 @@ class Program:
 
     def diff(self, other: Program, *, context: int = 3) -> Diff:
         """Where another program differs from this one: equations that it has not, has besides, has
-        otherwise or elsewhere; programs within are compared as well.
+        otherwise or elsewhere; nested programs are compared as well.
 
         It is empty, and false, exactly where the programs are equal. What counts is in
         ``docs/structure.md``, how programs are aligned in ``docs/diff.md``.
