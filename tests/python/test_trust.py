@@ -40,7 +40,7 @@ from jax.scipy import stats
 import jaxide
 from alarms import end_alarms
 from jaxide import _core
-from jaxide._native import trust, world
+from jaxide._native import module_code, trust, world
 
 ONE = np.float32(1.0)
 X = np.ones(3, np.float32)
@@ -188,7 +188,7 @@ def test_what_the_start_of_a_backend_assigns_is_state() -> None:
     for module, name in found:
         entries = vars(sys.modules[module])
         is_table = isinstance(entries[name], dict)
-        find = world.filled if is_table else world.assigned
+        find = module_code.filled if is_table else module_code.assigned
         assert name in find(module, entries)
 
 

@@ -21,6 +21,9 @@ trace to stock jax.
 ``passes``             what passes over programs ask of jax
 ``printing``           how jaxprs are printed
 ``storage``            what objects in programs are in a file
+``stored_trees``       tree structures in a file
+``stored_tracebacks``  tracebacks in a file
+``transposition``      the steps of the backward pass
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 =====================  =========================================================================
 """

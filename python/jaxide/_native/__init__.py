@@ -11,6 +11,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``derivative_rules``    functions that trace derivative rules
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
+``module_code``         what the code of a module assigns, and what its source says
 ``objects``             objects of programs: descriptions that outlive the process, equality
 ``printing``            texts of objects of programs
 ``pure_functions``      which functions are pure by analysis of their code

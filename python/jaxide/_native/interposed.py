@@ -52,7 +52,7 @@ _loaded: dict[str, types.ModuleType] = {}
 # How many names a module had when it was looked through.
 _names_seen: dict[str, int] = {}
 
-# What `interpose_new` was told to interpose, and how many modules there were when it last looked; -1
+# What `interpose_new` was told to interpose. How many modules there were when it last looked: -1
 # where one of jax's was still being imported.
 _types: set[type] | None = None
 _filter_code: types.CodeType | None = None
