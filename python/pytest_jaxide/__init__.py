@@ -98,7 +98,7 @@ def jaxide_retraces() -> Callable[..., AbstractContextManager[None]]:
 @contextlib.contextmanager
 def _limited(limit: int = 1) -> Iterator[None]:
     import jaxide
-    from jaxide._jit.retraces import LEDGER
+    from jaxide._jit.retraces import RETRACE_LOG
 
     def counts() -> dict[tuple[str, str], int]:
         return {(row.site, row.function): row.count for row in jaxide.retraces()}
@@ -110,7 +110,7 @@ def _limited(limit: int = 1) -> Iterator[None]:
     too_often = {place: count for place, count in more.items() if count > limit}
     if too_often:
         said = [
-            f"traced {count} times (limit {limit}), the last time:\n{LEDGER.explain(function)}"
+            f"traced {count} times (limit {limit}), the last time:\n{RETRACE_LOG.explain(function)}"
             for (_, function), count in too_often.items()
         ]
         pytest.fail("\n\n".join(said), False)

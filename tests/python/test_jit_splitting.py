@@ -12,7 +12,7 @@ import pytest
 
 import jaxide
 from jaxide import _compat
-from jaxide._jit.hoist_constants import lift_constants
+from jaxide._jit.hoist_constants import hoist_constants
 from jaxide._jit.split import MAX_PACKED, split
 
 X = np.arange(1.0, 5.0, dtype=np.float32)
@@ -86,7 +86,7 @@ def primitives(jaxpr: Any) -> set[str]:
 
 
 def parts(function: Callable[..., Any], *args: Any) -> Any:
-    return split(lift_constants(jax.make_jaxpr(function)(*args))[0])
+    return split(hoist_constants(jax.make_jaxpr(function)(*args))[0])
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import jaxide
-from jaxide._jit.retraces import MAX_SITES, Ledger
+from jaxide._jit.retraces import MAX_SITES, RetraceLog
 
 X = np.arange(4.0, dtype=np.float32)
 
@@ -206,7 +206,7 @@ def test_it_is_readable() -> None:
 
 def test_sites_are_bounded() -> None:
     jaxide.jit(lambda x: x + 5)(X)
-    ledger = Ledger()
+    ledger = RetraceLog()
     from jaxide import _compat
 
     jaxpr = jax.make_jaxpr(lambda x: x)(X)

@@ -40,7 +40,7 @@ from jax.scipy import stats
 import jaxide
 from alarms import end_alarms
 from jaxide import _core
-from jaxide._native import trust, world
+from jaxide._native import module_code, roles, trust, world
 
 ONE = np.float32(1.0)
 X = np.ones(3, np.float32)
@@ -183,12 +183,12 @@ def test_attributes_of_primitives_within_what_is_not_ours(within: Callable[..., 
 
 
 def test_what_the_start_of_a_backend_assigns_is_state() -> None:
-    found = {(module, name) for module, name in world.STARTED if hasattr(sys.modules[module], name)}
+    found = {(module, name) for module, name in roles.STARTED if hasattr(sys.modules[module], name)}
     assert found
     for module, name in found:
         entries = vars(sys.modules[module])
         is_table = isinstance(entries[name], dict)
-        find = world.filled if is_table else world.assigned
+        find = module_code.filled if is_table else module_code.assigned
         assert name in find(module, entries)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jaxide import _core
 from jaxide._jit.executables import EXECUTABLES
-from jaxide._jit.retraces import LEDGER
+from jaxide._jit.retraces import RETRACE_LOG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,4 +95,4 @@ def clear_caches() -> None:
     _core.clear_memo()
     _core.clear_fragments()
     EXECUTABLES.cache_clear()
-    LEDGER.clear()
+    RETRACE_LOG.clear()

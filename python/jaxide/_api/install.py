@@ -89,6 +89,6 @@ def accelerated() -> Iterator[None]:
     if not _compat.native():
         yield
         return
-    interposed.catch_new()
+    interposed.interpose_new()
     with _core.Activation(process=True), intercept.sharing():
         yield

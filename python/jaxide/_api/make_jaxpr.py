@@ -55,7 +55,7 @@ def _tracer(
     def traced(*args: Any, **kwargs: Any) -> Any:
         is_native = _compat.native()
         if is_native:
-            interposed.catch_new()
+            interposed.interpose_new()
             is_native = not _core.is_jax_altered()
         if plain and is_native:
             with _core.Activation(), _compat.extend_axis_env(axis_env):

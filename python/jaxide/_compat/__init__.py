@@ -21,6 +21,9 @@ trace to stock jax.
 ``passes``             what passes over programs ask of jax
 ``printing``           how jaxprs are printed
 ``storage``            what objects in programs are in a file
+``stored_trees``       tree structures in a file
+``stored_tracebacks``  tracebacks in a file
+``transposition``      the steps of the backward pass
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 =====================  =========================================================================
 """
@@ -37,17 +40,17 @@ from jaxide import _core
 from jaxide._compat.caches import clear_with_jax as clear_with_jax
 from jaxide._compat.caches import register_types
 from jaxide._compat.hooks import trampoline
-from jaxide._compat.interposing import catch_functions
+from jaxide._compat.interposing import interpose_functions
 from jaxide._compat.jaxprs import close as close
 from jaxide._compat.jaxprs import closed_form as closed_form
 from jaxide._compat.jaxprs import closed_jaxpr as closed_jaxpr
 from jaxide._compat.jaxprs import constant_types as constant_types
+from jaxide._compat.jaxprs import consts_as_invars as consts_as_invars
 from jaxide._compat.jaxprs import evaluate as evaluate
+from jaxide._compat.jaxprs import hoisting_primitives as hoisting_primitives
 from jaxide._compat.jaxprs import is_inlined as is_inlined
 from jaxide._compat.jaxprs import is_jaxpr as is_jaxpr
 from jaxide._compat.jaxprs import jaxprs_in as jaxprs_in
-from jaxide._compat.jaxprs import lift as lift
-from jaxide._compat.jaxprs import lifting_primitives as lifting_primitives
 from jaxide._compat.jaxprs import literal_type as literal_type
 from jaxide._compat.jaxprs import new_var as new_var
 from jaxide._compat.jaxprs import open_part as open_part
@@ -113,7 +116,7 @@ def native() -> bool:
         types_ = _core.initialize(namespace, trampoline)
         register_types(*types_)
         print_in_rust(types_[2])
-        catch_functions()
+        interpose_functions()
     except (Mismatch, AttributeError, TypeError) as error:
         warnings.warn(
             f"jaxide does not know jax {jax.__version__}: {error}. Supported: {SUPPORTED}. "

@@ -16,8 +16,8 @@ from jaxide._native.classes import tell_classes
 from jaxide._native.world import World, survey
 
 
-def catch_functions() -> None:
-    """Catches the functions of jax whose calls are remembered."""
+def interpose_functions() -> None:
+    """Interposes the functions of jax whose calls are remembered."""
     tell_classes()
     custom_rules = (
         symbol("custom_derivatives:custom_jvp"),
@@ -28,7 +28,7 @@ def catch_functions() -> None:
     _core.set_world(of_jax, World(of_jax, _core.is_noted_code, primitive_type, LOOKED_UP))
     scalar = type(jax.numpy.float32)
     trusted = (symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
-    interposed.catch_loaded(type_of_jits(), trusted, api_boundary(lambda: None).__code__)
+    interposed.interpose_loaded(type_of_jits(), trusted, api_boundary(lambda: None).__code__)
     pure_functions.trust_pure_functions(
         symbol("numpy.array_methods:_array_methods"), type_of_jits()
     )
@@ -40,17 +40,17 @@ def catch_functions() -> None:
     checked_function("custom_derivatives:custom_vjp.__call__", "self *args **kwargs")
     _core.catch_instances("custom_vjp", symbol("custom_derivatives:custom_vjp"))
     eval_shape = checked_function("api:eval_shape", "fun *args **kwargs")
-    interposed.catch(eval_shape, "jax.eval_shape", eval_shape_stand_in(), types_only=True)
+    interposed.interpose(eval_shape, "jax.eval_shape", eval_shape_stand_in(), types_only=True)
     update_ref = symbol("numpy.array_methods:_IndexUpdateRef")
     for name, method in vars(update_ref).items():
         if trust.is_own_function(method) and not name.startswith("_"):
-            interposed.catch(method, f"Array.at[].{name}")
+            interposed.interpose(method, f"Array.at[].{name}")
     # Those of the tracers of transformations; jaxide's own have slots for them.
     for name, member in vars(symbol("core:Tracer")).items():
         if name in _PROPERTIES and isinstance(member, property):
             member = member.fget
         if isinstance(member, types.FunctionType) and member.__code__ in _forwarding_codes():
-            interposed.catch(member, f"Array.{name}")
+            interposed.interpose(member, f"Array.{name}")
 
 
 # The array properties whose value is traced.

@@ -67,7 +67,7 @@ def closed_form(jaxpr: Any) -> Any:
     return jaxpr if is_closed else close(jaxpr, [])
 
 
-def lift(jaxpr: Any) -> Any:
+def consts_as_invars(jaxpr: Any) -> Any:
     """The closed jaxpr whose constants are its first inputs."""
     convert = symbol("interpreters.partial_eval:convert_constvars_jaxpr")
     if closed_jaxpr_type() is _jaxpr_type():
@@ -122,7 +122,7 @@ def new_var(aval: Any) -> Any:
     return symbol("core:Var")(aval)
 
 
-_LIFTING = {
+_HOISTING = {
     "pjit:jit_p": "jit",
     "ad_checkpoint:remat_p": "checkpoint",
     "lax.control_flow.loops:scan_p": "scan",
@@ -134,9 +134,9 @@ _LIFTING = {
 
 
 @functools.cache
-def lifting_primitives() -> dict[Any, str]:
+def hoisting_primitives() -> dict[Any, str]:
     """Primitives with programs among their params that can be given more operands."""
-    return {primitive: _LIFTING[path] for path, primitive in known_symbols(_LIFTING).items()}
+    return {primitive: _HOISTING[path] for path, primitive in known_symbols(_HOISTING).items()}
 
 
 def with_operands(kind: str, params: dict[str, Any], count: int) -> dict[str, Any]:

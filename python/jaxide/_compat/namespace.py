@@ -64,6 +64,7 @@ from jaxide._compat.symbols import (
     symbol,
 )
 from jaxide._compat.tracing import type_of_jits
+from jaxide._compat.transposition import evaluation_step, ref_transposition, transposition
 from jaxide._native.debug_names import Postponed, ResultPaths
 from jaxide._native.trampolines import copy_function
 
@@ -102,23 +103,39 @@ def _pullback_node(primitive: Any) -> Any:
     return None if node_of is None else node_of(primitive)
 
 
+# Modules of jax, as paths of symbols begin.
+_CORE, _PARTIAL_EVAL, _LAX = "core", "interpreters.partial_eval", "lax.lax"
+
+
 def load_namespace() -> types.SimpleNamespace:
     """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
-    pe, core = "interpreters.partial_eval", "core"
-    transposition_step, transposition_loop = _transposition()
-    ref_accumulator, ref_transposition_step = _ref_transposition()
-    compared = compared_structs()
+    _check_traces()
+    _check_recording()
+    groups = (
+        _programs,
+        _values,
+        _traces,
+        _sources,
+        _settings,
+        _binding,
+        _dead_code,
+        _derivatives,
+    )
+    return types.SimpleNamespace(**{name: value for of in groups for name, value in of().items()})
 
-    tracer = slotted_class(
-        f"{pe}:DynamicJaxprTracer",
+
+def _check_traces() -> None:
+    """Checks the classes of traces and tracers, whose slots and methods the core has its own of."""
+    slotted_class(
+        f"{_PARTIAL_EVAL}:DynamicJaxprTracer",
         "val mutable_qdd parent _debug_info",
         "val parent _debug_info",
     )
-    trace = slotted_class(f"{pe}:DynamicJaxprTrace", "frame tag parent_trace")
-    slotted_class(f"{core}:Tracer", "__weakref__ _trace _line_info aval")
-    slotted_class(f"{core}:Trace", "__weakref__ _invalidated _weakref requires_low")
+    slotted_class(f"{_PARTIAL_EVAL}:DynamicJaxprTrace", "frame tag parent_trace")
+    slotted_class(f"{_CORE}:Tracer", "__weakref__ _trace _line_info aval")
+    slotted_class(f"{_CORE}:Trace", "__weakref__ _invalidated _weakref requires_low")
     check_methods(
-        f"{pe}:DynamicJaxprTracer",
+        f"{_PARTIAL_EVAL}:DynamicJaxprTracer",
         __init__="self trace aval val line_info parent",
         full_lower="self",
         get_referent="self",
@@ -126,7 +143,7 @@ def load_namespace() -> types.SimpleNamespace:
         _origin_msg="self",
     )
     check_methods(
-        f"{pe}:DynamicJaxprTrace",
+        f"{_PARTIAL_EVAL}:DynamicJaxprTrace",
         __init__="self debug_info parent_trace lower auto_dce",
         invalidate="self",
         to_jaxpr_tracer="self x source_info",
@@ -144,15 +161,19 @@ def load_namespace() -> types.SimpleNamespace:
         process_custom_vjp_call="self prim fun fwd bwd tracers out_trees symbolic_zeros",
         to_jaxpr="self out_tracers debug_info source_info",
     )
+
+
+def _check_recording() -> None:
+    """Checks what records equations."""
     slotted_class(
-        f"{pe}:JaxprStackFrame",
+        f"{_PARTIAL_EVAL}:JaxprStackFrame",
         "gensym constid_to_tracer constvar_to_val tracing_eqns invars effects debug_info is_high "
         "mutable_qdds auto_dce",
         "gensym constid_to_tracer constvar_to_val tracing_eqns invars effects debug_info is_high "
         "auto_dce",
     )
     check_methods(
-        f"{pe}:JaxprStackFrame",
+        f"{_PARTIAL_EVAL}:JaxprStackFrame",
         add_eqn="self eqn",
         get_eqns="self",
         to_jaxpr="self trace out_tracers debug_info source_info",
@@ -160,98 +181,91 @@ def load_namespace() -> types.SimpleNamespace:
         find_progenitors="self tracer",
     )
     checked_function(
-        f"{pe}:TracingEqn.__init__",
+        f"{_PARTIAL_EVAL}:TracingEqn.__init__",
         "self in_tracers outvars primitive params effects source_info ctx",
     )
     check_methods(
-        f"{core}:Primitive",
+        f"{_CORE}:Primitive",
         bind="self *args **params",
         bind_with_trace="self trace args avals params",
         is_high="self *avals **params",
     )
+
+
+def _programs() -> dict[str, Any]:
+    """Jaxprs, variables, equations and types, and what jax asks of them."""
+    compared = compared_structs()
     jaxpr = slotted_class(
-        f"{core}:Jaxpr",
+        f"{_CORE}:Jaxpr",
         "__weakref__ _constvars _invars _outvars _eqns _effects _debug_info _is_high",
         "__weakref__ _all_invars _outvars _eqns _effects _debug_info _is_high _consts",
     )
     checked_function(
-        f"{core}:Jaxpr.__init__",
+        f"{_CORE}:Jaxpr.__init__",
         "self constvars invars outvars eqns effects debug_info is_high",
         "self constvars invars outvars eqns effects debug_info is_high consts",
     )
-    lax = "lax.lax"
-    rules = symbol(f"{pe}:custom_staging_rules")
-    derivative_rules = rule_reader()
-    known_records, find_record = records()
-    forwarding = symbol(f"{pe}:forwarding_rules")
-    convert_bind = checked_function(
-        f"{lax}:_convert_element_type_bind_with_trace", "trace args avals params"
-    )
-    convert_p = symbol(f"{lax}:convert_element_type_p")
-
-    return types.SimpleNamespace(
-        tracer_type=tracer,
-        trace_type=trace,
-        any_tracer_type=symbol(f"{core}:Tracer"),
+    return dict(
         jaxpr_type=jaxpr,
         closed_jaxpr_type=closed_jaxpr_type(),
-        var_type=slotted_class(f"{core}:Var", "aval initial_qdd final_qdd", "aval"),
-        drop_var_type=symbol(f"{core}:DropVar"),
-        literal_type=slotted_class(f"{core}:Literal", "val aval"),
+        var_type=slotted_class(f"{_CORE}:Var", "aval initial_qdd final_qdd", "aval"),
+        drop_var_type=symbol(f"{_CORE}:DropVar"),
+        literal_type=slotted_class(f"{_CORE}:Literal", "val aval"),
         eqn_type=slotted_class(
-            f"{core}:JaxprEqn", "invars outvars primitive params effects source_info ctx"
+            f"{_CORE}:JaxprEqn", "invars outvars primitive params effects source_info ctx"
         ),
-        tracing_eqn_type=symbol(f"{pe}:TracingEqn"),
-        abstract_value_type=symbol(f"{core}:AbstractValue"),
+        tracing_eqn_type=symbol(f"{_PARTIAL_EVAL}:TracingEqn"),
+        abstract_value_type=symbol(f"{_CORE}:AbstractValue"),
         shaped_array_type=_interned_aval(),
         auto_layout=symbol("layout:AutoLayout"),
-        tree_fields=flat_trees(),
-        source_info_type=slotted_class("source_info_util:SourceInfo", "traceback name_stack"),
         input_effect_type=symbol("effects:JaxprInputEffect"),
+        aval_qdd_type=optional_symbol(f"{_CORE}:AvalQDD"),
+        mutable_qdd_type=optional_symbol(f"{_CORE}:MutableQuasiDynamicData"),
+        ref_type=symbol("state.types:AbstractRef"),
+        ref_effects=ref_effects(),
+        jit_primitive=symbol("pjit:jit_p"),
+        jit_node=_pullback_node(symbol("pjit:jit_p")),
+        control_primitives=_control_primitives(),
+        located_primitives=_located_primitives(),
+        resolve_input_effects=checked_function(f"{_CORE}:resolve_input_effects", "effs invars"),
+        make_jaxpr_effects=checked_function(
+            f"{_PARTIAL_EVAL}:make_jaxpr_effects", "constvars invars outvars eqns"
+        ),
+        no_effects=symbol(f"{_CORE}:no_effects"),
+        whole_programs=weakref.WeakSet(),
+        named_sharding_type=jax.sharding.NamedSharding,
+        shape_dtype_struct_type=jax.ShapeDtypeStruct,
+        partition_spec_type=jax.sharding.PartitionSpec,
+        stock_struct_eq=compared and copy_function(compared[0]),
+        stock_struct_hash=compared and copy_function(compared[1]),
+        result_struct=result_struct(),
+        objects=objects(),
+        printing=printing(),
+        unexecuted_params=unexecuted_params(),
+        derivation_hooks={
+            path: _core.DerivationCache(function.__name__, copy_function(function))
+            for path, function in derivations().items()
+        },
+        open_jaxpr=open_jaxpr,
+    )
+
+
+def _values() -> dict[str, Any]:
+    """Arrays, numbers and literals, and the types of Python objects."""
+    known_records, find_record = records()
+    return dict(
+        tree_fields=flat_trees(),
         typed_array_type=slotted_class("literals:TypedNdArray", "_aval _weak_type"),
         typed_float_type=slotted_class("literals:TypedFloat", "dtype aval"),
         typed_scalar_types=set(symbol("literals:typed_scalar_types")),
         copy_function=copy.copy,
-        linearize_trace_type=_linearize_trace(),
-        linearize_tracer_type=slotted_class("interpreters.ad:LinearizeTracer", "primal tangent"),
-        jvp_trace_type=_jvp_trace(),
-        jvp_tracer_type=slotted_class("interpreters.ad:JVPTracer", "primal tangent"),
-        batch_trace_type=_batch_trace(),
-        batch_tracer_type=slotted_class(
-            "interpreters.batching:BatchTracer", "val batch_dim source_info"
-        ),
-        no_axis_name=symbol(f"{core}:no_axis_name"),
         index_update_ref_type=slotted_class("numpy.array_methods:_IndexUpdateRef", "array index"),
-        jit_type=type_of_jits(),
-        aval_qdd_type=optional_symbol(f"{core}:AvalQDD"),
-        mutable_qdd_type=optional_symbol(f"{core}:MutableQuasiDynamicData"),
-        trace_state=symbol(f"{core}:trace_state_strong_ref"),
-        weak_trace_state=symbol(f"{core}:trace_state"),
-        set_trace=checked_function(f"{core}:trace_ctx.set_trace", "trace"),
-        binding_trace=_binding_trace(),
-        eval_trace=symbol(f"{core}:eval_trace"),
-        source_info_context=symbol("source_info_util:_source_info_context"),
-        get_traceback=symbol("source_info_util:Traceback.get_traceback"),
-        traceback_type=symbol("source_info_util:Traceback"),
-        empty_name_stack=symbol("source_info_util:NameStack")(),
-        trace_context=symbol("config:trace_context"),
-        eager_constant_folding=symbol("config:eager_constant_folding"),
-        current_eqn_context=symbol(f"{core}:current_jaxpr_eqn_context"),
         copy_code=copy_function,
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
-        all_settings=jax.config._value_holders,
-        numpy_errors=getattr(umath, "_extobj_contextvar", None),
-        numpy_error_state=numpy_error_state,
-        setting_type=symbol("config:State"),
-        check_tracer_leaks=symbol("config:check_tracer_leaks"),
-        no_tracing=symbol("config:no_tracing"),
-        disable_jit=symbol("config:disable_jit"),
-        enable_checks=symbol("config:enable_checks"),
-        warnings=warnings,
         canonicalize_value=symbol("dtypes:canonicalize_value"),
-        typeof_fn=symbol(f"{core}:typeof"),
-        is_literalable=checked_function(f"{core}:is_literalable", "x for_ad"),
-        literalable_scalar_types=symbol(f"{core}:literalable_scalar_types"),
+        typeof_fn=symbol(f"{_CORE}:typeof"),
+        is_literalable=checked_function(f"{_CORE}:is_literalable", "x for_ad"),
+        literalable_scalar_types=symbol(f"{_CORE}:literalable_scalar_types"),
         jax_array_type=jax.Array,
         array_type=symbol("array:ArrayImpl"),
         stock_value=copy_function(array_value()),
@@ -262,32 +276,105 @@ def load_namespace() -> types.SimpleNamespace:
         records=known_records,
         find_record=find_record,
         made_anew=made_anew,
-        ref_type=symbol("state.types:AbstractRef"),
-        ref_effects=ref_effects(),
+        check_arg=checked_function("dispatch:check_arg", "arg"),
+        float0=symbol("dtypes:float0"),
+        flat_tree_leaves=flat_tree().leaves,
+        flat_tree_with_leaves=flat_tree().with_leaves,
+        stock_flat_tree_map=copy_function(flat_tree().map),
+        partial_type=functools.partial,
+    )
+
+
+def _traces() -> dict[str, Any]:
+    """Traces and tracers, of ours and of transformations."""
+    return dict(
+        tracer_type=symbol(f"{_PARTIAL_EVAL}:DynamicJaxprTracer"),
+        trace_type=symbol(f"{_PARTIAL_EVAL}:DynamicJaxprTrace"),
+        any_tracer_type=symbol(f"{_CORE}:Tracer"),
+        linearize_trace_type=_linearize_trace(),
+        linearize_tracer_type=slotted_class("interpreters.ad:LinearizeTracer", "primal tangent"),
+        jvp_trace_type=_jvp_trace(),
+        jvp_tracer_type=slotted_class("interpreters.ad:JVPTracer", "primal tangent"),
+        batch_trace_type=_batch_trace(),
+        batch_tracer_type=slotted_class(
+            "interpreters.batching:BatchTracer", "val batch_dim source_info"
+        ),
+        no_axis_name=symbol(f"{_CORE}:no_axis_name"),
+        jit_type=type_of_jits(),
+        trace_state=symbol(f"{_CORE}:trace_state_strong_ref"),
+        weak_trace_state=symbol(f"{_CORE}:trace_state"),
+        set_trace=checked_function(f"{_CORE}:trace_ctx.set_trace", "trace"),
+        binding_trace=_binding_trace(),
+        eval_trace=symbol(f"{_CORE}:eval_trace"),
+        cur_qdd=optional_symbol(f"{_CORE}:cur_qdd"),
+        full_lower=checked_function(f"{_CORE}:full_lower", "val"),
+        get_referent=checked_function(f"{_CORE}:get_referent", "x"),
+        stock_eval_jaxpr=_stock_evaluation(),
+        canonical_input_code=inner_code("api:vjp", "canonicalize_value", CANONICAL_INPUT),
+        linear_input_code=inner_code("interpreters.ad:linearize", "new_arg", LINEAR_INPUT),
+        make_jaxpr_hook=make_jaxpr_stand_in(),
+        resolve_kwargs_hook=resolve_kwargs_stand_in(),
+        jit_captures=_jit_captures(),
+        jits_forgot=_forgotten_jits(),
+        stock_evict=copy_function(checked_function("pjit:jit_evict_fn", "self")),
+        stock_check_returned_types=copy_function(checked_function(CHECK_TYPES, "dbg out_tracers")),
+        stock_check_returned_refs=copy_function(checked_function(CHECK_REFS, "dbg out_tracers")),
+        stock_inline=copy_function(checked_function(INLINE, "trace src jaxpr consts *arg_tracers")),
+    )
+
+
+def _sources() -> dict[str, Any]:
+    """Source lines, name stacks, and names of arguments and results."""
+    return dict(
+        source_info_type=slotted_class("source_info_util:SourceInfo", "traceback name_stack"),
+        source_info_context=symbol("source_info_util:_source_info_context"),
+        get_traceback=symbol("source_info_util:Traceback.get_traceback"),
+        traceback_type=symbol("source_info_util:Traceback"),
+        empty_name_stack=symbol("source_info_util:NameStack")(),
+        current_eqn_context=symbol(f"{_CORE}:current_jaxpr_eqn_context"),
         user_frames=_user_frames(),
-        jit_primitive=symbol("pjit:jit_p"),
-        jit_node=_pullback_node(symbol("pjit:jit_p")),
-        control_primitives=_control_primitives(),
-        located_primitives=_located_primitives(),
-        cur_qdd=optional_symbol(f"{core}:cur_qdd"),
-        full_lower=checked_function(f"{core}:full_lower", "val"),
-        get_referent=checked_function(f"{core}:get_referent", "x"),
-        abstract_eval_cached=symbol(f"{pe}:_cached_abstract_eval"),
+        result_paths_hook=ResultPaths(copy_function(checked_function(RESULT_PATHS, "self ans"))),
+        debug_info_hook=debug_info_stand_in(),
+        postponed_paths=Postponed,
+    )
+
+
+def _settings() -> dict[str, Any]:
+    """Settings of jax, numpy and Python on which traces depend."""
+    return dict(
+        trace_context=symbol("config:trace_context"),
+        eager_constant_folding=symbol("config:eager_constant_folding"),
+        all_settings=jax.config._value_holders,
+        numpy_errors=getattr(umath, "_extobj_contextvar", None),
+        numpy_error_state=numpy_error_state,
+        setting_type=symbol("config:State"),
+        check_tracer_leaks=symbol("config:check_tracer_leaks"),
+        no_tracing=symbol("config:no_tracing"),
+        disable_jit=symbol("config:disable_jit"),
+        enable_checks=symbol("config:enable_checks"),
+        warnings=warnings,
+    )
+
+
+def _binding() -> dict[str, Any]:
+    """How a primitive is bound: abstract evaluation, staging and forwarding rules."""
+    forwarding = symbol(f"{_PARTIAL_EVAL}:forwarding_rules")
+    convert_bind = checked_function(
+        f"{_LAX}:_convert_element_type_bind_with_trace", "trace args avals params"
+    )
+    convert_p = symbol(f"{_LAX}:convert_element_type_p")
+    return dict(
+        abstract_eval_cached=symbol(f"{_PARTIAL_EVAL}:_cached_abstract_eval"),
         unpack_pair=_unpack_pair,
         safe_zip=symbol("util:safe_zip"),
         verify_params_are_hashable=checked_function(
-            f"{pe}:_verify_params_are_hashable", "primitive params"
+            f"{_PARTIAL_EVAL}:_verify_params_are_hashable", "primitive params"
         ),
-        resolve_input_effects=checked_function(f"{core}:resolve_input_effects", "effs invars"),
-        make_jaxpr_effects=checked_function(
-            f"{pe}:make_jaxpr_effects", "constvars invars outvars eqns"
-        ),
-        no_effects=symbol(f"{core}:no_effects"),
-        custom_staging_rules=rules,
-        const_fold_rules=symbol(f"{pe}:const_fold_rules"),
+        custom_staging_rules=symbol(f"{_PARTIAL_EVAL}:custom_staging_rules"),
+        const_fold_rules=symbol(f"{_PARTIAL_EVAL}:const_fold_rules"),
         forwarding_rules=forwarding,
         param_order_rules=dict(
-            _ordering_rule(f"{lax}:_{name}_staging_rule", operands, params)
+            _ordering_rule(f"{_LAX}:_{name}_staging_rule", operands, params)
             for name, operands, params in (
                 ("reshape", "x", "new_sizes dimensions sharding"),
                 ("broadcast_in_dim", "x", "shape broadcast_dimensions sharding"),
@@ -295,30 +382,39 @@ def load_namespace() -> types.SimpleNamespace:
             )
         ),
         pure_forwarding_rules={
-            checked_function(f"{lax}:_convert_elt_type_fwd_rule", "eqn"),
-            checked_function(f"{lax}:_broadcast_in_dim_fwd_rule", "eqn"),
+            checked_function(f"{_LAX}:_convert_elt_type_fwd_rule", "eqn"),
+            checked_function(f"{_LAX}:_broadcast_in_dim_fwd_rule", "eqn"),
         },
         no_forwarding_rules={checked_function("pjit:pjit_forwarding_rule", "eqn")},
         sharding_bind_rules={convert_bind}
         if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
-        stock_bind=copy_function(symbol(f"{core}:Primitive.bind")),
-        dce_rules=symbol(f"{pe}:dce_rules"),
+        stock_bind=copy_function(symbol(f"{_CORE}:Primitive.bind")),
+        primitive_bind_with_trace=symbol(f"{_CORE}:Primitive.bind_with_trace"),
+        primitive_is_high=symbol(f"{_CORE}:Primitive.is_high"),
+    )
+
+
+def _dead_code() -> dict[str, Any]:
+    """How jax removes dead code."""
+    return dict(
+        dce_rules=symbol(f"{_PARTIAL_EVAL}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
-        whole_programs=weakref.WeakSet(),
         stock_dce=copy_function(checked_function(DCE, "jaxpr used_outputs instantiate")),
         stock_dce_consts=_stock_dce_consts(),
-        stock_eval_jaxpr=_stock_evaluation(),
+    )
+
+
+def _derivatives() -> dict[str, Any]:
+    """Functions with rules for derivatives, and the backward pass."""
+    transposition_step, transposition_loop = transposition()
+    ref_accumulator, ref_transposition_step = ref_transposition()
+    derivative_rules = rule_reader()
+    return dict(
         custom_jvp_type=symbol("custom_derivatives:custom_jvp"),
         custom_vjp_type=symbol("custom_derivatives:custom_vjp"),
-        named_sharding_type=jax.sharding.NamedSharding,
-        shape_dtype_struct_type=jax.ShapeDtypeStruct,
-        partition_spec_type=jax.sharding.PartitionSpec,
-        stock_struct_eq=compared and copy_function(compared[0]),
-        stock_struct_hash=compared and copy_function(compared[1]),
-        result_struct=result_struct(),
         custom_jvp_primitive=symbol("custom_derivatives:custom_jvp_call_p"),
         rule_primitives={
             symbol("custom_derivatives:custom_jvp_call_p"),
@@ -331,47 +427,18 @@ def load_namespace() -> types.SimpleNamespace:
         may_hold_tracers=derivative_rules and derivative_rules.may_hold_tracers,
         rules_alike=derivative_rules and derivative_rules.are_alike,
         wrapped_function_type=symbol("linear_util:WrappedFun"),
-        check_arg=checked_function("dispatch:check_arg", "arg"),
-        float0=symbol("dtypes:float0"),
-        canonical_input_code=inner_code("api:vjp", "canonicalize_value", CANONICAL_INPUT),
-        linear_input_code=inner_code("interpreters.ad:linearize", "new_arg", LINEAR_INPUT),
         stock_check_input_type=copy_function(checked_function(CHECK_INPUT, CHECK_INPUT_NAMES)),
         vjp_hook=vjp_stand_in(),
-        result_paths_hook=ResultPaths(copy_function(checked_function(RESULT_PATHS, "self ans"))),
-        debug_info_hook=debug_info_stand_in(),
-        make_jaxpr_hook=make_jaxpr_stand_in(),
-        resolve_kwargs_hook=resolve_kwargs_stand_in(),
-        objects=objects(),
-        printing=printing(),
-        unexecuted_params=unexecuted_params(),
-        derivation_hooks={
-            path: _core.DerivationCache(function.__name__, copy_function(function))
-            for path, function in derivations().items()
-        },
-        postponed_paths=Postponed,
-        jit_captures=_jit_captures(),
-        jits_forgot=_forgotten_jits(),
-        stock_evict=copy_function(checked_function("pjit:jit_evict_fn", "self")),
-        flat_tree_leaves=flat_tree().leaves,
-        flat_tree_with_leaves=flat_tree().with_leaves,
-        stock_flat_tree_map=copy_function(flat_tree().map),
-        stock_check_returned_types=copy_function(checked_function(CHECK_TYPES, "dbg out_tracers")),
-        stock_check_returned_refs=copy_function(checked_function(CHECK_REFS, "dbg out_tracers")),
-        partial_type=functools.partial,
         transposition_step=transposition_step,
         transposition_loop=transposition_loop,
         ref_accumulator=ref_accumulator,
         ref_transposition_step=ref_transposition_step,
-        evaluation_step=_evaluation_step(),
+        evaluation_step=evaluation_step(),
         merge_rule_logs=optional_symbol("interpreters.ad:_merge_rule_logs"),
         vjp_node_type=optional_symbol("interpreters.ad:VJPNode"),
         zero_type=slotted_class("ad_util:Zero", "aval"),
         grad_accum_type=symbol("interpreters.ad:GradAccum"),
         val_accum_type=symbol("interpreters.ad:ValAccum"),
-        stock_inline=copy_function(checked_function(INLINE, "trace src jaxpr consts *arg_tracers")),
-        primitive_bind_with_trace=symbol(f"{core}:Primitive.bind_with_trace"),
-        primitive_is_high=symbol(f"{core}:Primitive.is_high"),
-        open_jaxpr=open_jaxpr,
     )
 
 
@@ -487,94 +554,3 @@ def _unpack_pair(answer: Any) -> tuple[Any, Any]:
     """The two items that a rule of the user's answers, maybe as a list, with Python's errors."""
     out_avals, effects = answer
     return out_avals, effects
-
-
-def _transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """One step of jax's ``backward_pass3``, and its loop's context.
-
-    The step transposes an equation as jax does, and returns what its rule does: from jax 0.12 on,
-    what it logs. The context runs a loop with the name stack that jax gives it.
-    """
-    ad = jax_module("jax._src.interpreters.ad")
-    transform_name_stack = checked_function("source_info_util:transform_name_stack", "name")
-    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
-    safe_zip = symbol("util:safe_zip")
-    rule_of = checked_function("interpreters.ad:get_primitive_transpose", "p")
-
-    def undefined(x: Any) -> Any:
-        return ad.UndefinedPrimal(x.aval) if isinstance(x, ad.GradAccum) else x
-
-    def step(eqn: Any, cts_in: Any, operands: Any) -> Any:
-        primitive = eqn.primitive
-        cts = cts_in if primitive.multiple_results else cts_in[0]
-        with eqn.ctx.manager, name_stack_context(eqn.source_info):
-            if primitive in ad.fancy_transposes:
-                return ad.fancy_transposes[primitive](cts, *operands, **eqn.params)
-            rule = rule_of(primitive)
-            primals = list(map(undefined, operands))
-            if getattr(primitive, "call_primitive", False):
-                params = dict(eqn.params)
-                call_jaxpr = params.pop("call_jaxpr")
-                out = rule(params, call_jaxpr, primals, cts, [v.aval for v in eqn.outvars])
-            else:
-                out = rule(cts, *primals, **eqn.params)
-            for x, ct in safe_zip(operands, out):
-                if isinstance(x, ad.GradAccum):
-                    x.accum(ct)
-        return None
-
-    def loop(transform_stack: bool, body: Callable[[], Any]) -> Any:
-        if not transform_stack:
-            return body()
-        with transform_name_stack("transpose"):
-            return body()
-
-    return step, loop
-
-
-def _ref_transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """As ``_transposition``, for equations that make Refs or read their last values.
-
-    The first function makes what cotangents of such an equation's result are added to: None for
-    what they are added to otherwise, ``NotImplemented`` where jax has no rule.
-    """
-    ad = jax_module("jax._src.interpreters.ad")
-    freeze, empty = symbol("core:freeze_p"), symbol("core:empty_ref_p")
-    accumulating = symbol("core:accum_grad_in_ref_p")
-    allocating = (symbol("core:ref_p"), empty)
-    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
-    new = checked_function("interpreters.ad:RefAccum", "aval ref")
-
-    def accumulator(primitive: Any, aval: Any) -> Any:
-        if primitive is freeze:
-            return None
-        if primitive is accumulating:
-            return new(aval.to_ct_aval())
-        if primitive in allocating:
-            return new(aval.inner_aval.to_ct_aval())
-        return NotImplemented
-
-    def step(eqn: Any, result: Any, operand: Any) -> None:
-        with eqn.ctx.manager, name_stack_context(eqn.source_info):
-            cotangent = result.freeze()
-            if eqn.primitive is not empty and isinstance(operand, ad.GradAccum):
-                operand.accum(cotangent)
-
-    return accumulator, step
-
-
-def _evaluation_step() -> Callable[[Any, Any], Any]:
-    """What ``backward_pass3`` does with an equation that is not linear."""
-    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
-    foreach = symbol("util:foreach")
-
-    def step(eqn: Any, operands: Any) -> Any:
-        params = eqn.primitive.get_bind_params(eqn.params)
-        with eqn.ctx.manager, name_stack_context(eqn.source_info):
-            answer = eqn.primitive.bind(*operands, **params)
-        results: list[Any] = []
-        answer = answer if eqn.primitive.multiple_results else [answer]
-        foreach(lambda _, result: results.append(result), eqn.outvars, answer)
-        return results
-
-    return step

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
-import collections
 import dataclasses
 import functools
-import operator
 import sys
-import threading
 import types
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,7 +15,10 @@ import numpy as np
 from jaxide._compat.jaxprs import close
 from jaxide._compat.jits import user_line
 from jaxide._compat.objects import flat_trees
-from jaxide._compat.symbols import optional_symbol, symbol
+from jaxide._compat.stored_tracebacks import frame, tracebacks
+from jaxide._compat.stored_trees import is_tree, tree_of, tree_parts
+from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
+from jaxide._native.content import name_of
 from jaxide._native.storage import Kind, Private, StorageError, Unstorable
 
 # Enumerations and named tuples of jax.
@@ -145,7 +143,9 @@ def storage() -> Private:
     return Private(
         kinds=_kinds(),
         kind_name=_kind_name,
-        classes={_name(found): found for found in (*_found(CLASSES), *flat_trees())},
+        classes={
+            name_of(found): found for found in (*known_symbols(CLASSES).values(), *flat_trees())
+        },
         of_fields=_of_fields,
         functions=_functions,
         primitives=_primitives,
@@ -153,23 +153,15 @@ def storage() -> Private:
         aval=symbol("core:ShapedArray"),
         debug_info=symbol("linear_util:DebugInfo"),
         close=close,
-        frame=_frame,
+        frame=frame,
         tracebacks=tracebacks,
         rules=RULES,
         callbacks=CALLBACKS,
         stand_in=Kind("dropped", (), _dropped_parts, _dropped),
         user_line=lambda traceback: user_line(traceback) or "unknown",
-        is_tree=_is_tree,
+        is_tree=is_tree,
         version=jax.__version__,
     )
-
-
-def _name(of: Any) -> str:
-    return f"{of.__module__}.{of.__qualname__}"
-
-
-def _found(paths: Sequence[str]) -> list[Any]:
-    return [found for found in map(optional_symbol, paths) if found is not None]
 
 
 def _of_fields(class_: Any, fields: Mapping[str, Any]) -> Any:
@@ -208,7 +200,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     found = list(vars(jax.checkpoint_policies).values())
     for impl in symbol("random.prng:prngs").values():
         found += [impl.seed, impl.split, impl.random_bits, impl.fold_in]
-    return {_name(function): function for function in found if hasattr(function, "__qualname__")}
+    return {name_of(function): function for function in found if hasattr(function, "__qualname__")}
 
 
 def _primitives() -> dict[str, Any]:
@@ -316,7 +308,7 @@ def _kinds() -> tuple[Kind, ...]:
             lambda v: (next(iter(v.device_set)), v.memory_kind),
             lambda p: sharding.SingleDeviceSharding(p[0], memory_kind=p[1]),
         ),
-        Kind("tree", (jax.tree_util.PyTreeDef,), _tree_parts, _tree),
+        Kind("tree", (jax.tree_util.PyTreeDef,), tree_parts, tree_of),
         Kind("context", (symbol("core:JaxprEqnContext"),), _context_parts, _context),
         Kind("array type", (symbol("core:ShapedArray"),), _slots, _shaped),
         Kind("manual axes", (symbol("core:ManualAxisType"),), _slots, _manual),
@@ -337,14 +329,14 @@ def _kinds() -> tuple[Kind, ...]:
     ]
     kinds += [_typed_scalar(typed) for typed in symbol("literals:typed_scalar_types")]
     for singleton, paths in SINGLETONS.items():
-        for value in _found(paths)[:1]:
+        for value in list(known_symbols(paths).values())[:1]:
             kinds.append(_singleton(singleton, value))
     for effect_class, effect in EFFECTS.items():
         if (value := optional_symbol(effect)) is not None and optional_symbol(effect_class):
             kinds.append(_singleton(type(value).__name__, value))
-    kinds += [_effect_on_variable(class_) for class_ in _found(REF_EFFECTS)]
-    kinds += [_dataclass(class_) for class_ in _found(DATACLASSES)]
-    kinds += [_operation(class_) for class_ in _found(OPERATIONS)]
+    kinds += [_effect_on_variable(class_) for class_ in known_symbols(REF_EFFECTS).values()]
+    kinds += [_dataclass(class_) for class_ in known_symbols(DATACLASSES).values()]
+    kinds += [_operation(class_) for class_ in known_symbols(OPERATIONS).values()]
     return tuple(kinds)
 
 
@@ -392,7 +384,7 @@ def _dataclass(class_: Any) -> Kind:
         return made
 
     return Kind(
-        _name(class_), (class_,), lambda v: {name: getattr(v, name) for name in names}, make
+        name_of(class_), (class_,), lambda v: {name: getattr(v, name) for name in names}, make
     )
 
 
@@ -405,7 +397,9 @@ def _operation(class_: Any) -> Kind:
         symbol("hijax:HiPrim").__init__(made)
         return made
 
-    return Kind(_name(class_), (class_,), lambda v: tuple(getattr(v, name) for name in names), make)
+    return Kind(
+        name_of(class_), (class_,), lambda v: tuple(getattr(v, name) for name in names), make
+    )
 
 
 def _own_slots(class_: Any) -> list[str]:
@@ -496,7 +490,7 @@ def _type_parts(value: Any) -> str:
     for name, dtype in storage().dtypes.items():
         if dtype.type is value:
             return name
-    raise Unstorable(f"the class {_name(value)} has no form in a file")
+    raise Unstorable(f"the class {name_of(value)} has no form in a file")
 
 
 def _scopes(stack: Any) -> tuple[tuple[bool, str], ...]:
@@ -602,93 +596,6 @@ def _device(number: int) -> Any:
     )
 
 
-# ---- trees -------------------------------------------------------------------------------------
-
-_CONTAINERS = {
-    class_.__name__: class_
-    for class_ in (tuple, list, dict, collections.OrderedDict, collections.defaultdict)
-}
-
-
-@functools.cache
-def _nodes() -> dict[str, Any]:
-    """Classes of jax's that are nodes of trees among params."""
-    own = ("state.indexing:NDIndexer", "state.indexing:Slice")
-    return {_name(class_): class_ for class_ in _found(own)}
-
-
-def _tree_parts(tree: Any) -> Any:
-    """A tree in a list, children before parents: kind, data, number of children."""
-    rows: list[Any] = []
-    pending = [(tree, False)]
-    while pending:
-        tree, is_open = pending.pop()
-        data = tree.node_data()
-        children = tree.children()
-        if children and not is_open:
-            pending.append((tree, True))
-            pending += [(child, False) for child in reversed(children)]
-            continue
-        if data is None:
-            # A leaf, or `None`, which is a tree without leaves.
-            rows.append(("leaf" if tree.num_leaves else "none", None, 0))
-            continue
-        class_, own = data
-        if (name := class_.__name__) in _CONTAINERS and _CONTAINERS[name] is class_:
-            if name == "defaultdict" and own[0] not in (None, *_FACTORIES.values()):
-                raise Unstorable(f"a defaultdict of {own[0]} has no form in a file")
-            if name == "defaultdict":
-                own = (own[0] and own[0].__name__, own[1])
-            rows.append((name, own, len(children)))
-        elif class_ is type(None):
-            rows.append(("none", None, 0))
-        elif _nodes().get(_name(class_)) is class_:
-            rows.append((_name(class_), own, len(children)))
-        else:
-            raise Unstorable(
-                f"{_name(class_)} is no standard container: drop=('trees',) leaves out the "
-                "structure of arguments and results"
-            )
-    return tuple(rows)
-
-
-_FACTORIES = {class_.__name__: class_ for class_ in (int, float, complex, bool, str, list, dict)}
-
-
-def _tree(parts: Any) -> Any:
-    make = jax.tree_util.PyTreeDef.from_node_data_and_children
-    registry = symbol("tree_util:default_registry")
-    made: list[Any] = []
-    for name, own, count in parts:
-        if count > len(made) or count < 0:
-            raise StorageError("a tree has fewer nodes than it says")
-        children = made[len(made) - count :]
-        del made[len(made) - count :]
-        if name == "leaf":
-            made.append(jax.tree.structure(0))
-            continue
-        if name == "none":
-            made.append(jax.tree.structure(None))
-            continue
-        class_ = _CONTAINERS.get(name) or _nodes().get(name)
-        if class_ is None:
-            raise StorageError(f"there are no trees of {name!r}")
-        if class_ is collections.defaultdict:
-            own = (own[0] and _FACTORIES[own[0]], own[1])
-        made.append(make(registry, (class_, own), children))
-    (tree,) = made
-    return tree
-
-
-def _is_tree(tree: Any) -> bool:
-    """Whether a tree is made of standard containers."""
-    try:
-        _tree_parts(tree)
-    except Unstorable:
-        return False
-    return True
-
-
 # ---- functions that are left out ---------------------------------------------------------------
 
 
@@ -724,72 +631,3 @@ def _dropped(parts: Any) -> Any:
         return stand_in
     wrap = symbol("linear_util:wrap_init")
     return wrap(stand_in, debug_info=symbol("linear_util:DebugInfo")(*info))
-
-
-# ---- sources -----------------------------------------------------------------------------------
-
-
-def _frame(code: Any, place: int) -> tuple[str, str, tuple[int, int, int, int]]:
-    location = symbol("source_info_util:Traceback").code_addr2location(code, place)
-    line, column, last, end = (max(number, 0) for number in location)
-    return code.co_filename, code.co_qualname, (line, column, last, end)
-
-
-# A function that is one call, for frames to be made of.
-_CALL = (lambda run, calls: run(calls)).__code__
-
-
-def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
-    """A function whose only call is at a place."""
-    line, column, last, end = location
-    table = bytearray()
-    units = len(_CALL.co_code) // 2
-    # The long form of CPython's location table: lines and columns of up to 8 instructions.
-    for start in range(0, units, 8):
-        table.append(0x80 | 14 << 3 | (min(8, units - start) - 1))
-        for number in (0, max(last - line, 0), column + 1, end + 1):
-            while number > 0x3F:
-                table.append(0x40 | (number & 0x3F))
-                number >>= 6
-            table.append(number)
-    code = _CALL.replace(
-        co_filename=file,
-        co_name=name.rpartition(".")[2],
-        co_qualname=name,
-        co_firstlineno=line,
-        co_linetable=bytes(table),
-    )
-    return types.FunctionType(code, {})
-
-
-class _Roots(list[Any]):
-    """Can be referred to weakly."""
-
-
-def tracebacks(frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
-    """A traceback for each stack of frames, as if its functions called each other.
-
-    They do: each is called by the one before, and what they call in the end is what captures
-    tracebacks. Between them are only functions in C, which have no frames.
-    """
-    functions = [_frame_function(*frame) for frame in frames]
-    captured: list[list[Any]] = [[] for _ in stacks]
-    calls: list[list[Any]] = [[symbol("source_info_util:Traceback").get_traceback] for _ in stacks]
-    roots = _Roots()
-    for place, (caller, frame) in enumerate(stacks):
-        within = map(operator.call, calls[place])
-        call = functools.partial(functions[frame], captured[place].extend, within)
-        (roots if caller is None else calls[caller]).append(call)
-    # In a thread of its own nothing is around them.
-    ended = threading.Lock()
-    ended.acquire()
-    reference = weakref.ref(roots, lambda _: ended.release())
-    run = functools.partial(collections.deque(maxlen=0).extend, map(operator.call, roots))
-    del roots, calls
-    _thread.start_new_thread(run, ())
-    del run
-    ended.acquire()
-    del reference
-    if not all(captured):
-        raise StorageError("the stacks of the file are too deep for Python's recursion limit")
-    return [results[0] for results in captured]

@@ -104,7 +104,7 @@ class ProgramModel:
     times: int
     """How often it runs; a branch that is not the most expensive one, 0 times."""
     live: Sequence[int] | None
-    """The most bytes that are alive while each equation runs; of programs within, of what they make
+    """The most bytes that are alive while each equation runs; of nested programs, of what they make
     themselves. None where nothing runs it."""
     variables: Sequence[Variable]
     """Constants, then inputs, then results of equations."""

@@ -1,4 +1,4 @@
-"""Programs as graphs of Google's Model Explorer: one graph, programs within it as groups.
+"""Programs as graphs of Google's Model Explorer: one graph, its nested programs as groups.
 
 The format is that of its custom nodes: ``graphs`` of ``nodes`` with ``incomingEdges``, ``attrs``
 and a ``namespace`` of groups, outermost first.
@@ -62,7 +62,7 @@ class _Graphs:
     def _program(
         self, place: int, namespace: str, nodes: list[dict[str, Any]]
     ) -> list[tuple[int, str]]:
-        """Adds the nodes of a program. The programs within that are shown in it, and where."""
+        """Adds the nodes of a program. The nested programs that are shown in it, and where."""
         program = self._programs[place]
         sources: dict[Atom, tuple[str, str]] = {}
         within: list[tuple[int, str]] = []

@@ -203,7 +203,7 @@ class _Module:
             if place == 0:
                 return None
             raise NotImplementedError(
-                f"{describe} has {math.prod(value.shape):,} elements, and is of a program within: "
+                f"{describe} has {math.prod(value.shape):,} elements, and is of a nested program: "
                 "raise max_literal to write it"
             )
         try:
@@ -373,7 +373,7 @@ class _Module:
             place = params.programs[id(value)]
             helper = "_jaxpr" if _compat.closed_form(value) is value else "_open_jaxpr"
             if helper == "_open_jaxpr" and self._programs[place].constants:
-                raise Unwritable("a program within has constants")
+                raise Unwritable("a nested program has constants")
             types = [
                 self._type(self._programs[place].variables[var].type.aval)
                 for var in self._programs[place].inputs

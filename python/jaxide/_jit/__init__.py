@@ -9,7 +9,7 @@
 ``hoist_constants``     constants of nested programs become the program's own
 ``hoist_computations``  what depends on captured arrays alone leaves nested programs
 ``split``               what depends on captured arrays alone is computed once
-``dedupe``              structurally equal nested programs become one object
+``deduplicate``         structurally equal nested programs become one object
 ``lowering_warnings``   warnings of a lowering, for all that share the executable
 ``retraces``            the retrace log
 ``explanation``         answers of the retrace log

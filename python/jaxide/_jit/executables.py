@@ -30,9 +30,9 @@ import numpy as np
 
 from jaxide import _compat, _core
 from jaxide._jit import captured_arrays, lowering_warnings
-from jaxide._jit.dedupe import cons
+from jaxide._jit.deduplicate import deduplicate
 from jaxide._jit.executable_key import Call, Key, key_of
-from jaxide._jit.hoist_constants import lift_constants
+from jaxide._jit.hoist_constants import hoist_constants
 from jaxide._jit.split import split
 from jaxide._native.bounded import touch, trim
 from jaxide._native.content import Unsettled, noting_rules
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 
     known: bool
     lowered: bool
-    lifted: int
+    hoisted: int
     reason: str | None
     lowering: float
     compiling: float
@@ -105,7 +105,7 @@ def _code_bytes(compiled: Any) -> int:
 
 
 class _Program:
-    """What is known of programs that say the same."""
+    """What is known of programs that are structurally equal."""
 
     def __init__(self, graph: _core.Graph, key: int, rules: dict[int, Any]):
         self.graph = graph
@@ -170,7 +170,7 @@ class _Plan:
         # Whether an earlier program said the same.
         self.known = known
         self.reason = reason
-        # The constants, those of programs within as well, which the jaxpr keeps anyway.
+        # The constants, those of nested programs as well, which the jaxpr keeps anyway.
         self.consts = consts
         self.const_avals = const_avals
         # By what jax itself tells lowerings of one jaxpr apart.
@@ -269,7 +269,7 @@ class Executables:
         made = _Making(jax_, plan, program, params, call, key, values, assigned)
         try:
             run, executable_is_new = self._make(made, captured)
-        except (Unsettled, _Unlifted) as error:
+        except (Unsettled, _NotHoisted) as error:
             return stock(str(error))
         if not executable_is_new and plan.known and audit.is_executable_due():
             lower = functools.partial(made.lowered_alone, run.executable)
@@ -333,10 +333,10 @@ class Executables:
     def _with_arguments(self, made: _Making, key: Key, one_device: bool) -> Executable:
         refused = made.program.refused
         if (key, one_device) in refused:
-            raise _Unlifted(refused[key, one_device])
+            raise _NotHoisted(refused[key, one_device])
         try:
             return made.with_arguments(key, one_device)
-        except _Unlifted as error:
+        except _NotHoisted as error:
             refused[key, one_device] = str(error)
             trim(refused, MAX_LOWERINGS)
             raise
@@ -379,7 +379,7 @@ class Executables:
         if run.frozen is None:
             return jaxpr, True
         has_all = len(jaxpr.consts) == len(run.frozen)
-        whole = jaxpr if has_all else lift_constants(jaxpr)[0]
+        whole = jaxpr if has_all else hoist_constants(jaxpr)[0]
         return _compat.with_values(whole, list(run.frozen)), True
 
     def _stock(
@@ -412,9 +412,9 @@ class Executables:
 
         ref = weakref.ref(jaxpr, gone)
         try:
-            lifted, graph = lift_constants(jaxpr)
-            const_avals = tuple(_compat.constant_types(lifted))
-            consts = tuple(lifted.consts)
+            hoisted, graph = hoist_constants(jaxpr)
+            const_avals = tuple(_compat.constant_types(hoisted))
+            consts = tuple(hoisted.consts)
             if not all(map(_is_captured, consts, const_avals)):
                 return _Plan(ref, reason="it captures what is no plain array")
             with noting_rules() as rules:
@@ -503,7 +503,7 @@ def _forget(noted: dict[int, tuple[Any, set[Any]]], place: int, ref: weakref.ref
         del noted[place]
 
 
-class _Unlifted(Exception):
+class _NotHoisted(Exception):
     """A program is not executed with its constants as arguments."""
 
 
@@ -550,7 +550,7 @@ class _Making:
     def with_constants(self, key: Key) -> Executable:
         """The executable that jax makes, captured arrays built in."""
         with lowering_warnings.noting() as said:
-            lowering = self._compiled(cons(self.params["jaxpr"]), self.call.resolved)
+            lowering = self._compiled(deduplicate(self.params["jaxpr"]), self.call.resolved)
         built_in = captured_arrays.num_bytes(self.plan.consts)
         made = Executable(key, lowering, said, built_in=built_in)
         # Somebody may have written to an array meanwhile: nobody else runs this.
@@ -564,45 +564,45 @@ class _Making:
         """One whose first arguments are made of captured arrays."""
         try:
             return self._with_arguments(key, one_device)
-        except _Unlifted:
+        except _NotHoisted:
             raise
         except Exception as error:
             # Stock jax says what is wrong, if it is.
             message = "it cannot be lowered with captured arrays as arguments"
-            raise _Unlifted(message) from error
+            raise _NotHoisted(message) from error
 
     def _with_arguments(self, key: Key, one_device: bool) -> Executable:
         jax_, avals = self.jax_, self.plan.const_avals
-        lifted, _ = lift_constants(self.params["jaxpr"])
-        parts = split(lifted)
+        hoisted, _ = hoist_constants(self.params["jaxpr"])
+        parts = split(hoisted)
         with lowering_warnings.noting() as said:
             resolved = jax_.with_arguments(self.call.resolved, parts.prepared)
-            devices = jax_.devices(rest := jax_.lower(cons(parts.rest), resolved))
+            devices = jax_.devices(rest := jax_.lower(deduplicate(parts.rest), resolved))
             if len(devices) != 1:
                 if one_device:
                     # What several devices make of a constant and of an argument differs.
-                    raise _Unlifted("it runs on several devices and captures other arrays")
-                return self._on_devices(key, lifted, said)
+                    raise _NotHoisted("it runs on several devices and captures other arrays")
+                return self._on_devices(key, hoisted, said)
             rest.compile()
         of_preparation = jax_.of_preparation(resolved, len(avals), len(parts.prepared), devices[0])
         preparation = self._compiled(parts.preparation, of_preparation)
         return Executable(key, rest, said, preparation)
 
-    def _on_devices(self, key: Key, lifted: Any, said: list[lowering_warnings.Said]) -> Executable:
+    def _on_devices(self, key: Key, hoisted: Any, said: list[lowering_warnings.Said]) -> Executable:
         """One for several devices, to which the arrays go as they are."""
         resolved = self.jax_.with_arguments(self.call.resolved, self.plan.const_avals)
-        lowering = self._compiled(cons(_compat.lift(lifted)), resolved)
+        lowering = self._compiled(deduplicate(_compat.consts_as_invars(hoisted)), resolved)
         return Executable(key, lowering, said, preparation=lowering)
 
     def lowered_alone(self, executable: Executable) -> Any:
         """What the jaxpr is lowered to by itself, in the way that an executable was."""
         if executable.preparation is None:
             return self.jax_.lower(self.params["jaxpr"], self.call.resolved)
-        lifted, _ = lift_constants(self.params["jaxpr"])
+        hoisted, _ = hoist_constants(self.params["jaxpr"])
         if executable.preparation is executable.lowering:
             resolved = self.jax_.with_arguments(self.call.resolved, self.plan.const_avals)
-            return self.jax_.lower(_compat.lift(lifted), resolved)
-        parts = split(lifted)
+            return self.jax_.lower(_compat.consts_as_invars(hoisted), resolved)
+        parts = split(hoisted)
         resolved = self.jax_.with_arguments(self.call.resolved, parts.prepared)
         return self.jax_.lower(parts.rest, resolved)
 

@@ -52,7 +52,7 @@ class Change(NamedTuple):
 
 
 def _without_repetition(all_: Sequence[Difference]) -> list[str]:
-    """A line for each difference, one for all of one line of the user's code that say the same."""
+    """A line for each difference; one for all equal differences of one line of the user's code."""
     same: dict[object, list[Difference]] = {}
     for each in all_:
         same.setdefault((each.kind, each.old, each.new, each.source), []).append(each)

@@ -1,4 +1,4 @@
-"""What depends on captured arrays alone, in programs within a program, is computed outside of them.
+"""What depends on captured arrays alone, in nested programs, is computed outside of them.
 
 A jit, a loop or a branch may compute something of arrays that it is given from outside, the same
 each time. The equations are done once before it, and it is given their results.
@@ -16,7 +16,7 @@ Known = set[Any]
 
 
 def pull_out(jaxpr: Any, is_free: Callable[[Any], bool]) -> Any:
-    """The closed jaxpr, or one that computes the same, in which programs within do nothing that
+    """The closed jaxpr, or one that computes the same, in which nested programs do nothing that
     depends on the constants of the jaxpr alone.
 
     Args:
@@ -45,7 +45,7 @@ class _Pulling:
         """Equations in whose programs nothing is done that depends on known values alone."""
         known, made = set(known), []
         for eqn in eqns:
-            kind = _compat.lifting_primitives().get(eqn.primitive)
+            kind = _compat.hoisting_primitives().get(eqn.primitive)
             if self._depends_on(eqn, known):
                 known.update(eqn.outvars)
             elif kind is not None and any(_is_var(a) and a in known for a in eqn.invars):

@@ -1,4 +1,4 @@
-"""Constants of programs within a program are made constants of the program itself.
+"""Constants of nested programs are made constants of the program itself.
 
 A function may call a jit, in a loop or a branch too, that captures an array: a constant of the
 jit's program. An executable can be given another array only where that is an input of it, so the
@@ -39,8 +39,8 @@ OPERANDS = {
 }
 
 
-def lift_constants(jaxpr: Any) -> tuple[Any, _core.Graph]:
-    """The closed jaxpr, or one that computes the same, in which programs within have no constants;
+def hoist_constants(jaxpr: Any) -> tuple[Any, _core.Graph]:
+    """The closed jaxpr, or one that computes the same, in which nested programs have no constants;
     and its graph.
 
     Programs of primitives that are not known here keep theirs, as do those with constants that are
@@ -49,8 +49,8 @@ def lift_constants(jaxpr: Any) -> tuple[Any, _core.Graph]:
     graph = _core.graph_of(jaxpr)
     if not graph.captures_within():
         return jaxpr, graph
-    lifted = _Lifting().jaxpr(jaxpr)
-    return lifted, _core.graph_of(lifted)
+    hoisted = _Hoisting().jaxpr(jaxpr)
+    return hoisted, _core.graph_of(hoisted)
 
 
 class _Constants:
@@ -70,7 +70,7 @@ class _Constants:
         return self._known[id(value)]
 
 
-class _Lifting:
+class _Hoisting:
     def __init__(self) -> None:
         # By the addresses of jaxprs, which the outermost one keeps alive.
         self._made: dict[int, Any] = {}
@@ -78,10 +78,10 @@ class _Lifting:
     def jaxpr(self, jaxpr: Any) -> Any:
         """The closed jaxpr that has the constants of all within a jaxpr, open or closed."""
         if id(jaxpr) not in self._made:
-            self._made[id(jaxpr)] = self._lifted(_compat.closed_form(jaxpr))
+            self._made[id(jaxpr)] = self._hoisted(_compat.closed_form(jaxpr))
         return self._made[id(jaxpr)]
 
-    def _lifted(self, jaxpr: Any) -> Any:
+    def _hoisted(self, jaxpr: Any) -> Any:
         constants, eqns = _Constants(jaxpr), _compat.open_part(jaxpr).eqns
         new = [self._eqn(eqn, constants) for eqn in eqns]
         if all(one is other for one, other in zip(new, eqns, strict=True)):
@@ -89,7 +89,7 @@ class _Lifting:
         return _compat.with_parts(jaxpr, constants.vars, constants.values, new)
 
     def _eqn(self, eqn: Any, constants: _Constants) -> Any:
-        kind = _compat.lifting_primitives().get(eqn.primitive)
+        kind = _compat.hoisting_primitives().get(eqn.primitive)
         if kind is None:
             return eqn
         within = [self._within(eqn.params[operands.name]) for operands in OPERANDS[kind]]
@@ -118,8 +118,8 @@ def with_constants_outside(eqn: Any, kind: str, within: list[list[Any]], constan
         new = _constants(jaxprs)
         place = params[operands.place] if isinstance(operands.place, str) else operands.place
         invars[place:place] = [constants.var(*constant) for constant in new]
-        lifted = [_with_inputs(jaxpr, new) for jaxpr in jaxprs]
-        params[operands.name] = _like(eqn.params[operands.name], lifted)
+        hoisted = [_with_inputs(jaxpr, new) for jaxpr in jaxprs]
+        params[operands.name] = _like(eqn.params[operands.name], hoisted)
         if operands.counted is not None:
             params[operands.counted] += len(new)
         params = _compat.with_operands(kind, params, len(new))
@@ -147,7 +147,7 @@ def _with_inputs(jaxpr: Any, constants: Iterable[tuple[Any, Any]]) -> Any:
     own = _Constants(jaxpr)
     variables = [own.var(*constant) for constant in constants]
     values = [value for value, _ in constants]
-    return _compat.lift(_compat.with_parts(jaxpr, variables, values, None))
+    return _compat.consts_as_invars(_compat.with_parts(jaxpr, variables, values, None))
 
 
 def _like(param: Any, jaxprs: list[Any]) -> Any:

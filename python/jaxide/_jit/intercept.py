@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from jaxide import _compat
 from jaxide._jit import lowering_warnings
-from jaxide._jit.dedupe import cons
+from jaxide._jit.deduplicate import deduplicate
 from jaxide._jit.executables import CAPTURED, EXECUTABLES
-from jaxide._jit.retraces import LEDGER
+from jaxide._jit.retraces import RETRACE_LOG
 
 
 @dataclasses.dataclass
@@ -159,7 +159,7 @@ def _after_trace(begun: _Begun | None, traced: Any) -> Any:
         if begun.counts is not None:
             begun.counts.traces += 1
             begun.counts.tracing += seconds
-        LEDGER.traced(_compat.jit_tracing().call_of(traced, *begun.call), seconds)
+        RETRACE_LOG.traced(_compat.jit_tracing().call_of(traced, *begun.call), seconds)
     return traced
 
 
@@ -172,7 +172,7 @@ def _lowered(jaxpr: Any, resolve: Callable[[], Any]) -> Iterator[Any]:
     instead, was_executed = EXECUTABLES.lowered(jaxpr, resolve)
     # What jax has lowered for an execution it does not lower again, and does not warn.
     with lowering_warnings.noting(silently=True) if was_executed else contextlib.nullcontext():
-        yield cons(instead)
+        yield deduplicate(instead)
 
 
 def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -187,5 +187,5 @@ def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         own.compiled += outcome.lowered
         own.lowering += outcome.lowering
         own.compiling += outcome.compiling
-    LEDGER.executed(params["jaxpr"], outcome)
+    RETRACE_LOG.executed(params["jaxpr"], outcome)
     return result

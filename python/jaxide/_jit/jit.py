@@ -16,7 +16,7 @@ import jax
 from jaxide import _compat, _core
 from jaxide._jit.explanation import Explanation
 from jaxide._jit.intercept import Counts, checked, sharing
-from jaxide._jit.retraces import LEDGER
+from jaxide._jit.retraces import RETRACE_LOG
 from jaxide._native import interposed
 
 _MISSING: Any = object()
@@ -68,7 +68,7 @@ def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **opti
     def explain() -> Explanation | None:
         """Why the function at this place of the code was last traced, and what is new in its
         program; None where it was not."""
-        return None if place is None else LEDGER.explain(place)
+        return None if place is None else RETRACE_LOG.explain(place)
 
     jitted.cache_info = cache_info
     jitted.explain = explain
@@ -99,7 +99,7 @@ def _share(jitted: Any, counts: Counts) -> str:
 def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> Any:
     """Stands in for what a jit does where it finds no executable."""
     _, counts = _COUNTS.get(id(options)) or (None, Counts())
-    interposed.catch_new()
+    interposed.interpose_new()
     with _activation(), sharing(counts):
         return stock(*args, **kwargs)
 

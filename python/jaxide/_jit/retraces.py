@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jaxide import _compat, _core
 from jaxide._jit.executables import Outcome
 from jaxide._jit.explanation import Change, Explanation, Retrace, Retraces
-from jaxide._jit.hoist_constants import lift_constants
+from jaxide._jit.hoist_constants import hoist_constants
 from jaxide._native.bounded import trim
 from jaxide._reports.diff import Diff
 
@@ -57,7 +57,7 @@ class _Site:
         self.explanation: Explanation | None = None
 
 
-class Ledger:
+class RetraceLog:
     """The notes of all call sites."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Ledger:
             return
         places: tuple[Any, ...] = ()
         if earlier and not outcome.known and outcome.program is not None:
-            _, graph = lift_constants(jaxpr)
+            _, graph = hoist_constants(jaxpr)
             nearest = _nearest(reversed(earlier), graph)
             places = nearest.differences[:MAX_DIFFERENCES]
         with self._lock:
@@ -231,7 +231,7 @@ def _changed(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
     ]
 
 
-LEDGER = Ledger()
+RETRACE_LOG = RetraceLog()
 
 
 def retraces() -> Retraces:
@@ -251,7 +251,7 @@ def retraces() -> Retraces:
       A tuple of :class:`Retrace`, the dearest first. It prints as a table (``rich`` shows it in
       colour). Times are in seconds.
     """
-    return LEDGER.retraces()
+    return RETRACE_LOG.retraces()
 
 
 def explain(fun: Callable[..., Any] | None = None) -> Explanation | None:
@@ -264,4 +264,4 @@ def explain(fun: Callable[..., Any] | None = None) -> Explanation | None:
     Returns:
       An :class:`Explanation`, which prints as text; None where no trace was noted.
     """
-    return LEDGER.explain(None if fun is None else _compat.function_place(fun))
+    return RETRACE_LOG.explain(None if fun is None else _compat.function_place(fun))

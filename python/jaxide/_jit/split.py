@@ -83,7 +83,7 @@ def split(jaxpr: Any) -> Split:
         unpacking += _applied(taking, [place], pack)
     preparation = _compat.program(jaxpr, list(inner.constvars), made, outputs)
     none = [None] * len(inputs)
-    rest = _compat.lift(_compat.with_parts(jaxpr, inputs, none, [*unpacking, *eqns]))
+    rest = _compat.consts_as_invars(_compat.with_parts(jaxpr, inputs, none, [*unpacking, *eqns]))
     return Split(preparation, tuple(var.aval for var in inputs), rest)
 
 

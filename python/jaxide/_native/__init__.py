@@ -11,9 +11,11 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``derivative_rules``    functions that trace derivative rules
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
+``module_code``         what the code of a module assigns, and what its source says
 ``objects``             objects of programs: descriptions that outlive the process, equality
 ``printing``            texts of objects of programs
 ``pure_functions``      which functions are pure by analysis of their code
+``roles``               which parts of jax matter to traces, lowering and printing
 ``storage``             objects of programs in files
 ``trampolines``         code of functions of jax that passes their arguments to a hook
 ``trust``               which functions and values are jax's own

@@ -117,7 +117,7 @@ class Rules:
         return self._maker(value) or (lambda made: value)
 
     def pair(self, one: Any, another: Any, made: dict[int, Any]) -> None:
-        """Notes what in a function stands for what in another that says the same.
+        """Notes what in a function stands for what in another that is structurally equal.
 
         What the one has stored the other has stored as well then.
         """

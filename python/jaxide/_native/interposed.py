@@ -44,7 +44,7 @@ STATEFUL = {
     "savez",
 }
 
-_caught: set[int] = set()
+_interposed: set[int] = set()
 
 # The modules of `MODULES` that were imported, by the names under which they were.
 _loaded: dict[str, types.ModuleType] = {}
@@ -52,8 +52,8 @@ _loaded: dict[str, types.ModuleType] = {}
 # How many names a module had when it was looked through.
 _names_seen: dict[str, int] = {}
 
-# What `catch_new` was told to catch, and how many modules there were when it last looked; -1 where
-# one of jax's was still being imported.
+# What `interpose_new` was told to interpose. How many modules there were when it last looked: -1
+# where one of jax's was still being imported.
 _types: set[type] | None = None
 _filter_code: types.CodeType | None = None
 _modules_seen = 0
@@ -63,30 +63,30 @@ _annotations: dict[int, tuple[Any, bool]] = {}
 _files: dict[tuple[int, int], tuple[Any, str, bool]] = {}
 
 
-def _is_caught(module: str) -> bool:
-    """Whether public functions of a module are caught: of `MODULES`, `jax.scipy` with what is below
-    it."""
+def _is_interposed(module: str) -> bool:
+    """Whether public functions of a module are interposed: of `MODULES`, `jax.scipy` with what is
+    below it."""
     return (module in MODULES or module.startswith("jax.scipy.")) and "._" not in module
 
 
-def catch_loaded(
+def interpose_loaded(
     jit_type: type, callable_types: tuple[type, ...], filter_code: types.CodeType
 ) -> None:
-    """Catches the public functions of the modules that are imported, and later by `catch_new`.
+    """Interposes the public functions of imported modules; those of later imports, `interpose_new`.
 
     Args:
-      jit_type: the type of what ``jax.jit`` returns, whose instances are caught by the core.
+      jit_type: the type of what ``jax.jit`` returns, whose instances are interposed by the core.
       callable_types: other types whose instances at module level live as long as the module.
       filter_code: the code of the functions that filter the tracebacks of others.
     """
     global _types, _filter_code
     _types = {jit_type, *callable_types}
     _filter_code = filter_code
-    catch_new()
+    interpose_new()
 
 
-def catch_new() -> None:
-    """Catches the public functions of the modules that were imported since the last time."""
+def interpose_new() -> None:
+    """Interposes the public functions of the modules that were imported since the last time."""
     global _modules_seen
     if _types is None or len(sys.modules) == _modules_seen:
         return
@@ -95,20 +95,20 @@ def catch_new() -> None:
     if found is None:
         return  # the next one will
     new, is_complete = found
-    _loaded.update((name, new[name]) for name in sorted(new) if _is_caught(name))
+    _loaded.update((name, new[name]) for name in sorted(new) if _is_interposed(name))
     for module_name, module in list(_loaded.items()):
         if _names_seen.get(module_name) == len(vars(module)):
             continue
         # Other threads may import more of it meanwhile.
         names = list(vars(module).items())
         for name, value in names:
-            if type(name) is not str or name.startswith("_") or id(value) in _caught:
+            if type(name) is not str or name.startswith("_") or id(value) in _interposed:
                 continue
             if type(value) is types.FunctionType:
                 if name not in STATEFUL and _is_own(value) and not _takes_functions(value):
-                    catch(value, f"{module_name}.{name}")
+                    interpose(value, f"{module_name}.{name}")
             elif type(value) in _types and not trust.is_foreign(value):
-                _caught.add(id(value))
+                _interposed.add(id(value))
                 _core.trust_callable(value)
         _names_seen[module_name] = len(names)
     _modules_seen = modules_seen if is_complete else -1
@@ -158,13 +158,13 @@ def _required(function: types.FunctionType) -> tuple[str, ...]:
     )
 
 
-def catch(
+def interpose(
     function: types.FunctionType,
     name: str,
     original: Callable[..., Any] | None = None,
     types_only: bool = False,
 ) -> None:
-    """Catches one function, for as long as the process lives.
+    """Interposes one function, for as long as the process lives.
 
     Args:
       function: the function.
@@ -172,14 +172,14 @@ def catch(
       original: what does the same, where there is something better than the function.
       types_only: it asks traced values for nothing but their types.
 
-    Of a function that filters the tracebacks of another it is the other that is caught: whatever is
-    called from there on is not in the filtered traceback.
+    Where a function filters the tracebacks of another, the other is interposed: whatever is called
+    from there on is not in the filtered traceback.
     """
-    if id(function) in _caught:
+    if id(function) in _interposed:
         return
-    _caught.add(id(function))
+    _interposed.add(id(function))
     if function.__code__ is _filter_code:
-        catch(vars(function)["__wrapped__"], name, original, types_only)
+        interpose(vars(function)["__wrapped__"], name, original, types_only)
         return
     code = function.__code__
     keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]

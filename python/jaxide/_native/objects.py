@@ -71,7 +71,7 @@ class Objects:
         return repr(self._parts(value, 0)).encode()
 
     def describe_settled(self, value: Any) -> bytes:
-        """As :meth:`describe`, of an object that says the same for ever.
+        """As :meth:`describe`, of an object that is structurally equal for ever.
 
         Raises:
           Unsettled: the object may change, or nothing is known of it.
@@ -94,7 +94,7 @@ class Objects:
         return repr(_elements(constant)).encode()
 
     def captured(self, constant: Any) -> Any:
-        """A constant of a program within as it is now, as an array that nobody can change."""
+        """A constant of a nested program as it is now, as an array that nobody can change."""
         return constant if self.is_concrete(constant) else np.array(constant)
 
     def is_concrete(self, constant: Any) -> bool:

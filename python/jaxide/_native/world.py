@@ -9,122 +9,21 @@ none of them, does not depend on them.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import collections
 import dis
 import functools
-import inspect
 import sys
-import textwrap
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
 from jaxide import _core
-from jaxide._native import trust
+from jaxide._native import roles, trust
+from jaxide._native.module_code import assigned, filled, is_as_in_its_source, is_imported_from
 
 _MISSING: Any = object()
-# Modules that functions of jax look into, besides its own; of a package those within as well.
-_BESIDE = (
-    "builtins",
-    "collections",
-    "functools",
-    "itertools",
-    "math",
-    "ml_dtypes",
-    "numpy",
-    "operator",
-)
-_PACKAGES = ("jax", "jaxlib", "opt_einsum")
-# Has whoever is asked to warn; its other names are its state, so they do not count.
-_WARNING = "warnings"
-# Names that say nothing about what a class does.
-_SILENT = {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
-_SILENT |= {"__doc__", "__static_attributes__", "__firstlineno__"}
-# Written by `copyreg`, `abc` and `weakref` when they meet a class.
-_SILENT |= {"__slotnames__", "_abc_impl", "__weakref__", "__match_args__"}
-# What modules of jax assign in others: state, no definitions.
-_STATE = {("jax._src.util", "test_event_listener")}
-# What the start of a backend assigns, or adds to, before any trace: found without reading code.
-STARTED = {
-    *(("jax._src.compilation_cache", name) for name in ("_cache_checked", "_cache_used")),
-    *(
-        ("jax._src.xla_bridge", name)
-        for name in ("_at_fork_handler_installed", "_default_backend", "_plugins_registered")
-    ),
-    *(("jax._src.xla_bridge", name) for name in ("_backends", "_backend_errors")),
-    *(
-        ("jaxlib.xla_client", f"_custom_{name}")
-        for name in ("callback", "callback_handler", "type_id_handler")
-    ),
-}
-# The class that has a property for each option.
-_OPTIONS = "jax._src.config.Config"
-# Modules of which the core does some of the work natively, and those that their functions call: all
-# of jax's but those whose functions run in calls that are recorded.
-_NATIVE = ("jax._src", "jaxlib", "collections", "functools", "itertools", "operator")
-_RECORDED: tuple[str, ...] = ("jaxlib.mlir", "jaxlib.mosaic", "jaxlib.triton")
-_RECORDED += tuple(
-    f"jax._src.{name}"
-    for name in (
-        *("cudnn", "custom_batching", "debugger", "debugging", "error_check", "export", "image"),
-        *("internal_test_util", "lax", "lax_reference", "nn", "numpy", "ops", "pallas", "random"),
-        *("scipy", "test_loader", "test_util", "test_warning_util", "third_party", "tpu"),
-    )
-)
-# For jax's own tests: no module that traces or lowers imports them.
-_OF_TESTS = ("jax._src.test_util", "jax._src.test_loader", "jax._src.test_warning_util")
-# Modules without which programs are printed, but for those that have functions for printing.
-_SILENT_MODULES = (
-    *("jax.numpy", "jax.lax", "jax.nn", "jax.scipy", "jax.random"),
-    *("jax._src.numpy", "jax._src.lax", "jax._src.nn", "jax._src.scipy", "jax._src.random"),
-    *_OF_TESTS,
-    "jax.experimental.array_serialization",
-)
-# Nothing that is lowered asks them: nor do tables of interpreters, which rewrite functions first.
-_NOT_FOR_LOWERING = (
-    *_OF_TESTS,
-    "jax._src.checkify.error_checks",
-    "jax.experimental.jet.jet_rules",
-    "jax.experimental.sparse.transform.sparse_rules_bcoo",
-    "jax.experimental.sparse.transform.sparse_rules_bcsr",
-)
-# Asked by no trace and nothing that is lowered: how trees are written to files and read, and what
-# equations cost.
-_UNASKED = (
-    "jax._src.export._export.serialization_registry",
-    "jax._src.export._export.deserialization_registry",
-    "jax.experimental.roofline.roofline._rooflines",
-)
-# What jax prints primitives by.
-_PRINTING = "jax._src.core.pp_"
-# What stages an equation remembers what the rules of these modules have said.
-_REMEMBERED = "jax._src.interpreters.partial_eval."
-# Modules whose registries say how programs are lowered, and what runs them: no trace asks.
-_LOWERING = tuple(
-    f"{package}.{name}"
-    for package in ("jax._src.interpreters", "jax.interpreters")
-    for name in ("mlir", "pxla")
-)
-_LOWERING += ("jax._src.dispatch",)
-# Rules that only hand on matter to nobody who lowers a program here.
-_TRANSPOSES = ".primitive_transposes"
-# In every module, and none of its definitions.
-_OF_MODULES = frozenset(
-    ("__builtins__", "__warningregistry__", "__annotations__", "__cached__", "_")
-)
-_OF_MODULES |= {"__spec__", "__loader__", "__doc__", "__file__", "__package__"}
-# Put there by pytest, which rewrites the assertions of jax's modules for tests.
-_OF_MODULES |= {"@py_builtins", "@pytest_ar"}
-# For people at a prompt: notebooks replace some of them, and no function of jax calls them.
-_INTERACTIVE = frozenset(
-    ("copyright", "credits", "display", "exit", "get_ipython", "help", "input")
-)
-_INTERACTIVE |= {"license", "quit"}
-# Builtins that instructions call, which do not name them.
-_BY_INSTRUCTIONS = {"__import__": "IMPORT_NAME", "__build_class__": "LOAD_BUILD_CLASS"}
 
 
 class Difference(NamedTuple):
@@ -213,12 +112,12 @@ class World:
 
     def _is_of_lowering(self, number: int) -> bool:
         place = self._places[number]
-        return place.kind == "registry" and _is_within(place.name, _LOWERING)
+        return place.kind == "registry" and _is_within(place.name, roles.LOWERING)
 
     def _matters_to_lowering(self, number: int, rule: Any) -> bool:
         name = self._places[number].name
-        is_handing_on = rule is not None and name.endswith(_TRANSPOSES)
-        return not is_handing_on and not _is_within(name, _NOT_FOR_LOWERING)
+        is_handing_on = rule is not None and name.endswith(roles.TRANSPOSES)
+        return not is_handing_on and not _is_within(name, roles.NOT_FOR_LOWERING)
 
     # ---- what differs ----
 
@@ -231,7 +130,7 @@ class World:
         if place.kind == "modules":
             # Those that were not there are taken in, and not among them.
             return frozenset(_Key(key) for key, _, _ in changes)
-        foreign = [] if place.name in (_WARNING, *_UNASKED) else place.foreign
+        foreign = [] if place.name in (roles.WARNING, *roles.UNASKED) else place.foreign
         # What somebody had put there before anybody looked, and has taken back.
         restored = [
             key
@@ -242,7 +141,9 @@ class World:
         changes = [change for change in changes if change[0] not in restored]
         found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
         if place.name == "builtins":
-            foreign = [key for key in foreign if type(key) is not str or key not in _INTERACTIVE]
+            foreign = [
+                key for key in foreign if type(key) is not str or key not in roles.INTERACTIVE
+            ]
         return frozenset((*map(_Key, foreign), *found))
 
     def _is_defined_as(self, value: Any, place: _core.Place, name: Any) -> bool:
@@ -253,12 +154,12 @@ class World:
         module = _module_of(value)
         if module != place.name:
             has = self._has_always_had(module, name, value)
-            return has and _is_imported_from(place.entries, name, module)
+            return has and is_imported_from(place.entries, name, module)
         return (
             type(value) is types.FunctionType
             and trust.is_own_function(value)
             and value.__name__ == value.__code__.co_name == name
-            and _is_as_in_its_source(value)
+            and is_as_in_its_source(value)
         )
 
     def _has_always_had(self, module: Any, name: str, value: Any) -> bool:
@@ -278,19 +179,21 @@ class World:
             # A name is text; a text of another class may be equal to a name.
             return isinstance(key, str)
         if place.kind == "module":
-            if key in _OF_MODULES or (place.name == "builtins" and key in _INTERACTIVE):
+            if key in roles.OF_MODULES or (place.name == "builtins" and key in roles.INTERACTIVE):
                 return False
             if old is _MISSING and not _was_found(place.name, key):
                 return False
             return not self._is_state(place, key)
         if place.kind == "class":
             # A library has added an option, which nobody could look up before.
-            is_option = place.name == _OPTIONS and old is _MISSING and isinstance(new, property)
+            is_option = (
+                place.name == roles.OPTIONS and old is _MISSING and isinstance(new, property)
+            )
             # A module of jax says where a class of jaxlib's belongs.
             is_place = key == "__module__" and _is_within(place.name, ("jaxlib",))
-            return key not in _SILENT and not is_option and not is_place
+            return key not in roles.SILENT and not is_option and not is_place
         if place.kind == "registry":
-            if place.name in _UNASKED:
+            if place.name in roles.UNASKED:
                 return False
             is_state = not self._is_dispatched(key)
             if old is not _MISSING:
@@ -304,7 +207,7 @@ class World:
 
     def _is_state(self, place: _core.Place, name: str) -> bool:
         """Whether jax assigns a global variable of a module: state of jax's."""
-        return (place.name, name) in _STATE or name in assigned(place.name, place.entries)
+        return (place.name, name) in roles.STATE or name in assigned(place.name, place.entries)
 
     def _is_filled(self, table: _core.Place) -> bool:
         """Whether functions of its module change a dict: state of jax's."""
@@ -352,18 +255,18 @@ class World:
             is_native = _is_native(place.name)
             is_printed |= self._is_printed(place)
             if place.kind == "module" and not is_native and type(key) is str:
-                is_beside = place.name in _BESIDE
+                is_beside = place.name in roles.BESIDE
                 is_total |= is_beside and key in self._looked_up
                 names.add(key)
-                if place.name == "builtins" and key in _BY_INSTRUCTIONS:
-                    operations.append(dis.opmap[_BY_INSTRUCTIONS[key]])
+                if place.name == "builtins" and key in roles.BY_INSTRUCTIONS:
+                    operations.append(dis.opmap[roles.BY_INSTRUCTIONS[key]])
                 continue
             if rule is not None:
                 continue
             value = place.entries.get(key)
             found = trust.functions_of(value)
             is_total |= not _runs(value) or place.kind in ("class", "module")
-            is_total |= place.name.startswith(_REMEMBERED)
+            is_total |= place.name.startswith(roles.REMEMBERED)
             codes += [function.__code__ for function in found]
         for changed in altered:
             # Where it is defined, whatever module jax says that it is from.
@@ -395,7 +298,7 @@ class World:
             for place in self._places.values()
             if place.kind == "instance"
             or (place.kind == "class" and _is_native(place.name))
-            or place.name.startswith(_REMEMBERED)
+            or place.name.startswith(roles.REMEMBERED)
             for value in list(place.entries.values())
             for function in trust.functions_of(value)
         }
@@ -404,7 +307,7 @@ class World:
         """The rule that somebody has registered under a key, where it only hands on its arguments,
         which cannot matter. Whoever changes that is noticed from now on."""
         place = self._places[number]
-        if place.kind != "registry" or place.name.startswith(_REMEMBERED):
+        if place.kind != "registry" or place.name.startswith(roles.REMEMBERED):
             return None
         rule = place.entries.get(key.key)
         if type(rule) is not types.FunctionType or not trust.hands_on(rule):
@@ -420,7 +323,7 @@ class World:
 
     def _is_silent(self, module: Any) -> bool:
         """Whether no text of a program depends on the functions of a module."""
-        if not _is_within(module, _SILENT_MODULES):
+        if not _is_within(module, roles.SILENT_MODULES):
             return False
         rules = (
             p.entries for p in self._places.values() if p.kind == "registry" and _is_for_printing(p)
@@ -482,7 +385,7 @@ class _Key:
 
 
 def _is_for_printing(registry: _core.Place) -> bool:
-    return registry.name.startswith(_PRINTING)
+    return registry.name.startswith(roles.PRINTING)
 
 
 def _is_within(module: Any, packages: tuple[str, ...]) -> bool:
@@ -535,153 +438,12 @@ def _module_of(value: Any) -> Any:
     return functions[0].__globals__.get("__name__") if functions else None
 
 
-def _is_imported_from(entries: Mapping[str, Any], name: str, module: str) -> bool:
-    """Whether the file of a module with these entries imports a name from another module."""
-    try:
-        source = inspect.getsource(sys.modules[entries["__name__"]])
-        body = ast.parse(source).body
-    except (KeyError, OSError, SyntaxError, TypeError, ValueError):
-        return False
-    return any(
-        isinstance(node, ast.ImportFrom)
-        and (node.level, node.module) == (0, module)
-        and any(alias.name == name == (alias.asname or name) for alias in node.names)
-        for node in body
-    )
-
-
-def _is_as_in_its_source(function: types.FunctionType) -> bool:
-    """Whether a function is what its file defines: without decorators, and with these defaults as
-    far as they are literals."""
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-        (defined,) = ast.parse(source).body
-    except (OSError, SyntaxError, ValueError):
-        return False
-    if not isinstance(defined, ast.FunctionDef) or defined.decorator_list:
-        return False
-    names = (arg.arg for arg in defined.args.kwonlyargs)
-    pairs = zip(names, defined.args.kw_defaults, strict=True)
-    keywords = {name: default for name, default in pairs if default is not None}
-    defaults, kwdefaults = function.__defaults__ or (), function.__kwdefaults__ or {}
-    return (
-        len(defaults) == len(defined.args.defaults)
-        and kwdefaults.keys() == keywords.keys()
-        and all(map(_may_be, defaults, defined.args.defaults))
-        and all(_may_be(kwdefaults[name], keywords[name]) for name in keywords)
-    )
-
-
-def _may_be(value: Any, written: ast.expr) -> bool:
-    """Whether an expression may have this value."""
-    if not isinstance(written, ast.Constant):
-        return type(value) not in _IMMUTABLE
-    return type(value) is type(written.value) and value == written.value
-
-
 def _is_native(module: Any) -> bool:
-    return _is_within(module, _NATIVE) and not _is_within(module, _RECORDED)
+    return _is_within(module, roles.NATIVE) and not _is_within(module, roles.RECORDED)
 
 
 def _is_code(value: Any) -> bool:
     return value is not _MISSING and bool(trust.functions_of(value))
-
-
-def _codes_of(module: str, entries: Mapping[str, Any]) -> Iterator[types.CodeType]:
-    """The code of the functions that a module with these entries defines, and of those within
-    them."""
-    pending = [
-        function.__code__
-        for value in list(entries.values())
-        if type(value) not in trust.PLAIN and not _is_from_elsewhere(value, module)
-        for function in _functions_within(value)
-        if function.__module__ == module
-    ]
-    while pending:
-        code = pending.pop()
-        pending += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        yield code
-
-
-def _is_from_elsewhere(value: Any, module: str) -> bool:
-    if not issubclass(type(value), (type, types.FunctionType)):
-        return False
-    try:
-        own = value.__module__
-    except Exception:  # the user's class says nothing
-        return False
-    # What stands in for classes of jaxlib has their module, and methods of jax.
-    return type(own) is str and own != module and trust.is_jax_module(own)
-
-
-def _has(code: types.CodeType, operations: set[int]) -> bool:
-    return not operations.isdisjoint(code.co_code[::2])
-
-
-def _named_by(code: types.CodeType, *operations: str) -> set[str]:
-    """The global variables that instructions of a code name (``dis`` takes ten times as long)."""
-    operations_of, values = code.co_code[::2], code.co_code[1::2]
-    found = set()
-    for operation in operations:
-        wanted = dis.opmap[operation]
-        at = operations_of.find(wanted)
-        while at >= 0:
-            index, before, shift = values[at], at - 1, 8
-            while before >= 0 and operations_of[before] == dis.EXTENDED_ARG:
-                index |= values[before] << shift
-                before, shift = before - 1, shift + 8
-            # The last bit of `LOAD_GLOBAL` says whether a call follows.
-            found.add(code.co_names[index >> (operation == "LOAD_GLOBAL")])
-            at = operations_of.find(wanted, at + 1)
-    return found
-
-
-def _once_for_each_module(
-    find: Callable[[str, Mapping[str, Any]], frozenset[str]],
-) -> Callable[[str, Mapping[str, Any]], frozenset[str]]:
-    known: dict[str, frozenset[str]] = {}
-
-    @functools.wraps(find)
-    def found(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
-        if module not in known:
-            known[module] = find(module, entries)
-        return known[module]
-
-    return found
-
-
-@_once_for_each_module
-def assigned(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
-    """The global variables that functions of a module with these entries assign."""
-    found: set[str] = set()
-    for code in _codes_of(module, entries):
-        if _has(code, _STORES):
-            found |= _named_by(code, "STORE_GLOBAL", "DELETE_GLOBAL")
-    return frozenset(found)
-
-
-@_once_for_each_module
-def filled(module: str, entries: Mapping[str, Any]) -> frozenset[str]:
-    """The global dicts that functions of a module change, as far as their code shows."""
-    found: set[str] = set()
-    for code in _codes_of(module, entries):
-        if _CHANGING & set(code.co_names) or _has(code, _ITEMS):
-            found |= _named_by(code, "LOAD_GLOBAL")
-    return frozenset(found)
-
-
-_CHANGING = {"clear", "pop", "popitem", "setdefault", "update"}
-_ITEMS = {dis.opmap["STORE_SUBSCR"], dis.opmap["DELETE_SUBSCR"]}
-_STORES = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
-
-
-# Whatever the class of the class says.
-_dict_of_class = type.__dict__["__dict__"].__get__
-
-
-def _functions_within(value: Any) -> list[types.FunctionType]:
-    members = list(_dict_of_class(value).values()) if issubclass(type(value), type) else [value]
-    return [function for member in members for function in trust.functions_of(member)]
 
 
 def _keys_of_modules() -> list[str]:
@@ -689,7 +451,10 @@ def _keys_of_modules() -> list[str]:
     module = types.ModuleType("any")
     exec("name: int", vars(module))
     # CPython 3.11 has some of its own, which are not the interned ones.
-    return [*map(sys.intern, _OF_MODULES), *(key for key in vars(module) if key in _OF_MODULES)]
+    return [
+        *map(sys.intern, roles.OF_MODULES),
+        *(key for key in vars(module) if key in roles.OF_MODULES),
+    ]
 
 
 def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Survey:
@@ -701,11 +466,11 @@ def survey(primitive_type: type, instance_types: tuple[type, ...]) -> _core.Surv
     """
     return _core.Survey(
         trust.TRUST,
-        _PACKAGES,
-        {*_BESIDE, _WARNING},
+        roles.PACKAGES,
+        {*roles.BESIDE, roles.WARNING},
         _keys_of_modules(),
-        _LOWERING,
-        STARTED,
+        roles.LOWERING,
+        roles.STARTED,
         primitive_type,
         (*instance_types, types.SimpleNamespace),
         sys.modules,

@@ -77,8 +77,8 @@ class AuditReport:
       replays: calls that could be replayed while auditing was on.
       replays_audited: how many of them ran, and were compared.
       replays_different: how many of these were different.
-      other_objects: audited calls that say the same with other objects, which jax makes where it
-        has forgotten the old ones; these are no differences.
+      other_objects: audited calls that are structurally equal with other objects, which jax makes
+        where it has forgotten the old ones; these are no differences.
       evaluations: abstract evaluations that were remembered while auditing was on.
       evaluations_audited: how many of them were done again.
       evaluations_different: how many of these were different.

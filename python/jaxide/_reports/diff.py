@@ -18,7 +18,7 @@ MAX_EQUATION = 300
 MAX_VALUE = 160
 # Equations around one that differs; no program has more.
 MAX_CONTEXT = 2**31
-# Equations around a program within that are named.
+# Equations around a nested program that are named.
 MAX_STEPS = 6
 
 
@@ -89,7 +89,7 @@ class DiffEquation:
     program is within, from the outermost on."""
     primitive: str
     text: str
-    """As in the text of the whole program, with the names there, but that programs within are left
+    """As in the text of the whole program, with the names there, but that nested programs are left
     out. In words where that text cannot be printed, since programs are nested too deeply."""
     line: str
     """The line of the user's code, as ``"train.py:7 (loss)"``, or ``"unknown"``."""
@@ -192,7 +192,7 @@ class Diff:
 
     @property
     def changes(self) -> tuple[DiffRow, ...]:
-        """The equations that were added, removed, changed or moved, those of programs within
+        """The equations that were added, removed, changed or moved, those of nested programs
         included."""
         return tuple(row for program in self.programs for row in program.changes)
 

@@ -18,7 +18,7 @@ class LiveValue:
     """A value that is alive."""
 
     kind: Literal["input", "constant", "result", "within", "output"]
-    """What it is: an input of the program; a constant of it or of a program within; a result of an
+    """What it is: an input of the program; a constant of it or of a nested program; a result of an
     equation; or what an equation has for itself while it runs a program (what a loop carries, and
     the slices that its body reads); or the copy that an output of a program is."""
     position: int

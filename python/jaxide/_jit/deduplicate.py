@@ -1,6 +1,6 @@
-"""Programs within a program that say the same are made one object before it is lowered.
+"""Nested programs that are structurally equal are made one object before it is lowered.
 
-jax lowers a program within once for each object. Whether two equal ones are one object depends on
+jax lowers a nested program once for each object. Whether two equal ones are one object depends on
 what was traced before and on what caches have forgotten since; the module should not.
 """
 
@@ -16,8 +16,8 @@ from jaxide._native.content import Unsettled
 _known: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
-def cons(jaxpr: Any) -> Any:
-    """``jaxpr``, or one that says the same, in which equal programs are one object.
+def deduplicate(jaxpr: Any) -> Any:
+    """``jaxpr``, or one that is structurally equal, in which equal programs are one object.
 
     It is the same one each time. Where nothing shows that programs are equal they are left.
     """
@@ -28,10 +28,10 @@ def cons(jaxpr: Any) -> Any:
         pairs = _core.graph_of(jaxpr).repeated()
     except (Unsettled, RecursionError):
         pairs = []
-    consed = _Replacing(pairs).jaxpr(jaxpr) if pairs else None
+    deduplicated = _Replacing(pairs).jaxpr(jaxpr) if pairs else None
     place = id(jaxpr)
-    _known[place] = weakref.ref(jaxpr, lambda _: _known.pop(place, None)), consed
-    return consed or jaxpr
+    _known[place] = weakref.ref(jaxpr, lambda _: _known.pop(place, None)), deduplicated
+    return deduplicated or jaxpr
 
 
 class _Replacing:

@@ -1,0 +1,82 @@
+"""Tracebacks of a stored program: their frames, and tracebacks that have such frames."""
+
+from __future__ import annotations
+
+import _thread
+import collections
+import functools
+import operator
+import threading
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxide._compat.symbols import symbol
+from jaxide._native.storage import StorageError
+
+
+def frame(code: Any, place: int) -> tuple[str, str, tuple[int, int, int, int]]:
+    location = symbol("source_info_util:Traceback").code_addr2location(code, place)
+    line, column, last, end = (max(number, 0) for number in location)
+    return code.co_filename, code.co_qualname, (line, column, last, end)
+
+
+# A function that is one call, for frames to be made of.
+_CALL = (lambda run, calls: run(calls)).__code__
+
+
+def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
+    """A function whose only call is at a place."""
+    line, column, last, end = location
+    table = bytearray()
+    units = len(_CALL.co_code) // 2
+    # The long form of CPython's location table: lines and columns of up to 8 instructions.
+    for start in range(0, units, 8):
+        table.append(0x80 | 14 << 3 | (min(8, units - start) - 1))
+        for number in (0, max(last - line, 0), column + 1, end + 1):
+            while number > 0x3F:
+                table.append(0x40 | (number & 0x3F))
+                number >>= 6
+            table.append(number)
+    code = _CALL.replace(
+        co_filename=file,
+        co_name=name.rpartition(".")[2],
+        co_qualname=name,
+        co_firstlineno=line,
+        co_linetable=bytes(table),
+    )
+    return types.FunctionType(code, {})
+
+
+class _Roots(list[Any]):
+    """Can be referred to weakly."""
+
+
+def tracebacks(frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
+    """A traceback for each stack of frames, as if its functions called each other.
+
+    They do: each is called by the one before, and what they call in the end is what captures
+    tracebacks. Between them are only functions in C, which have no frames.
+    """
+    functions = [_frame_function(*frame) for frame in frames]
+    captured: list[list[Any]] = [[] for _ in stacks]
+    calls: list[list[Any]] = [[symbol("source_info_util:Traceback").get_traceback] for _ in stacks]
+    roots = _Roots()
+    for place, (caller, frame) in enumerate(stacks):
+        within = map(operator.call, calls[place])
+        call = functools.partial(functions[frame], captured[place].extend, within)
+        (roots if caller is None else calls[caller]).append(call)
+    # In a thread of its own nothing is around them.
+    ended = threading.Lock()
+    ended.acquire()
+    reference = weakref.ref(roots, lambda _: ended.release())
+    run = functools.partial(collections.deque(maxlen=0).extend, map(operator.call, roots))
+    del roots, calls
+    _thread.start_new_thread(run, ())
+    del run
+    ended.acquire()
+    del reference
+    if not all(captured):
+        raise StorageError("the stacks of the file are too deep for Python's recursion limit")
+    return [results[0] for results in captured]
