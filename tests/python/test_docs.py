@@ -119,7 +119,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def test_internals_name_every_file() -> None:
-    """Tables of files in the pages of internals have each file of the Rust sources, or its folder."""
+    """Tables of the internals have each file of the Rust sources, or its folder."""
     named = {
         span
         for path in ROOT.glob("docs/internals/*.md")
