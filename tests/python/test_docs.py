@@ -77,7 +77,7 @@ def names_of(document: Path) -> set[str]:
 def examples() -> list[object]:
     """Blocks of Python that import jaxide: each is a whole program."""
     return [
-        pytest.param(block, id=f"{document.name}-{number}")
+        pytest.param(block, id=f"{document.relative_to(ROOT)}-{number}")
         for document in DOCUMENTS
         for number, block in enumerate(
             re.findall(r"^```python\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
@@ -100,12 +100,12 @@ def resolves(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_files_exist(document: Path) -> None:
     assert not [span for span in spans(document) if is_path(span) and not in_repository(span)]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(document: Path) -> None:
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", without_blocks(document.read_text())):
@@ -165,7 +165,7 @@ def test_tests_exist() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_names_of_jaxide_exist(document: Path) -> None:
     assert not {name for name in names_of(document) if not resolves(name)}
 

@@ -23,7 +23,7 @@ _MISSING: Any = object()
 
 
 def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **options: Any) -> Any:
-    """As :func:`jax.jit`, for functions that are made anew: executables are found by the program.
+    """As :func:`jax.jit`, for functions that are re-created: executables are found by the program.
 
     Stock jax traces, lowers and compiles each new function object: a step function that is defined
     in a loop, a closure over a configuration, a cell of a notebook that is run again. This traces
