@@ -43,31 +43,33 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What some of the equations cost."""
+    """The cost of some of the equations."""
 
     name: str
     """The primitive, the line of the user's code (``"train.py:7 (loss)"``), or the program."""
     times: int
     """How often equations run, or the program."""
     cost: Cost
-    """All that they cost together, or the program each time."""
+    """The cost of all of them together, or of the program each time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CostReport:
-    """What a program costs, and what in it. ``str`` is a table."""
+    """The cost of a program and of its parts. ``str`` is a table."""
 
     total: Cost
+    """The whole program, loops as often as they run."""
     by_primitive: Mapping[str, Share]
+    """By name of the primitive, the most expensive first."""
     lines: Sequence[Share]
     """By the innermost line of the user's code, the most expensive first; equations from nowhere
     are on the line ``"unknown"``."""
     by_program: Sequence[Share]
-    """The program, then those within; of branches that are not the most expensive, 0 times."""
+    """The program, then nested ones; branches that are not the most expensive run 0 times."""
     unknown: Mapping[str, int]
-    """Primitives of whose cost nothing is known, and how often they run: they count as nothing."""
+    """Primitives without a rule, and how often they run: they count as nothing."""
     loops: Sequence[str]
-    """The lines of ``while`` loops, of which nobody knows how often they run."""
+    """The lines of ``while`` loops: the program does not say how often they run."""
     while_trips: int
     """How often they were taken to run."""
     branches: Sequence[tuple[str, Sequence[Cost]]]

@@ -29,7 +29,9 @@ class LiveValue:
     equation: Equation | None
     """The equation that it is of; None of inputs, constants and outputs."""
     aval: str
+    """Its type, as in ``"f32[8,3]"``."""
     bytes: int
+    """Its size."""
 
     def __str__(self) -> str:
         if self.equation is None:
@@ -47,13 +49,13 @@ class LivenessReport:
     """The innermost equation at which they are; None where it is before the first equation or after
     the last one."""
     alive: tuple[LiveValue, ...]
-    """What is alive then, the largest first."""
+    """The values that are alive then, the largest first."""
     before: tuple[int, ...]
     """The bytes that are alive before each equation of the outermost program."""
     during: tuple[int, ...]
-    """The most bytes while it runs: its operands, its results, what is within."""
+    """The most bytes while it runs: its operands, its results, and its nested programs."""
     after: tuple[int, ...]
-    """The bytes when it has run, and what nobody needs any more is gone."""
+    """The bytes when it has run, and values that nobody needs any more are gone."""
     end: int
     """The bytes when all have run, and each output has its own."""
     last_use_of_inputs: tuple[int | None, ...]
@@ -62,6 +64,7 @@ class LivenessReport:
     last_use_of_results: tuple[tuple[int | None, ...], ...]
     """The same of the results of each equation."""
     input_bytes: int
+    """All inputs."""
     constant_bytes: int
     """The constants of the program and of those within."""
     output_bytes: int

@@ -16,14 +16,16 @@ from jaxide._reports.tables import MAX_ROWS, as_text, short
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """An array that a program has captured, or one within."""
+    """An array that a program or one of its nested programs has captured."""
 
     path: tuple[int, ...]
     """The positions of the equations through which one comes to the program that has it."""
     position: int
     """Its position among the program's constants."""
     aval: str
+    """Its type, as in ``"f32[8,3]"``."""
     bytes: int
+    """Its size."""
     first_use: Equation | None
     """The first equation of the program that has it as an operand; None where none does."""
 
@@ -40,26 +42,29 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True)
 class Dependencies:
-    """What an output is made of."""
+    """The inputs, constants and equations that an output depends on."""
 
     inputs: tuple[int, ...]
     """Positions among the inputs."""
     constants: tuple[Constant, ...]
+    """Captured arrays, those of nested programs included."""
     equations: Sequence[Equation]
+    """In order, those of nested programs included; made when they are looked at."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Uses:
-    """What an input is used for."""
+    """The outputs and equations that depend on an input."""
 
     outputs: tuple[int, ...]
     """Positions among the outputs."""
     equations: Sequence[Equation]
+    """In order, those of nested programs included; made when they are looked at."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CriticalPath:
-    """The longest chain of equations each of which needs something of the one before."""
+    """The longest chain of equations each of which needs a result of the one before."""
 
     by: str
     """What is summed: ``"equations"``, ``"operations"`` or ``"bytes"``."""
@@ -81,15 +86,18 @@ class Conversion:
     """A change of the precision of numbers."""
 
     equation: Equation
+    """The equation that converts."""
     from_dtype: str
+    """The dtype of the operand, as in ``"float32"``."""
     to_dtype: str
+    """The dtype of the result."""
     widens: bool
     """Whether every finite number of the one is a number of the other. Otherwise it narrows."""
     explicit: bool
     """Whether it is what the equation is for; a contraction that accumulates in another type
     converts besides."""
     bytes_before: int
-    """Bytes of what is converted."""
+    """Bytes of the operand."""
     bytes_after: int
     """Bytes of the result."""
 
@@ -104,15 +112,16 @@ class PrecisionReport:
     """The changes of precision in a program. ``str`` is a table."""
 
     conversions: tuple[Conversion, ...]
+    """In the order of the equations."""
 
     @property
     def widening(self) -> list[Conversion]:
-        """Those that change no number."""
+        """The conversions that change no number."""
         return [conversion for conversion in self.conversions if conversion.widens]
 
     @property
     def narrowing(self) -> list[Conversion]:
-        """Those that change some."""
+        """The conversions that change some numbers."""
         return [conversion for conversion in self.conversions if conversion.narrows]
 
     __str__ = as_text
