@@ -27,7 +27,8 @@ use crate::python::cache::fragment::record::{
 use crate::python::cache::fragment::result::Recipe;
 use crate::python::cache::key::encode::{Call, Reason};
 use crate::python::cache::key::trace_context::Now;
-use crate::python::cache::programs::instantiate::{Given, Making};
+use crate::python::cache::programs::given::Given;
+use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::store;
 use crate::python::cpython::native::string_of;
 use crate::python::jax::names::Jax;

@@ -17,9 +17,11 @@ use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::trace_context::{
     Configuration, FOLDS_EAGERLY, Now, configuration_now,
 };
-use crate::python::cache::programs::instantiate::{
-    Given, Making, Programs, Settling, Way, is_running, run_rule,
-};
+use crate::python::cache::programs::canonicalize::Settling;
+use crate::python::cache::programs::decision::{Programs, Way};
+use crate::python::cache::programs::given::Given;
+use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cpython::native::attached;

@@ -19,10 +19,10 @@ use crate::ir::{AtomKind, EffectsId, ParamsId, PrimitiveId, Var};
 
 use crate::python::cache::call::derive_params;
 use crate::python::cache::fragment::record::same_value;
-use crate::python::cache::programs::instantiate::run_rule;
 use crate::python::cache::programs::params::{
     OwnedParams, is_owned, note_without_dead_code, without_dead_code,
 };
+use crate::python::cache::programs::running::run_rule;
 use crate::python::cache::rules::Sites;
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};

@@ -21,9 +21,10 @@ use crate::python::cache::call::{BARRED, CHANGED_MEANWHILE, WARNED, watched};
 use crate::python::cache::fragment::record::NEW_OBJECTS;
 use crate::python::cache::key::encode::{Reason, UNKNOWN_OBJECT};
 use crate::python::cache::key::trace_context::configuration_now;
-use crate::python::cache::programs::instantiate::{
-    Given, Making, OwnChanges, close, has_lines_among,
-};
+use crate::python::cache::programs::fresh_copy::close;
+use crate::python::cache::programs::given::{Given, has_lines_among};
+use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::plan::OwnChanges;
 use crate::python::cache::programs::registry::{Form, Number, is_jaxpr, number_of, open};
 use crate::python::cache::store::{self, Hits};
 use crate::python::cpython::native::attached;

@@ -2,12 +2,26 @@
 //!
 //! ```text
 //! registry.rs      programs by what they say
-//! instantiate.rs   programs that a rule makes of those it is given
+//! given.rs         the programs that a call has
+//! decision.rs      whether what is known for some programs holds for others
+//! compare.rs       two recordings of a call, for programs that say the same
+//! plan.rs          what differs in them: how params are made for other programs
+//! instantiate.rs   params made by a plan
+//! fresh_copy.rs    fresh copies of programs, and where each is known
+//! canonicalize.rs  programs that a rule has made, put in the place of those that replays have made
+//! running.rs       whether a rule with programs runs in this thread
 //! params.rs        what is known of the params of fragments' equations
 //! custom_rules.rs  params that jax makes anew at each call
 //! ```
 
+pub mod canonicalize;
+pub mod compare;
 pub mod custom_rules;
+pub mod decision;
+pub mod fresh_copy;
+pub mod given;
 pub mod instantiate;
 pub mod params;
+pub mod plan;
 pub mod registry;
+pub mod running;

@@ -1,0 +1,209 @@
+//! Puts the programs that a rule of jax has made in the place of those that replays have made: of the
+//! same programs there is one of each.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::ir::Eqn;
+
+use crate::python::cache::programs::compare::MadeAnew;
+use crate::python::cache::programs::fresh_copy::{Place, is_plain, like, twin};
+use crate::python::cache::programs::given::Given;
+use crate::python::cache::programs::registry::{
+    Form, Maker, Number, are_several, is_jaxpr, nested_of, note_several, number_of, open,
+};
+use crate::python::cpython::native::entries;
+use crate::python::jax::names::Jax;
+use crate::python::program::objects::address;
+use crate::python::program::read::graph_of;
+use crate::python::trace::frame::Frame;
+
+/// Puts the programs that a rule of jax has made in relation to those that replays have made: of the
+/// same programs there is one of each.
+pub struct Settling<'a, 'py> {
+    jax: &'a Jax,
+    given: &'a Given,
+    /// Names the call, and how many programs were looked at.
+    maker: u64,
+    seen: Cell<u64>,
+    /// What stands for programs within others, by their address.
+    stand_ins: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
+}
+
+impl<'a, 'py> Settling<'a, 'py> {
+    /// For the programs that a call has; `name` is the same for calls that are.
+    pub fn new(jax: &'a Jax, given: &'a Given, name: impl Hash) -> Self {
+        let mut hasher = FxHasher::default();
+        name.hash(&mut hasher);
+        let maker = hasher.finish();
+        Self { jax, given, maker, seen: Cell::new(0), stand_ins: RefCell::default() }
+    }
+
+    /// Looks at the equations that a call has appended to a program since `first`.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn settle(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
+        let py = frame.py();
+        let appended: Vec<_> = frame.get().with(py, |state, quiet| {
+            let Some((builder, side)) = state.recorded() else { return Vec::new() };
+            let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
+            let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
+            let of = |eqn| {
+                let data = builder.eqn_data(eqn);
+                let primitive = builder.primitive_data(data.primitive).object;
+                let primitive = side.object_of(quiet, primitive)?;
+                Some((eqn, primitive, side.params_of(quiet, data.params)?))
+            };
+            live.filter_map(of).collect()
+        });
+        for (eqn, primitive, params) in appended {
+            if let Some(settled) = self.params(primitive.bind(py), params.bind(py))? {
+                let settled = settled.as_unbound();
+                frame.get().with(py, |state, quiet| {
+                    let (builder, side) = state.recording()?;
+                    let settled = side.deferred_params_id(builder, settled, quiet);
+                    builder.set_params(eqn, settled);
+                    Ok::<_, PyErr>(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Params with programs that others stand for; None where there are none.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn params(
+        &self,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let made_anew = MadeAnew::by(self.jax, primitive).filter(|made| made.always);
+        let mut settled: Option<Bound<'py, PyDict>> = None;
+        for (name, value) in entries(params) {
+            // There is another one at each call.
+            if made_anew.as_ref().is_some_and(|made| made.has(&name)) {
+                continue;
+            }
+            if let Some(own) = self.value(&value)? {
+                let settled = match &settled {
+                    Some(settled) => settled,
+                    None => settled.insert(params.copy()?),
+                };
+                settled.set_item(name, own)?;
+            }
+        }
+        Ok(settled)
+    }
+
+    fn value(&self, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = value.py();
+        if is_jaxpr(py, self.jax, value.as_ptr()) {
+            let own = self.program(value)?;
+            if let Some(own) = &own {
+                self.stand_ins.borrow_mut().insert(address(value), own.clone());
+            }
+            return Ok(own);
+        }
+        let Ok(items) = value.cast::<PyTuple>() else { return Ok(None) };
+        if !is_plain(items) {
+            return Ok(None);
+        }
+        let settled: Vec<_> =
+            items.iter().map(|item| self.value(&item)).collect::<PyResult<_>>()?;
+        if settled.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let both = settled.into_iter().zip(items.iter());
+        let all = both.map(|(own, item)| own.unwrap_or(item)).collect();
+        like(items, all).map(Some)
+    }
+
+    /// Where a program is known that a rule has made.
+    fn place_of(&self, open: &Bound<'py, PyAny>, number: Number) -> Place<'py> {
+        let (py, jax) = (open.py(), self.jax);
+        let plain = self.given.place_of(jax, py, number, 0);
+        if !are_several(plain.label.kind, Form::Open) {
+            return plain;
+        }
+        let other = |maker| self.given.place_of(jax, py, number, maker);
+        plain.labelled(open).unwrap_or_else(|| {
+            let mut hasher = FxHasher::default();
+            (self.maker, self.seen.get()).hash(&mut hasher);
+            other(hasher.finish().max(1))
+        })
+    }
+
+    fn program(&self, program: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, jax) = (program.py(), self.jax);
+        let Ok((open, form)) = open(jax, program) else { return Ok(None) };
+        if self.given.has(program) || self.given.has(&open) {
+            return Ok(None);
+        }
+        let Ok(number) = number_of(jax, &open) else { return Ok(None) };
+        self.seen.set(self.seen.get() + 1);
+        let place = self.place_of(&open, number);
+        match place.made(Form::Open) {
+            Some((known, Maker::Replay)) if !known.is(&open) => {
+                let own = if form == Form::Closed { place.close(jax, &known)? } else { known };
+                return Ok(Some(own));
+            }
+            Some((known, Maker::Rule)) if !known.is(&open) => {
+                note_several(place.label.kind, Form::Open);
+                let place = self.place_of(&open, number);
+                place.note(Form::Open, &open, Maker::Rule);
+                place.note(form, program, Maker::Rule);
+                return Ok(None);
+            }
+            Some(_) => {
+                match place.made(form) {
+                    Some((known, _)) if known.is(program) => {}
+                    Some(_) => note_several(place.label.kind, form),
+                    None => place.note(form, program, Maker::Rule),
+                }
+                return Ok(None);
+            }
+            None => {}
+        }
+        let within = nested_of(&open);
+        if within.is_empty() {
+            place.note(Form::Open, &open, Maker::Rule);
+            place.note(form, program, Maker::Rule);
+            return Ok(None);
+        }
+        let graph = graph_of(jax, program)?;
+        let dicts: Vec<_> = {
+            let (program, side) = (graph.get().program(), graph.get().side());
+            let of = |eqn| {
+                let data = program.eqn(eqn);
+                let primitive = side.object(py, program.primitive(data.primitive).object);
+                (primitive, data.params, side.params_dict(py, data.params))
+            };
+            program.eqns().map(of).collect()
+        };
+        let mut params = Vec::new();
+        for (primitive, id, dict) in dicts {
+            if let Some(settled) = self.params(&primitive, &dict)? {
+                params.push((id, settled));
+            }
+        }
+        if params.is_empty() {
+            // What is remembered of a program must not keep it alive; it does keep those within it.
+            if !within.iter().any(|(_, inner)| self.given.is_one(inner.bind(py))) {
+                place.note(Form::Open, &open, Maker::Rule);
+                place.note(form, program, Maker::Rule);
+            }
+            return Ok(None);
+        }
+        // Others may have its variables.
+        let vars: Vec<_> = graph.get().side().seen_vars(py).collect();
+        let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
+        if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
+    }
+}
