@@ -20,15 +20,16 @@ use rustc_hash::FxHashMap;
 use crate::expand::{CallableId, Operand, Template};
 use crate::ir::Eqn;
 
-use crate::python::cache::call::{CHANGED_MEANWHILE, Ran, Site, run_recorded};
+use crate::python::cache::call::{Ran, Site, run_recorded};
 use crate::python::cache::fragment::record::{
     Before, Captured, EquationObjects, Part, Recorded, Renew, Scope, same_literal, same_value,
 };
 use crate::python::cache::fragment::result::Recipe;
-use crate::python::cache::key::encode::{Call, Reason};
+use crate::python::cache::key::encode::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::reasons::{CHANGED_MEANWHILE, Reason};
 use crate::python::cache::store;
 use crate::python::cpython::native::string_of;
 use crate::python::jax::names::Jax;

@@ -9,19 +9,21 @@ use pyo3::types::PyDict;
 use crate::expand::CallableId;
 
 use crate::python::cache::audit;
-use crate::python::cache::fragment::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
+use crate::python::cache::fragment::record::{Before, Recorded, Renew, record};
 use crate::python::cache::fragment::replay::replay;
-use crate::python::cache::key::encode::{Call, Reason, encode, encode_params, is_stable};
+use crate::python::cache::key::encode::{Call, encode, encode_params, is_stable};
 use crate::python::cache::key::functions::{self, Functions, look_through};
 use crate::python::cache::key::pins::Pins;
-use crate::python::cache::key::trace_context::{
-    Configuration, FOLDS_EAGERLY, Now, configuration_now,
-};
+use crate::python::cache::key::trace_context::{Configuration, Now, configuration_now};
 use crate::python::cache::programs::canonicalize::Settling;
 use crate::python::cache::programs::decision::{Programs, Way};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::running::{is_running, run_rule};
+use crate::python::cache::reasons::{
+    BARRED, CAPTURES, CHANGED_MEANWHILE, FOLDS_EAGERLY, GIVEN_TRACEBACK, JIT_DISABLED, KEPT,
+    MINGLED, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
+};
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cpython::native::attached;
@@ -32,18 +34,6 @@ use crate::python::jax::watch_arrays;
 use crate::python::jax::watch_config;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{self, Reach, Validity};
-
-pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
-pub const CAPTURES: Reason = "user's function that refers to traced values";
-pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
-pub const READ: Reason = "function that looks into a concrete array";
-pub const WARNED: Reason = "function that warned";
-pub const KEPT: Reason = "new program that may be used again";
-pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
-/// Says nothing about the next call, so it is not kept.
-pub const CHANGED_MEANWHILE: Reason = "call during which jax changed";
-pub const MINGLED: Reason = "program that other calls have beside others";
-pub const BARRED: Reason = "barred by audit";
 
 /// Runs what is to be remembered in a configuration, as long as that is valid; why it must not be: for
 /// what it reaches of jax, or since somebody, a signal handler or another thread, changed jax or a setting

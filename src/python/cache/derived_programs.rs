@@ -17,15 +17,16 @@ use rustc_hash::FxHashSet;
 use crate::expand::CallableId;
 
 use crate::python::cache::audit;
-use crate::python::cache::call::{BARRED, CHANGED_MEANWHILE, WARNED, watched};
-use crate::python::cache::fragment::record::NEW_OBJECTS;
-use crate::python::cache::key::encode::{Reason, UNKNOWN_OBJECT};
+use crate::python::cache::call::watched;
 use crate::python::cache::key::trace_context::configuration_now;
 use crate::python::cache::programs::fresh_copy::close;
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::plan::OwnChanges;
 use crate::python::cache::programs::registry::{Form, Number, is_jaxpr, number_of, open};
+use crate::python::cache::reasons::{
+    BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
+};
 use crate::python::cache::store::{self, Hits};
 use crate::python::cpython::native::attached;
 use crate::python::cpython::shared::Once;
@@ -227,9 +228,6 @@ pub fn forget(py: Python<'_>) {
         memo.bytes.store(0, Ordering::Relaxed);
     }
 }
-
-pub const NOT_ALONE: Reason = "program that shares variables with another";
-pub const OF_THE_CALL: Reason = "program with the lines of the call";
 
 /// What is known of a function, a key, and the programs that say the same.
 #[pyclass(module = "jaxide._core", frozen)]

@@ -11,6 +11,7 @@
 //! derived_programs.rs  what jax makes of a program and keeps with it
 //! dead_code.rs         dead-code removal of a linear program in which nothing is dead
 //! audit.rs             replays compared with what jax does
+//! reasons.rs           why a call is not remembered
 //! script.rs            the user's code alone, for benches
 //! ```
 
@@ -22,6 +23,7 @@ pub mod derived_programs;
 pub mod fragment;
 pub mod key;
 pub mod programs;
+pub mod reasons;
 pub mod rules;
 pub mod script;
 pub mod store;

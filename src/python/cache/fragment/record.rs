@@ -12,9 +12,9 @@ use crate::expand::{Fragment, Operand, Template};
 use crate::ir::{Atom, AtomKind, Def, Eqn, LiteralId, Var};
 
 use crate::python::cache::fragment::appended::{Equation, Operand as Appended, appended_since};
-use crate::python::cache::fragment::result::{LiftedRecipe, Needed, OUTER_VALUE, Origin, Recipe};
+use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Origin, Recipe};
 use crate::python::cache::key::canonical::{shared, shared_traceback};
-use crate::python::cache::key::encode::{CONCRETE_ARRAY, Call, LITERAL_OF_OTHERS, REF, Reason};
+use crate::python::cache::key::encode::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::compare::Comparison;
@@ -24,6 +24,11 @@ use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::params::OwnedParams;
 use crate::python::cache::programs::plan::Plan;
+use crate::python::cache::reasons::{
+    CAPTURED_TWICE, CONCRETE_ARRAY, FORGOTTEN, HIGH_TYPE, INPUT_EFFECT, KEPT_ELSEWHERE,
+    LITERAL_OF_OTHERS, ORDER_OF_CONSTANTS, OTHER_SCOPE, OTHER_SOURCE, OUTER_VALUE, OVERFLOW, REF,
+    Reason, STRUCTURED_RESIDUALS,
+};
 use crate::python::cache::store;
 use crate::python::cpython::native::with_bytes;
 use crate::python::jax::avals::{AvalInfo, aval_info};
@@ -34,19 +39,6 @@ use crate::python::program::objects::{address, literal_type};
 use crate::python::trace::frame::{Frame, Mark, State};
 use crate::python::trace::jaxpr_trace::has_high_param;
 use crate::python::trace::tracer::{Traced, traced, variable};
-
-pub const INPUT_EFFECT: Reason = "effect on an input";
-pub const HIGH_TYPE: Reason = "high-level type";
-pub const OTHER_SCOPE: Reason = "name scope that is not below the caller's";
-pub const NEW_OBJECTS: Reason = "new objects at each call";
-
-pub const STRUCTURED_RESIDUALS: Reason = "structured residuals";
-pub const ORDER_OF_CONSTANTS: Reason = "constant that was used without an equation";
-pub const CAPTURED_TWICE: Reason = "residual that was captured before and is used twice";
-pub const KEPT_ELSEWHERE: Reason = "tangent that is kept elsewhere";
-pub const OTHER_SOURCE: Reason = "equation with a source of its own";
-pub const FORGOTTEN: Reason = "program that was forgotten";
-pub const OVERFLOW: Reason = "literal that overflowed";
 
 /// An effect, with the place of the operand that it is on.
 type OnOperand = (Py<PyAny>, Option<usize>);

@@ -13,10 +13,11 @@ use crate::ir::{Atom, Var};
 
 use crate::python::cache::fragment::record::{Part, same_literal};
 use crate::python::cache::fragment::replay::Tracers;
-use crate::python::cache::key::encode::{
-    CAPTURED_CONSTANT, Call, FOREIGN_TRACER, Reason, TANGENT, is_plain_namedtuple,
-};
+use crate::python::cache::key::encode::{Call, is_plain_namedtuple};
 use crate::python::cache::key::transformations::{Parts, Stack};
+use crate::python::cache::reasons::{
+    CAPTURED_CONSTANT, FOREIGN_TRACER, OUTER_VALUE, Reason, TANGENT, UNKNOWN_RESULT,
+};
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
@@ -26,9 +27,6 @@ use crate::python::trace::jaxpr_trace::frame_of;
 use crate::python::trace::tracer::{
     Traced as Tracer, constant_of, new_literal_tracer, traced, variable,
 };
-
-pub const UNKNOWN_RESULT: Reason = "result of an unknown class";
-pub const OUTER_VALUE: Reason = "value of the enclosing trace";
 
 const MAX_DEPTH: u32 = 64;
 

@@ -13,13 +13,17 @@ use smallvec::SmallVec;
 use crate::expand::{Signature, Tag};
 use crate::ir::{Atom, Var};
 
-use crate::python::cache::call::CAPTURES;
 use crate::python::cache::key::canonical::{shared, shared_traceback};
 use crate::python::cache::key::classes::{Verdict, verdict, version};
-use crate::python::cache::key::functions::{CHANGES, Functions, WRITES};
+use crate::python::cache::key::functions::Functions;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::{Parts, Stack, is_lifted};
 use crate::python::cache::programs::registry::is_jaxpr;
+use crate::python::cache::reasons::{
+    CALLABLE, CAPTURED_CONSTANT, CAPTURES, CHANGES, CONCRETE_ARRAY, FOREIGN_TRACER, LARGE_VALUE,
+    NOT_A_NUMBER, REF, Reason, TANGENT, TRACED_PARAM, TWO_TRACERS, UNHASHABLE, UNKNOWN_OBJECT,
+    USERS_CLASS, USERS_PRIMITIVE, WRITES,
+};
 use crate::python::cpython::immortals::Immortals;
 use crate::python::cpython::native::{Slot, with_bytes};
 use crate::python::jax::names::Jax;
@@ -28,27 +32,6 @@ use crate::python::jax::values::{Known, known};
 use crate::python::jax::world::owns_primitive;
 use crate::python::program::objects::is_exactly;
 use crate::python::trace::tracer::{Traced as Tracer, constant_of, traced};
-
-/// Why a call is not cached.
-pub type Reason = &'static str;
-
-pub const CONCRETE_ARRAY: Reason = "concrete array";
-pub const CAPTURED_CONSTANT: Reason = "traced constant";
-pub const FOREIGN_TRACER: Reason = "foreign tracer";
-pub const REF: Reason = "Ref or other type that is no array";
-pub const CALLABLE: Reason = "callable without a stable identity";
-pub const UNHASHABLE: Reason = "unhashable argument";
-pub const UNKNOWN_OBJECT: Reason = "object of an unknown class";
-pub const NOT_A_NUMBER: Reason = "function that may compare a NaN with another one";
-pub const USERS_CLASS: Reason = "class of the user's that may have methods";
-pub const USERS_PRIMITIVE: Reason = "primitive that is not jax's";
-pub const TANGENT: Reason = "tangent that was captured or is zero";
-pub const TWO_TRACERS: Reason = "two tracers of one value";
-/// A literal whose value the user has too, and may write to.
-pub const LITERAL_OF_OTHERS: Reason = "literal that may be written to";
-pub const LARGE_VALUE: Reason = "value too large for a key";
-/// A traced value where only what is fixed is expected.
-pub const TRACED_PARAM: Reason = "traced value within a program";
 
 /// Deeper nesting than this is not keyed: bounded recursion.
 const MAX_DEPTH: u32 = 64;

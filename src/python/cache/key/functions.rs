@@ -5,7 +5,6 @@
 //! what they read: so a function's own words are its identity, unless nobody but the call holds it,
 //! which jax cannot have seen before. Then they are its code's.
 
-use crate::python::cpython::shared::Once;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -19,16 +18,12 @@ use pyo3::types::PyString;
 
 use crate::expand::Tag;
 
-use crate::python::cache::key::encode::{CALLABLE, Encoder, Reason, UNKNOWN_OBJECT};
+use crate::python::cache::key::encode::Encoder;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::reasons::{CALLABLE, Reason, UNKNOWN_OBJECT, UNREAD_CODE};
+use crate::python::cpython::shared::Once;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::world::is_own_module;
-
-pub const CHANGES: Reason = "function that changes a list or dict in place";
-/// What the text of an array says depends on numpy's print options.
-pub const WRITES: Reason = "function that may make a text of an array";
-/// Nobody has looked through the code yet.
-pub const UNREAD_CODE: Reason = "function that was not looked through";
 
 /// Codes that are remembered.
 const MAX_CODES: usize = 4096;

@@ -9,8 +9,10 @@ use pyo3::prelude::*;
 
 use crate::expand::Signature;
 
-use crate::python::cache::key::encode::Reason;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::reasons::{
+    CHANGED_JAX, DROPS_DEAD_CODE, FOLDS_EAGERLY, LEAK_CHECK, NO_TRACING, NUMPY_TELLS, Reason,
+};
 use crate::python::cpython::native::attached;
 use crate::python::jax::names::Jax;
 use crate::python::jax::numpy_errors;
@@ -22,13 +24,6 @@ use crate::python::jax::world::{self, Difference};
 use crate::python::trace::abstract_eval::Context;
 use crate::python::trace::frame::Frame;
 use crate::python::trace::jaxpr_trace::{frame_of, is_ours};
-
-pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
-pub const FOLDS_EAGERLY: Reason = "eager constant folding";
-pub const LEAK_CHECK: Reason = "leak checking";
-pub const CHANGED_JAX: Reason = "jax was changed in a way that may affect any call";
-pub const NUMPY_TELLS: Reason = "numpy tells somebody of errors in numbers";
-pub const NO_TRACING: Reason = "tracing is forbidden";
 
 /// What a configuration means to the cache.
 #[derive(Clone, Copy)]

@@ -4,11 +4,12 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
-use crate::python::cache::key::encode::{Call, Reason};
+use crate::python::cache::key::encode::Call;
 use crate::python::cache::programs::registry::{
     Number, are_mingled, nested_of, number_of, open, rules_of, tracebacks_of,
 };
 use crate::python::cache::programs::running::is_running;
+use crate::python::cache::reasons::Reason;
 use crate::python::jax::names::Jax;
 use crate::python::program::objects::address;
 use crate::python::program::read::graph_of;

@@ -21,10 +21,11 @@ use crate::ir::{AtomKind, Effect, EffectsId, Var};
 
 use crate::python::cache::call::put_in_words;
 use crate::python::cache::key::canonical::shared;
-use crate::python::cache::key::encode::{
-    CALLABLE, Call, Encoder, FOREIGN_TRACER, Held, LITERAL_OF_OTHERS, REF, Reason, UNKNOWN_OBJECT,
-};
+use crate::python::cache::key::encode::{Call, Encoder, Held};
 use crate::python::cache::key::pins::Pins;
+use crate::python::cache::reasons::{
+    CALLABLE, CONSTANTS, FOREIGN_TRACER, LITERAL_OF_OTHERS, REF, Reason, UNKNOWN_OBJECT,
+};
 use crate::python::cpython::native::entries;
 use crate::python::interpose::install;
 use crate::python::jax::names::Jax;
@@ -33,8 +34,6 @@ use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::is_of_others;
 use crate::python::program::graph::{self, Graph, unfilled};
 use crate::python::program::objects::{address, is_exactly};
-
-pub const CONSTANTS: Reason = "program with constants or effects";
 
 /// The number of what a program says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
