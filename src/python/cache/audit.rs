@@ -25,7 +25,7 @@ use crate::python::cache::fragment::record::{
     Before, Captured, EquationObjects, Part, Recorded, Renew, Scope, same_literal, same_value,
 };
 use crate::python::cache::fragment::result::Recipe;
-use crate::python::cache::key::encode::Call;
+use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::instantiate::Making;

@@ -18,8 +18,10 @@ use smallvec::SmallVec;
 use crate::expand::Signature;
 use crate::ir::{Atom, AtomKind, Eqn, Var};
 
-use crate::python::cache::call::{put_in_words, replay_or_learn};
-use crate::python::cache::key::encode::{Call, Equation, Operand, encode_transposition};
+use crate::python::cache::call::replay_or_learn;
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::put_in_words;
+use crate::python::cache::key::encode::{Equation, Operand, encode_transposition};
 use crate::python::cache::key::trace_context::{Now, Within};
 use crate::python::cache::programs::params;
 use crate::python::cache::programs::running::{is_running, run_rule};

@@ -11,9 +11,11 @@ use crate::expand::CallableId;
 use crate::python::cache::audit;
 use crate::python::cache::fragment::record::{Before, Recorded, Renew, record};
 use crate::python::cache::fragment::replay::replay;
-use crate::python::cache::key::encode::{Call, encode, encode_params, is_stable};
-use crate::python::cache::key::functions::{self, Functions, look_through};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::{encode, encode_params, put_in_words};
+use crate::python::cache::key::functions::{self, Functions};
 use crate::python::cache::key::pins::Pins;
+use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::key::trace_context::{Configuration, Now, configuration_now};
 use crate::python::cache::programs::canonicalize::Settling;
 use crate::python::cache::programs::decision::{Programs, Way};
@@ -211,26 +213,6 @@ fn computed<'py>(
     let result = attached(proceed);
     set_trace.call1((&now.trace,))?;
     result
-}
-
-/// Describes a call, once all code that is part of it was looked through.
-///
-/// # Errors
-/// Code cannot be looked through.
-pub fn put_in_words(
-    py: Python<'_>,
-    call: &mut Call,
-    describe: impl Fn(&mut Call) -> Result<(), Reason>,
-) -> PyResult<Result<(), Reason>> {
-    let mut described = describe(call);
-    while let Some(code) = call.unread_code.take() {
-        // SAFETY: the code of a function among the arguments.
-        let code = unsafe { Bound::from_borrowed_ptr(py, code) };
-        attached(|| look_through(&code))?;
-        *call = call.empty();
-        described = describe(call);
-    }
-    Ok(described)
 }
 
 /// Replays what is known of a call whose arguments are in words, else runs it and learns.

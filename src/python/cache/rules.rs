@@ -14,8 +14,10 @@ use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::python::cache::call::{Site, Use, put_in_words, replay_or_learn};
-use crate::python::cache::key::encode::{Call, encode_evaluation, encode_rule};
+use crate::python::cache::call::{Site, Use, replay_or_learn};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::put_in_words;
+use crate::python::cache::key::encode::{encode_evaluation, encode_rule};
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::programs::registry::is_jaxpr;
 use crate::python::cache::programs::running::{is_running, run_rule};

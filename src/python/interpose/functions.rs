@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, call, call_of_user};
-use crate::python::cache::key::encode::{is_stable, register_stable};
+use crate::python::cache::key::stable::{is_stable, register_stable};
 use crate::python::cache::store;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};

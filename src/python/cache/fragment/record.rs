@@ -13,8 +13,8 @@ use crate::ir::{Atom, AtomKind, Def, Eqn, LiteralId, Var};
 
 use crate::python::cache::fragment::appended::{Equation, Operand as Appended, appended_since};
 use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Origin, Recipe};
+use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::canonical::{shared, shared_traceback};
-use crate::python::cache::key::encode::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::compare::Comparison;

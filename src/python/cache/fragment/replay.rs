@@ -15,7 +15,7 @@ use crate::ir::{Atom, AtomKind, EffectsId, SourceId, TypeId, Var};
 
 use crate::python::cache::fragment::record::{Captured, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::{Made, Recipe};
-use crate::python::cache::key::encode::Call;
+use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::{Linearization, Stack};
 use crate::python::cache::programs::instantiate::Making;

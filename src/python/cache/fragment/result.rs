@@ -13,7 +13,8 @@ use crate::ir::{Atom, Var};
 
 use crate::python::cache::fragment::record::{Part, same_literal};
 use crate::python::cache::fragment::replay::Tracers;
-use crate::python::cache::key::encode::{Call, is_plain_namedtuple};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::objects::is_plain_namedtuple;
 use crate::python::cache::key::transformations::{Parts, Stack};
 use crate::python::cache::reasons::{
     CAPTURED_CONSTANT, FOREIGN_TRACER, OUTER_VALUE, Reason, TANGENT, UNKNOWN_RESULT,

@@ -18,7 +18,7 @@ use pyo3::types::PyString;
 
 use crate::expand::Tag;
 
-use crate::python::cache::key::encode::Encoder;
+use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::reasons::{CALLABLE, Reason, UNKNOWN_OBJECT, UNREAD_CODE};
 use crate::python::cpython::shared::Once;
@@ -37,17 +37,31 @@ struct Read {
     attributes: Vec<(Py<PyString>, bool)>,
 }
 
+/// What functions do besides computing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct FunctionEffects {
+    /// They change lists or dicts in place.
+    pub(super) changes: bool,
+    /// They call methods that may write to an array.
+    pub(super) fills: bool,
+    /// They make texts of values.
+    pub(super) writes: bool,
+}
+
+impl FunctionEffects {
+    /// Adds those of another function.
+    fn add(&mut self, other: Self) {
+        self.changes |= other.changes;
+        self.fills |= other.fills;
+        self.writes |= other.writes;
+    }
+}
+
 /// What is known of code.
-#[allow(clippy::struct_excessive_bools)] // what it does
 struct Code {
     /// None where it may do more than compute.
     reads: Option<Vec<Read>>,
-    /// It changes lists or dicts in place.
-    changes: bool,
-    /// It calls methods that may write to an array.
-    fills: bool,
-    /// It makes texts of values.
-    writes: bool,
+    effects: FunctionEffects,
     /// It is of a function of jax, whose closure stays as it is.
     is_of_jax: bool,
     /// Keeps the address from becoming another code's.
@@ -158,8 +172,8 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
         (Some(variables), [changes?, fills?, writes?, is_of_jax?])
     };
     let owner = code.clone().unbind();
-    let known =
-        Arc::new(Code { reads: variables, changes, fills, writes, is_of_jax, _owner: owner });
+    let effects = FunctionEffects { changes, fills, writes };
+    let known = Arc::new(Code { reads: variables, effects, is_of_jax, _owner: owner });
     let old = {
         let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
         let codes = codes.get_or_insert_with(|| LruCache::new(usize::MAX));
@@ -241,11 +255,7 @@ unsafe fn is_named(function: *mut ffi::PyFunctionObject, object: *mut ffi::PyObj
 
 impl Encoder<'_, '_> {
     /// A function that is not one of a module of jax.
-    pub(in crate::python::cache) fn function(
-        &mut self,
-        value: *mut ffi::PyObject,
-        depth: u32,
-    ) -> Result<(), Reason> {
+    pub(super) fn function(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         let function: *mut ffi::PyFunctionObject = value.cast();
         if self.is_within(value) {
             return Ok(());
@@ -270,9 +280,7 @@ impl Encoder<'_, '_> {
         if known.is_of_jax && !is_own_module(globals as usize) {
             return Err(CALLABLE);
         }
-        self.changes |= known.changes;
-        self.fills |= known.fills;
-        self.writes |= known.writes;
+        self.effects.add(known.effects);
         let word = if is_omitted(Item::Code) { 0 } else { code as u64 };
         self.call.signature.pair(Tag::Function, reads.len(), word);
         self.pin(code);
@@ -314,7 +322,7 @@ impl Encoder<'_, '_> {
     }
 
     /// A function with a derivative rule of the user's.
-    pub(in crate::python::cache) fn custom_jvp(
+    pub(super) fn custom_jvp(
         &mut self,
         value: *mut ffi::PyObject,
         depth: u32,
@@ -351,7 +359,7 @@ impl Encoder<'_, '_> {
     }
 
     /// As `custom_jvp`, of a function with a rule for the backward pass, which runs later.
-    pub(in crate::python::cache) fn custom_vjp(
+    pub(super) fn custom_vjp(
         &mut self,
         value: *mut ffi::PyObject,
         depth: u32,

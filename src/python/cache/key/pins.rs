@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
-use crate::python::cache::key::encode::is_stable;
+use crate::python::cache::key::stable::is_stable;
 
 /// The objects that a key names.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::fragment::result::new_named;
-use crate::python::cache::key::encode::{fields_of, is_plain_namedtuple};
+use crate::python::cache::key::objects::{fields_of, is_plain_namedtuple};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{
     Form, Kind, Label, Maker, Number, Others, are_several, label_of, made, note, note_made,

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
-use crate::python::cache::key::encode::Call;
+use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::registry::{
     Number, are_mingled, nested_of, number_of, open, rules_of, tracebacks_of,
 };
