@@ -16,22 +16,22 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::Signature;
-use crate::ir::{Atom, AtomKind, Eqn, Var};
 
 use crate::python::cache::call::replay_or_learn;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::put_in_words;
-use crate::python::cache::key::encode::{Equation, Operand, encode_transposition};
+use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
 use crate::python::cache::key::trace_context::{Now, Within};
 use crate::python::cache::programs::params;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
 use crate::python::cpython::native::{allocate, instance};
-use crate::python::jax::names::{EqnParts, Jax, jax};
+use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
-use crate::python::program::graph::{Graph, Unread, unfilled};
+use crate::python::program::graph::unfilled;
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
 use crate::python::program::objects::address;
 use crate::python::trace::arguments::{Derived, derived_type};
 
@@ -99,94 +99,34 @@ struct Linear {
 }
 
 impl Linear {
-    /// Reads a jaxpr that was recorded here and that nobody has read.
-    fn of_graph(py: Python<'_>, jax: &Jax, graph: &Bound<'_, Graph>) -> Self {
-        let Unread { program, graph, params } = Graph::unread(graph);
-        let side = graph.get().side();
-        let read = |atom: &Atom| match atom.kind() {
-            AtomKind::Var(var) => Read::Var(var.as_u32()),
-            // Equal to the one that Python would see, which is what counts for a call.
-            AtomKind::Literal(id) => {
-                Read::Literal(side.seen_literal(py, id, program.literal(id).object).unbind())
-            }
+    /// Reads a jaxpr; None where an equation is none of jax's.
+    fn of<'py, V: JaxprView<'py>>(view: &V) -> PyResult<Option<Self>> {
+        let read = |operand: Operand<'py, V::Var>| match operand {
+            Operand::Var(var) => Read::Var(view.number(&var)),
+            Operand::Literal(literal) => Read::Literal(literal.unbind()),
         };
-        let source = |id| side.source_object(py, id).unbind();
-        let step = |eqn: Eqn| {
-            let data = program.eqn(eqn);
-            let at = program.source(data.source);
-            let params = match params.get(&data.params) {
-                Some(params) => params.clone_ref(py),
-                None => side.params_dict(py, data.params).unbind(),
-            };
-            let out = |var: Var| (var.as_u32(), side.aval(py, program.var_type(var)).unbind());
-            Step {
-                primitive: side.object(py, program.primitive(data.primitive).object).unbind(),
-                params,
-                context: side.object(py, program.context(data.context)).unbind(),
-                traceback: at.traceback.map(source),
-                name_stack: at
-                    .name_stack
-                    .map_or_else(|| jax.empty_name_stack.clone_ref(py), source),
-                operands: program.eqn_invars(eqn).iter().map(read).collect(),
-                outs: data.outvars().map(out).collect(),
-            }
-        };
-        let constvars = program.constvars().iter().map(|&(var, _)| var);
-        Self {
-            steps: program.eqns().map(step).collect(),
-            inputs: constvars.chain(program.invars().iter().copied()).map(Var::as_u32).collect(),
-            outputs: program.outvars().iter().map(read).collect(),
-            num_vars: program.num_vars(),
-        }
-    }
-
-    /// Reads any jaxpr; None where an equation is none of jax's.
-    fn of_jaxpr<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
-        let py = jaxpr.py();
-        let mut places: FxHashMap<usize, u32> = FxHashMap::default();
-        let mut place = |var: &Bound<'py, PyAny>| {
-            let next = u32::try_from(places.len()).unwrap_or(u32::MAX);
-            *places.entry(address(var)).or_insert(next)
-        };
-        let mut inputs = Vec::new();
-        for name in [intern!(py, "constvars"), intern!(py, "invars")] {
-            for var in jaxpr.getattr(name)?.try_iter()? {
-                inputs.push(place(&var?));
-            }
-        }
-        let mut read = |atom: &Bound<'py, PyAny>| {
-            if jax.is_literal(atom.as_ptr()) {
-                Read::Literal(atom.clone().unbind())
-            } else {
-                Read::Var(place(atom))
-            }
-        };
+        let (constvars, invars) = (view.constvars()?, view.invars()?);
+        let inputs = constvars.iter().chain(&invars).map(|var| view.number(var)).collect();
         let mut steps = Vec::new();
-        for eqn in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()? {
-            let Some(parts) = EqnParts::of(jax, &eqn?) else { return Ok(None) };
-            let source = SourceRef::of(jax, &parts.source_info)?;
+        for eqn in view.eqns()? {
+            let Some(eqn) = eqn else { return Ok(None) };
+            let source = view.source(&eqn)?;
             let mut outs = SmallVec::new();
-            for var in &parts.outvars {
-                let aval = var.getattr(intern!(py, "aval"))?.unbind();
-                if let Read::Var(place) = read(&var) {
-                    outs.push((place, aval));
-                }
+            for var in view.eqn_outvars(&eqn) {
+                outs.push((view.number(&var), view.aval(&var)?.unbind()));
             }
             steps.push(Step {
-                primitive: parts.primitive.unbind(),
-                params: parts.params.unbind(),
-                context: parts.ctx.unbind(),
+                primitive: view.primitive(&eqn).unbind(),
+                params: view.params(&eqn).unbind(),
+                context: view.context(&eqn).unbind(),
                 traceback: source.traceback.map(Bound::unbind),
                 name_stack: source.name_stack.unbind(),
-                operands: parts.invars.iter().map(|atom| read(&atom)).collect(),
+                operands: view.eqn_invars(&eqn).into_iter().map(read).collect(),
                 outs,
             });
         }
-        let mut outputs = Vec::new();
-        for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
-            outputs.push(read(&atom?));
-        }
-        Ok(Some(Self { steps, inputs, outputs, num_vars: places.len() }))
+        let outputs = view.outvars()?.into_iter().map(read).collect();
+        Ok(Some(Self { steps, inputs, outputs, num_vars: view.num_vars() }))
     }
 }
 
@@ -240,8 +180,8 @@ impl Pass {
             return Ok(None);
         }
         let linear = match unfilled(jax, jaxpr) {
-            Some(graph) => Some(Linear::of_graph(py, jax, &graph)),
-            None => Linear::of_jaxpr(jax, jaxpr)?,
+            Some(graph) => Linear::of(&GraphView::new(jax, &graph))?,
+            None => Linear::of(&ListsView::new(jax, jaxpr))?,
         };
         let Some(Linear { steps, inputs, outputs, num_vars }) = linear else { return Ok(None) };
         if inputs.len() != consts.len()? + primals_in.len()? {
@@ -495,14 +435,14 @@ impl Pass {
         for read in &step.operands {
             let place = match read {
                 Read::Literal(literal) => {
-                    described.operands.push(Operand::Literal(literal.as_ptr()));
+                    described.operands.push(TransposedOperand::Literal(literal.as_ptr()));
                     continue;
                 }
                 Read::Var(place) => *place,
             };
             let aval = match &self.env[place as usize] {
                 Slot::Value(value) => {
-                    described.operands.push(Operand::Value(value.as_ptr()));
+                    described.operands.push(TransposedOperand::Value(value.as_ptr()));
                     continue;
                 }
                 Slot::Given(given) if given.bind(py).get_type().is(&jax.val_accum_type) => {
@@ -514,7 +454,11 @@ impl Pass {
             };
             let sum = self.sum(py, jax, place)?;
             let (aval_ptr, sum_ptr) = (aval.as_ptr(), sum.as_ptr());
-            described.operands.push(Operand::Accumulator { place, aval: aval_ptr, sum: sum_ptr });
+            described.operands.push(TransposedOperand::Accumulator {
+                place,
+                aval: aval_ptr,
+                sum: sum_ptr,
+            });
             described.sums.push(Before { place, sum, _aval: aval });
         }
         Ok(Some(described))
@@ -658,7 +602,7 @@ struct Lent<'py> {
 
 /// The operands of an equation for its signature, and the sums of its accumulators.
 struct Described<'py> {
-    operands: SmallVec<[Operand; 4]>,
+    operands: SmallVec<[TransposedOperand; 4]>,
     sums: SmallVec<[Before<'py>; 4]>,
 }
 

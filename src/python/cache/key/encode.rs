@@ -164,7 +164,7 @@ pub fn encode_derivative_rule(
 }
 
 /// An operand of an equation that is transposed.
-pub enum Operand {
+pub enum TransposedOperand {
     /// What its cotangents are added to: which one it is among others, and the sum so far.
     Accumulator {
         place: u32,
@@ -194,7 +194,7 @@ pub fn encode_transposition<'py>(
     now: &Now<'py>,
     equation: &Equation,
     cotangents: &[*mut ffi::PyObject],
-    operands: &[Operand],
+    operands: &[TransposedOperand],
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder::of_rule(py, jax, now, call);
@@ -218,21 +218,21 @@ pub fn encode_transposition<'py>(
     }
     for (position, operand) in operands.iter().enumerate() {
         match *operand {
-            Operand::Value(value) => {
+            TransposedOperand::Value(value) => {
                 encoder.mode = Mode::Rule { passes_arrays };
                 encoder.value(value, 0)?;
                 encoder.mode = RULE;
             }
-            Operand::Literal(literal) => {
+            TransposedOperand::Literal(literal) => {
                 // SAFETY: a live jax `Literal`.
                 let (value, aval) = unsafe {
                     (jax.slots.literal_val.peek(literal), jax.slots.literal_aval.peek(literal))
                 };
                 encoder.literal_value(value, aval, Held::Bare)?;
             }
-            Operand::Accumulator { place, aval, sum } => {
-                let same = |other: &Operand| match other {
-                    Operand::Accumulator { place: other, .. } => *other == place,
+            TransposedOperand::Accumulator { place, aval, sum } => {
+                let same = |other: &TransposedOperand| match other {
+                    TransposedOperand::Accumulator { place: other, .. } => *other == place,
                     _ => false,
                 };
                 let first = operands.iter().position(same).unwrap_or(position);

@@ -3,12 +3,10 @@
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
-use rustc_hash::FxHashMap;
+use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 
 use crate::expand::Tag;
-use crate::ir::{AtomKind, Effect, EffectsId, Var};
 
 use crate::python::cache::key::canonical::shared;
 use crate::python::cache::key::encoder::{Encoder, Mode};
@@ -20,8 +18,8 @@ use crate::python::cache::reasons::{
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::is_of_others;
-use crate::python::program::graph::{Graph, unfilled};
-use crate::python::program::objects::{address, is_exactly};
+use crate::python::program::graph::unfilled;
+use crate::python::program::jaxpr_view::{Effects, GraphView, JaxprView, ListsView, Operand};
 
 impl<'py> Encoder<'_, 'py> {
     /// A jaxpr, by its number.
@@ -91,8 +89,10 @@ impl<'py> Encoder<'_, 'py> {
             self.names(&text)?;
         }
         match unfilled(self.jax, program) {
-            Some(graph) if !graph.get().is_derived() => self.words_of_graph(&graph),
-            _ => self.words_of_lists(program),
+            Some(graph) if !graph.get().is_derived() => {
+                self.view(&GraphView::new(self.jax, &graph))
+            }
+            _ => self.view(&ListsView::new(self.jax, program)),
         }
     }
 
@@ -108,92 +108,75 @@ impl<'py> Encoder<'_, 'py> {
         Err(UNKNOWN_OBJECT)
     }
 
-    fn words_of_graph(&mut self, graph: &Bound<'py, Graph>) -> Result<(), Reason> {
-        let (py, jax) = (self.py, self.jax);
-        let program = Graph::unread(graph).program;
-        let graph = graph.get();
-        let side = graph.side();
-        // Variables that were removed have numbers too.
-        let mut places: Vec<u32> = vec![u32::MAX; program.num_vars()];
-        let mut next = 0;
-        let mut define = |encoder: &mut Self, places: &mut Vec<u32>, var: Var| {
-            places[var.as_u32() as usize] = next;
-            encoder.defined(next, &side.aval(py, program.var_type(var)))?;
-            next += 1;
-            Ok(())
-        };
-        let constvars: SmallVec<[Var; 4]> =
-            program.constvars().iter().map(|&(var, _)| var).collect();
-        for vars in [&constvars[..], program.invars()] {
+    /// The variables, equations and outputs of a jaxpr.
+    fn view<V: JaxprView<'py>>(&mut self, view: &V) -> Result<(), Reason> {
+        let unknown = |_| UNKNOWN_OBJECT;
+        let mut places = Places { of: vec![u32::MAX; view.num_vars()], next: 0 };
+        for vars in [view.constvars(), view.invars()] {
+            let vars = vars.map_err(unknown)?;
             self.call.signature.tag(Tag::Sequence, vars.len());
-            for &var in vars {
-                define(self, &mut places, var)?;
+            vars.iter().try_for_each(|var| self.define(view, &mut places, var))?;
+        }
+        for eqn in view.eqns().map_err(unknown)? {
+            let eqn = eqn.ok_or(UNKNOWN_OBJECT)?;
+            self.effects(view.eqn_effects(&eqn).map_err(unknown)?, &places)?;
+            let operands = view.eqn_invars(&eqn);
+            self.equation(operands.len(), &view.primitive(&eqn), &view.context(&eqn))?;
+            self.source(&view.source(&eqn).map_err(unknown)?)?;
+            self.value(view.params(&eqn).as_ptr(), 1)?;
+            operands.iter().try_for_each(|operand| self.operand(view, &places, operand))?;
+            for var in view.eqn_outvars(&eqn) {
+                self.define(view, &mut places, &var)?;
             }
         }
-        let atom = |encoder: &mut Self, places: &[u32], atom: AtomKind| match atom {
-            AtomKind::Var(var) => {
-                encoder.call.signature.tag(Tag::Variable, places[var.as_u32() as usize] as usize);
-                Ok(())
-            }
-            AtomKind::Literal(literal) => {
-                encoder.program_literal(&side.object(py, program.literal(literal).object))
-            }
-        };
-        for id in program.eqns() {
-            let data = program.eqn(id);
-            if data.effects != EffectsId::NONE {
-                let effects = program.effect_list(data.effects).iter();
-                let of = |effect: &Effect| {
-                    let place = effect.input.map(|var| places[var.as_u32() as usize] as usize);
-                    (side.object(py, effect.object), place)
-                };
-                self.effects(effects.map(of))?;
-            }
-            let operands = program.eqn_invars(id);
-            let primitive = side.object(py, program.primitive(data.primitive).object);
-            self.equation(
-                operands.len(),
-                &primitive,
-                &side.object(py, program.context(data.context)),
-            )?;
-            let source = program.source(data.source);
-            let stack = match source.name_stack {
-                Some(id) => side.source_object(py, id),
-                None => jax.empty_name_stack.bind(py).clone(),
-            };
-            let traceback = source.traceback.map(|id| side.source_object(py, id));
-            self.source(&SourceRef { traceback, name_stack: stack })?;
-            self.value(side.params_dict(py, data.params).as_ptr(), 1)?;
-            for operand in operands {
-                atom(self, &places, operand.kind())?;
-            }
-            for var in program.eqn_outvars(id) {
-                define(self, &mut places, var)?;
-            }
-        }
-        self.call.signature.tag(Tag::Sequence, program.outvars().len());
-        program.outvars().iter().try_for_each(|out| atom(self, &places, out.kind()))?;
-        let effects = graph.effects(py);
-        if effects.is_truthy().map_err(|_| UNKNOWN_OBJECT)? {
-            let place = |(var, object): (Var, Bound<'py, PyAny>)| {
-                (address(&object), places[var.as_u32() as usize] as usize)
-            };
-            let places = side.seen_vars(py).map(place).collect();
-            self.effects_of(&effects, &places)?;
-        }
-        Ok(())
+        let outvars = view.outvars().map_err(unknown)?;
+        self.call.signature.tag(Tag::Sequence, outvars.len());
+        outvars.iter().try_for_each(|out| self.operand(view, &places, out))?;
+        self.effects(view.effects().map_err(unknown)?, &places)
     }
 
-    /// What equations do to Refs, each with the place of the Ref's variable.
-    fn effects(
+    /// A variable where it is defined.
+    fn define<V: JaxprView<'py>>(
         &mut self,
-        effects: impl Iterator<Item = (Bound<'py, PyAny>, Option<usize>)>,
+        view: &V,
+        places: &mut Places,
+        var: &V::Var,
     ) -> Result<(), Reason> {
+        if view.is_dropped(var) {
+            self.call.signature.tag(Tag::Variable, usize::MAX >> 8);
+        }
+        let place = places.define(view.number(var));
+        self.call.signature.tag(Tag::Variable, place as usize);
+        self.aval(&view.aval(var).map_err(|_| UNKNOWN_OBJECT)?)
+    }
+
+    fn operand<V: JaxprView<'py>>(
+        &mut self,
+        view: &V,
+        places: &Places,
+        operand: &Operand<'py, V::Var>,
+    ) -> Result<(), Reason> {
+        match operand {
+            Operand::Literal(literal) => self.program_literal(literal),
+            Operand::Var(var) => {
+                let place = places.get(view.number(var)).ok_or(UNKNOWN_OBJECT)?;
+                self.call.signature.tag(Tag::Variable, place as usize);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is done to Refs, each with the place of the Ref's variable.
+    fn effects(&mut self, effects: Effects<'py>, places: &Places) -> Result<(), Reason> {
+        if effects.is_empty() {
+            return Ok(());
+        }
         let jax = self.jax;
         let (known, with_input) =
             (jax.ref_effects.bind(self.py), jax.input_effect_type.bind(self.py));
         let mut words: SmallVec<[(usize, usize); 4]> = SmallVec::new();
-        for (effect, place) in effects {
+        for (effect, number) in effects {
+            let place = number.and_then(|number| places.get(number)).map(|place| place as usize);
             let needs_place = effect.is_instance(with_input).unwrap_or(true);
             if needs_place && place.is_none() || !known.contains(effect.get_type()).unwrap_or(false)
             {
@@ -207,74 +190,6 @@ impl<'py> Encoder<'_, 'py> {
             self.call.signature.pair(Tag::Effect, place, class as u64);
         }
         Ok(())
-    }
-
-    /// As `effects`, of a set of jax's; `places` are those of variables, by address.
-    fn effects_of(
-        &mut self,
-        effects: &Bound<'py, PyAny>,
-        places: &FxHashMap<usize, usize>,
-    ) -> Result<(), Reason> {
-        let mut all: SmallVec<[_; 4]> = SmallVec::new();
-        for effect in effects.try_iter().map_err(|_| UNKNOWN_OBJECT)? {
-            let effect = effect.map_err(|_| UNKNOWN_OBJECT)?;
-            let input =
-                effect.getattr_opt(intern!(self.py, "input")).map_err(|_| UNKNOWN_OBJECT)?;
-            let place = input.and_then(|input| places.get(&address(&input)).copied());
-            all.push((effect, place));
-        }
-        self.effects(all.into_iter())
-    }
-
-    fn words_of_lists(&mut self, program: &Bound<'py, PyAny>) -> Result<(), Reason> {
-        let (py, jax) = (self.py, self.jax);
-        let unknown = |_| UNKNOWN_OBJECT;
-        let list = |object: &Bound<'py, PyAny>, name: &str| {
-            object.getattr(name).map_err(unknown)?.cast_into::<PyList>().map_err(|_| UNKNOWN_OBJECT)
-        };
-        let mut places: FxHashMap<usize, usize> = FxHashMap::default();
-        let define = |encoder: &mut Self, places: &mut FxHashMap<_, _>, var: &Bound<'py, PyAny>| {
-            let place = places.len();
-            places.insert(address(var), place);
-            if is_exactly(var.as_ptr(), jax.drop_var_type.as_ptr().cast()) {
-                encoder.call.signature.tag(Tag::Variable, usize::MAX >> 8);
-            }
-            let aval = var.getattr(intern!(py, "aval")).map_err(unknown)?;
-            encoder.defined(u32::try_from(place).unwrap_or(u32::MAX), &aval)
-        };
-        let atom = |encoder: &mut Self, places: &FxHashMap<usize, usize>, atom: &Bound<'py, _>| {
-            if is_exactly(atom.as_ptr(), jax.literal_type.as_ptr().cast()) {
-                return encoder.program_literal(atom);
-            }
-            let place = places.get(&address(atom)).ok_or(UNKNOWN_OBJECT)?;
-            encoder.call.signature.tag(Tag::Variable, *place);
-            Ok(())
-        };
-        for name in ["constvars", "invars"] {
-            let vars = list(program, name)?;
-            self.call.signature.tag(Tag::Sequence, vars.len());
-            for var in vars.iter() {
-                define(self, &mut places, &var)?;
-            }
-        }
-        for eqn in list(program, "eqns")?.iter() {
-            let get = |name: &str| eqn.getattr(name).map_err(unknown);
-            self.effects_of(&get("effects")?, &places)?;
-            let operands = list(&eqn, "invars")?;
-            self.equation(operands.len(), &get("primitive")?, &get("ctx")?)?;
-            self.source(&SourceRef::of(jax, &get("source_info")?).map_err(unknown)?)?;
-            self.value(get("params")?.as_ptr(), 1)?;
-            for operand in operands.iter() {
-                atom(self, &places, &operand)?;
-            }
-            for var in list(&eqn, "outvars")?.iter() {
-                define(self, &mut places, &var)?;
-            }
-        }
-        let outvars = list(program, "outvars")?;
-        self.call.signature.tag(Tag::Sequence, outvars.len());
-        outvars.iter().try_for_each(|out| atom(self, &places, &out))?;
-        self.effects_of(&program.getattr(intern!(py, "effects")).map_err(unknown)?, &places)
     }
 
     /// An equation but for its source, params, operands and outputs.
@@ -303,12 +218,6 @@ impl<'py> Encoder<'_, 'py> {
         Ok(())
     }
 
-    /// A variable where it is defined.
-    fn defined(&mut self, place: u32, aval: &Bound<'py, PyAny>) -> Result<(), Reason> {
-        self.call.signature.tag(Tag::Variable, place as usize);
-        self.aval(aval)
-    }
-
     fn program_literal(&mut self, literal: &Bound<'py, PyAny>) -> Result<(), Reason> {
         let slots = &self.jax.slots;
         // SAFETY: a live jax `Literal`.
@@ -319,5 +228,29 @@ impl<'py> Encoder<'_, 'py> {
             return Err(LITERAL_OF_OTHERS);
         }
         self.literal_value(value.as_ptr(), aval.as_ptr(), Held::Bare)
+    }
+}
+
+/// The variables of a jaxpr in the order of their definition.
+struct Places {
+    /// By the number of the variable.
+    of: Vec<u32>,
+    next: u32,
+}
+
+impl Places {
+    fn define(&mut self, number: u32) -> u32 {
+        let (index, place) = (number as usize, self.next);
+        if index >= self.of.len() {
+            self.of.resize(index + 1, u32::MAX);
+        }
+        self.of[index] = place;
+        self.next += 1;
+        place
+    }
+
+    /// None where it is not defined yet.
+    fn get(&self, number: u32) -> Option<u32> {
+        self.of.get(number as usize).copied().filter(|&place| place != u32::MAX)
     }
 }

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hashlink::LruCache;
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFunction, PyList, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyFunction, PyList, PyWeakrefMethods, PyWeakrefReference};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -23,7 +24,8 @@ use crate::python::cache::reasons::{CONSTANTS, Reason, UNKNOWN_OBJECT};
 use crate::python::cpython::native::entries;
 use crate::python::interpose::install;
 use crate::python::jax::names::Jax;
-use crate::python::program::graph::{self, Graph, unfilled};
+use crate::python::program::graph::{self, unfilled};
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView};
 use crate::python::program::objects::{address, is_exactly};
 
 /// The number of what a program says.
@@ -417,33 +419,26 @@ pub fn all_vars<'py>(program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyA
 /// # Errors
 /// It is no jaxpr.
 pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let py = program.py();
-    let mut rules = Vec::new();
-    let mut add = |params: &Bound<'py, PyAny>| -> PyResult<()> {
-        for (_, value) in entries(params.cast::<PyDict>()?) {
-            let wrapped = is_exactly(value.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
-            if wrapped || value.is_exact_instance_of::<PyFunction>() {
-                rules.push(value);
-            }
-        }
-        Ok(())
-    };
-    let has_rule = |primitive: &Bound<'py, PyAny>| jax.rule_primitives.bind(py).contains(primitive);
-    if let Some(graph) = unfilled(jax, program) {
-        let program = Graph::unread(&graph).program;
-        let side = graph.get().side();
-        for id in program.eqns() {
-            let data = program.eqn(id);
-            if has_rule(&side.object(py, program.primitive(data.primitive).object))? {
-                add(&side.params_dict(py, data.params))?;
-            }
-        }
-        return Ok(rules);
+    match unfilled(jax, program) {
+        Some(graph) => rules_in(jax, program.py(), &GraphView::new(jax, &graph)),
+        None => rules_in(jax, program.py(), &ListsView::new(jax, program)),
     }
-    for eqn in program.getattr(intern!(py, "eqns"))?.try_iter()? {
-        let eqn = eqn?;
-        if has_rule(&eqn.getattr(intern!(py, "primitive"))?)? {
-            add(&eqn.getattr(intern!(py, "params"))?)?;
+}
+
+fn rules_in<'py, V: JaxprView<'py>>(
+    jax: &Jax,
+    py: Python<'py>,
+    view: &V,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let wrapped: *mut ffi::PyTypeObject = jax.wrapped_function_type.as_ptr().cast();
+    let mut rules = Vec::new();
+    for eqn in view.eqns()? {
+        let eqn = eqn.ok_or_else(|| PyTypeError::new_err("an equation that is none of jax's"))?;
+        if jax.rule_primitives.bind(py).contains(view.primitive(&eqn))? {
+            let values = entries(&view.params(&eqn)).into_iter().map(|(_, value)| value);
+            rules.extend(values.filter(|value| {
+                is_exactly(value.as_ptr(), wrapped) || value.is_exact_instance_of::<PyFunction>()
+            }));
         }
     }
     Ok(rules)
