@@ -21,9 +21,9 @@ use crate::expand::{CallableId, Operand, Template};
 use crate::ir::Eqn;
 
 use crate::python::cache::call::{Ran, Site, run_recorded};
-use crate::python::cache::fragment::record::{
-    Before, Captured, EquationObjects, Part, Recorded, Renew, Scope, same_literal, same_value,
-};
+use crate::python::cache::fragment::agree::{Renew, same_literal, same_value};
+use crate::python::cache::fragment::before::Before;
+use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::Recipe;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::Now;

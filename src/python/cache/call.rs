@@ -9,7 +9,10 @@ use pyo3::types::PyDict;
 use crate::expand::CallableId;
 
 use crate::python::cache::audit;
-use crate::python::cache::fragment::record::{Before, Recorded, Renew, record};
+use crate::python::cache::fragment::agree::Renew;
+use crate::python::cache::fragment::before::Before;
+use crate::python::cache::fragment::record::record;
+use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::fragment::replay::replay;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode, encode_params, put_in_words};

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::call::derive_params;
-use crate::python::cache::fragment::record::same_value;
+use crate::python::cache::fragment::agree::same_value;
 use crate::python::cache::programs::params::{
     OwnedParams, is_owned, note_without_dead_code, without_dead_code,
 };

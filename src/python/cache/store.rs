@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
-use crate::python::cache::fragment::record::Recorded;
+use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::reasons::{BARRED, CHANGED_MEANWHILE, Reason};
 use crate::python::cpython::shared::Shared;

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::expand::{Operand, Operands, out};
 use crate::ir::{Atom, AtomKind, EffectsId, SourceId, TypeId, Var};
 
-use crate::python::cache::fragment::record::{Captured, Part, Recorded, Scope};
+use crate::python::cache::fragment::recorded::{Captured, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::{Made, Recipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::Now;

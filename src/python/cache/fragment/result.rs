@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 
 use crate::ir::{Atom, Var};
 
-use crate::python::cache::fragment::record::{Part, same_literal};
+use crate::python::cache::fragment::agree::same_literal;
+use crate::python::cache::fragment::recorded::Part;
 use crate::python::cache::fragment::replay::Tracers;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::objects::is_plain_namedtuple;

@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{ParamsId, Var};
 
-use crate::python::cache::fragment::record::same_value;
+use crate::python::cache::fragment::agree::same_value;
 use crate::python::cache::key::objects::fields_of;
 use crate::python::cache::programs::fresh_copy::is_plain;
 use crate::python::cache::programs::given::{Given, has_lines_among};

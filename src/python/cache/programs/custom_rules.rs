@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
-use crate::python::cache::fragment::record::same_literal;
+use crate::python::cache::fragment::agree::same_literal;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::typed_equal;
 use crate::python::program::graph::Graph;
