@@ -19,11 +19,12 @@ use crate::expand::CallableId;
 use crate::python::cache::audit;
 use crate::python::cache::call::watched;
 use crate::python::cache::key::trace_context::configuration_now;
+use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::close;
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::plan::OwnChanges;
-use crate::python::cache::programs::registry::{Form, Number, is_jaxpr, number_of, open};
+use crate::python::cache::programs::structural_id::{Number, number_of};
 use crate::python::cache::reasons::{
     BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
 };

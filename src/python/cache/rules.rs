@@ -19,7 +19,7 @@ use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::put_in_words;
 use crate::python::cache::key::encode::{encode_evaluation, encode_rule};
 use crate::python::cache::key::trace_context::Now;
-use crate::python::cache::programs::registry::is_jaxpr;
+use crate::python::cache::programs::forms::is_jaxpr;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
 use crate::python::cpython::native::string_of;

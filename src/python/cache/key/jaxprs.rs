@@ -11,7 +11,8 @@ use crate::expand::Tag;
 use crate::python::cache::key::canonical::shared;
 use crate::python::cache::key::encoder::{Encoder, Mode};
 use crate::python::cache::key::values::Held;
-use crate::python::cache::programs::registry::{number_of, open};
+use crate::python::cache::programs::forms::open;
+use crate::python::cache::programs::structural_id::number_of;
 use crate::python::cache::reasons::{
     CALLABLE, CONSTANTS, FOREIGN_TRACER, LITERAL_OF_OTHERS, REF, Reason, UNKNOWN_OBJECT,
 };

@@ -11,7 +11,7 @@ use crate::python::cache::key::canonical::shared;
 use crate::python::cache::key::classes::{Verdict, verdict};
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::stable::is_stable;
-use crate::python::cache::programs::registry::is_jaxpr;
+use crate::python::cache::programs::forms::is_jaxpr;
 use crate::python::cache::reasons::{
     CALLABLE, CONCRETE_ARRAY, FOREIGN_TRACER, REF, Reason, UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
 };

@@ -11,11 +11,12 @@ use rustc_hash::{FxHashMap, FxHasher};
 use crate::ir::Eqn;
 
 use crate::python::cache::programs::compare::MadeAnew;
+use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::{Place, is_plain, like, twin};
 use crate::python::cache::programs::given::Given;
-use crate::python::cache::programs::registry::{
-    Form, Maker, Number, are_several, is_jaxpr, nested_of, note_several, number_of, open,
-};
+use crate::python::cache::programs::registry::{Maker, nested_of};
+use crate::python::cache::programs::sharing::{are_several, note_several};
+use crate::python::cache::programs::structural_id::{Number, number_of};
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
 use crate::python::program::objects::address;

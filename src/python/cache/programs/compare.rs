@@ -17,14 +17,14 @@ use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::fragment::agree::same_value;
 use crate::python::cache::key::objects::fields_of;
+use crate::python::cache::programs::forms::{Form, all_vars, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::is_plain;
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::plan::{
     Anew, Changes, Derived, Node, OwnChanges, Plan, VarOrigin,
 };
-use crate::python::cache::programs::registry::{
-    Form, Label, Number, all_vars, is_jaxpr, nested_of, number_of, open, same_rule,
-};
+use crate::python::cache::programs::registry::{Label, nested_of};
+use crate::python::cache::programs::structural_id::{Number, number_of, same_rule};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::{Graph, is_lazy};
 use crate::python::program::objects::{address, is_exactly};

@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::python::cache::programs::compare::Comparison;
+use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::given::{Given, Repeat, same_objects};
-use crate::python::cache::programs::registry::{
-    Form, Label, are_several, has_new_jit, was_replayed,
-};
+use crate::python::cache::programs::registry::{Label, has_new_jit, was_replayed};
+use crate::python::cache::programs::sharing::are_several;
 use crate::python::jax::names::Jax;
 
 /// What is known of the programs of a fragment.

@@ -12,11 +12,13 @@ use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::fragment::result::new_named;
 use crate::python::cache::key::objects::{fields_of, is_plain_namedtuple};
+use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{
-    Form, Kind, Label, Maker, Number, Others, are_several, label_of, made, note, note_made,
-    number_of,
+    Kind, Label, Maker, Others, label_of, made, note, note_made,
 };
+use crate::python::cache::programs::sharing::are_several;
+use crate::python::cache::programs::structural_id::{Number, number_of};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
 

@@ -5,10 +5,11 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::programs::registry::{
-    Number, are_mingled, nested_of, number_of, open, rules_of, tracebacks_of,
-};
+use crate::python::cache::programs::forms::{open, rules_of};
+use crate::python::cache::programs::registry::nested_of;
 use crate::python::cache::programs::running::is_running;
+use crate::python::cache::programs::sharing::are_mingled;
+use crate::python::cache::programs::structural_id::{Number, number_of, tracebacks_of};
 use crate::python::cache::reasons::Reason;
 use crate::python::jax::names::Jax;
 use crate::python::program::objects::address;

@@ -14,14 +14,14 @@ use rustc_hash::FxHashMap;
 use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::programs::decision::Programs;
+use crate::python::cache::programs::forms::{Form, all_vars, open};
 use crate::python::cache::programs::fresh_copy::{
     Place, close, like, own_within, twin, with_fields,
 };
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};
-use crate::python::cache::programs::registry::{
-    Form, Number, all_vars, nested_of, note, note_replayed, open, own_var,
-};
+use crate::python::cache::programs::registry::{nested_of, note, note_replayed, own_var};
+use crate::python::cache::programs::structural_id::Number;
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
 use crate::python::program::objects::address;

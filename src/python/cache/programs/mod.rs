@@ -1,7 +1,10 @@
 //! Programs among the params of calls.
 //!
 //! ```text
-//! registry.rs      programs by what they say
+//! structural_id.rs programs by what they say
+//! registry.rs      what is known of programs for as long as they live
+//! sharing.rs       programs that come together, and those of which there are several
+//! forms.rs         jaxprs, open and closed
 //! given.rs         the programs that a call has
 //! decision.rs      whether what is known for some programs holds for others
 //! compare.rs       two recordings of a call, for programs that say the same
@@ -18,6 +21,7 @@ pub mod canonicalize;
 pub mod compare;
 pub mod custom_rules;
 pub mod decision;
+pub mod forms;
 pub mod fresh_copy;
 pub mod given;
 pub mod instantiate;
@@ -25,3 +29,5 @@ pub mod params;
 pub mod plan;
 pub mod registry;
 pub mod running;
+mod sharing;
+pub mod structural_id;

@@ -4,7 +4,9 @@ use pyo3::prelude::*;
 
 use crate::ir::{ParamsId, Var};
 
-use crate::python::cache::programs::registry::{Form, Label, Number};
+use crate::python::cache::programs::forms::Form;
+use crate::python::cache::programs::registry::Label;
+use crate::python::cache::programs::structural_id::Number;
 use crate::python::program::graph::Graph;
 
 /// How a value is made for other programs.

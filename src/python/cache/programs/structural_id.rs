@@ -1,0 +1,137 @@
+//! Structural ids: two programs have the same one where they say the same.
+//!
+//! What is counted is everything that a rule of jax may read, sources and names included: all but which
+//! variables and lists a program is made of. Programs with constants, with effects on anything but Refs,
+//! or with types that are neither of arrays nor of Refs have no structural id.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashlink::LruCache;
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::{encode_derivative_rule, encode_jaxpr, put_in_words};
+use crate::python::cache::key::pins::Pins;
+use crate::python::cache::programs::forms::open;
+use crate::python::cache::programs::registry::{jits_of, known_number, nested_of, note, note_jits};
+use crate::python::cache::reasons::{Reason, UNKNOWN_OBJECT};
+use crate::python::jax::names::Jax;
+
+/// The number of what a program says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(u64);
+
+impl Number {
+    /// As a key.
+    pub fn raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// What programs say.
+struct Numbers {
+    /// With the objects that the words name.
+    by_words: LruCache<Box<[u64]>, (Number, Pins)>,
+    /// The tracebacks of their equations, each one that stands for all that are equal.
+    tracebacks: FxHashMap<Number, Arc<Vec<Py<PyAny>>>>,
+    last: u64,
+}
+
+static NUMBERS: Mutex<Option<Numbers>> = Mutex::new(None);
+
+const MAX_NUMBERS: usize = 1 << 13;
+
+/// The number of what an open jaxpr says.
+///
+/// # Errors
+/// Why it has none.
+pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason> {
+    let py = program.py();
+    if let Some(number) = known_number(program) {
+        return Ok(number);
+    }
+    let mut call = Call::new(0);
+    let describe = |call: &mut Call| {
+        call.pins = Some(Vec::new());
+        encode_jaxpr(jax, program, call)
+    };
+    put_in_words(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
+    let mut nested: Vec<(Number, Py<PyAny>)> = Vec::new();
+    let mut of_jits: Vec<Py<PyAny>> = Vec::new();
+    for &inner in &call.programs {
+        // SAFETY: a part of the program.
+        let inner = unsafe { Bound::from_borrowed_ptr(py, inner) };
+        let (open, _) = open(jax, &inner)?;
+        let number = number_of(jax, &open)?;
+        let of_inner = nested_of(&open);
+        of_jits.extend(jits_of(&open));
+        if call.of_jits.contains(&inner.as_ptr()) {
+            of_jits.push(open.unbind());
+        }
+        nested.push((number, inner.unbind()));
+        nested.extend(of_inner);
+    }
+    // SAFETY: alive, as parts of the program.
+    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
+    let mut pins = Pins::new(call.pins.take().into_iter().flatten().map(pin));
+    pins.keep(std::mem::take(&mut call.own().kept));
+    let tracebacks = std::mem::take(&mut call.own().tracebacks);
+    let (number, old) = number_of_words(py, call.signature.words().into(), pins, tracebacks);
+    drop(old);
+    note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
+    note_jits(program, of_jits);
+    Ok(number)
+}
+
+/// What is replaced by this is to be dropped by the caller.
+fn number_of_words(
+    py: Python<'_>,
+    words: Box<[u64]>,
+    pins: Pins,
+    tracebacks: Vec<Py<PyAny>>,
+) -> (Number, impl Sized + use<>) {
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let numbers = numbers.get_or_insert_with(|| Numbers {
+        by_words: LruCache::new(usize::MAX),
+        tracebacks: FxHashMap::default(),
+        last: 0,
+    });
+    if let Some((number, known)) = numbers.by_words.get(&words)
+        && known.are_alive(py)
+    {
+        return (*number, (Some((pins, tracebacks)), None, None, (None, None)));
+    }
+    numbers.last += 1;
+    let number = Number(numbers.last);
+    let same = numbers.by_words.insert(words, (number, pins));
+    let of_same = same.as_ref().and_then(|(number, _)| numbers.tracebacks.remove(number));
+    numbers.tracebacks.insert(number, Arc::new(tracebacks));
+    let many = numbers.by_words.len() > MAX_NUMBERS;
+    let last = if many { numbers.by_words.remove_lru() } else { None };
+    let of_last = last.as_ref().and_then(|(_, (number, _))| numbers.tracebacks.remove(number));
+    (number, (None, last, of_last, (same, of_same)))
+}
+
+/// The tracebacks of the equations of programs that say what a number stands for; None where that is
+/// forgotten.
+pub fn tracebacks_of(number: Number) -> Option<Arc<Vec<Py<PyAny>>>> {
+    let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    numbers.as_ref()?.tracebacks.get(&number).cloned()
+}
+
+/// Whether two derivative rules say the same.
+pub fn same_rule(jax: &Jax, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
+    let py = one.py();
+    let words = |rule: &Bound<'_, PyAny>| {
+        let mut call = Call::new(0);
+        let describe = |call: &mut Call| encode_derivative_rule(jax, rule, call);
+        let described = put_in_words(py, &mut call, describe);
+        matches!(described, Ok(Ok(()))).then_some(call)
+    };
+    // Both are kept until they were compared, since words name objects by address.
+    match (words(one), words(another)) {
+        (Some(one), Some(another)) => one.signature.words() == another.signature.words(),
+        _ => false,
+    }
+}
