@@ -121,7 +121,7 @@ impl Linear {
                 context: view.context(&eqn).unbind(),
                 traceback: source.traceback.map(Bound::unbind),
                 name_stack: source.name_stack.unbind(),
-                operands: view.eqn_invars(&eqn).into_iter().map(read).collect(),
+                operands: view.eqn_invars(&eqn).map(read).collect(),
                 outs,
             });
         }

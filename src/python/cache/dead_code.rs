@@ -214,7 +214,8 @@ fn all_live<'py, V: JaxprView<'py>>(
     for (index, eqn) in view.eqns()?.enumerate().rev() {
         let Some(eqn) = eqn else { return Ok(None) };
         let outs = view.eqn_outvars(&eqn);
-        let used = outs.iter().filter(|var| live.has(view.number(var))).count();
+        let num_outs = outs.len();
+        let used = outs.filter(|var| live.has(view.number(var))).count();
         if used == 0 || view.has_effects(&eqn)? {
             return Ok(None);
         }
@@ -225,11 +226,11 @@ fn all_live<'py, V: JaxprView<'py>>(
         };
         rules.insert(address(&primitive), rule);
         if let Rule::Own { of_jit } = rule
-            && (used < outs.len() || !by_rule(index, &eqn, &primitive, of_jit)?)
+            && (used < num_outs || !by_rule(index, &eqn, &primitive, of_jit)?)
         {
             return Ok(None);
         }
-        view.eqn_invars(&eqn).iter().for_each(|operand| live.add(view, operand));
+        view.eqn_invars(&eqn).for_each(|operand| live.add(view, &operand));
     }
     Ok(Some(live))
 }

@@ -8,7 +8,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use crate::ir::{Atom, AtomKind, EffectsId, Eqn, Program, Var};
 
@@ -25,10 +24,7 @@ pub enum Operand<'py, V> {
 }
 
 /// Effects, each with the number of the variable that it is on.
-pub type Effects<'py> = SmallVec<[(Bound<'py, PyAny>, Option<u32>); 4]>;
-
-/// Variables in order.
-pub type Vars<V> = SmallVec<[V; 4]>;
+pub type Effects<'py> = Vec<(Bound<'py, PyAny>, Option<u32>)>;
 
 /// A jaxpr. What is read of jax's objects may raise.
 pub trait JaxprView<'py> {
@@ -46,11 +42,11 @@ pub trait JaxprView<'py> {
     /// Whether a variable is a `DropVar`.
     fn is_dropped(&self, var: &Self::Var) -> bool;
 
-    fn constvars(&self) -> PyResult<Vars<Self::Var>>;
+    fn constvars(&self) -> PyResult<Vec<Self::Var>>;
 
-    fn invars(&self) -> PyResult<Vars<Self::Var>>;
+    fn invars(&self) -> PyResult<Vec<Self::Var>>;
 
-    fn outvars(&self) -> PyResult<SmallVec<[Operand<'py, Self::Var>; 4]>>;
+    fn outvars(&self) -> PyResult<Vec<Operand<'py, Self::Var>>>;
 
     /// The effects of all of it.
     fn effects(&self) -> PyResult<Effects<'py>>;
@@ -75,9 +71,10 @@ pub trait JaxprView<'py> {
 
     fn eqn_effects(&self, eqn: &Self::Eqn) -> PyResult<Effects<'py>>;
 
-    fn eqn_invars(&self, eqn: &Self::Eqn) -> SmallVec<[Operand<'py, Self::Var>; 4]>;
+    fn eqn_invars(&self, eqn: &Self::Eqn)
+    -> impl ExactSizeIterator<Item = Operand<'py, Self::Var>>;
 
-    fn eqn_outvars(&self, eqn: &Self::Eqn) -> Vars<Self::Var>;
+    fn eqn_outvars(&self, eqn: &Self::Eqn) -> impl ExactSizeIterator<Item = Self::Var>;
 }
 
 /// A jaxpr that was recorded here and that nobody has read.
@@ -134,15 +131,15 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
         false
     }
 
-    fn constvars(&self) -> PyResult<Vars<Var>> {
+    fn constvars(&self) -> PyResult<Vec<Var>> {
         Ok(self.program().constvars().iter().map(|&(var, _)| var).collect())
     }
 
-    fn invars(&self) -> PyResult<Vars<Var>> {
-        Ok(SmallVec::from_slice(self.program().invars()))
+    fn invars(&self) -> PyResult<Vec<Var>> {
+        Ok(self.program().invars().to_vec())
     }
 
-    fn outvars(&self) -> PyResult<SmallVec<[Operand<'py, Var>; 4]>> {
+    fn outvars(&self) -> PyResult<Vec<Operand<'py, Var>>> {
         Ok(self.program().outvars().iter().map(|&atom| self.operand(atom)).collect())
     }
 
@@ -210,12 +207,12 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
         Ok(all.map(of).collect())
     }
 
-    fn eqn_invars(&self, &eqn: &Eqn) -> SmallVec<[Operand<'py, Var>; 4]> {
-        self.program().eqn_invars(eqn).iter().map(|&atom| self.operand(atom)).collect()
+    fn eqn_invars(&self, &eqn: &Eqn) -> impl ExactSizeIterator<Item = Operand<'py, Var>> {
+        self.program().eqn_invars(eqn).iter().map(|&atom| self.operand(atom))
     }
 
-    fn eqn_outvars(&self, &eqn: &Eqn) -> Vars<Var> {
-        self.program().eqn_outvars(eqn).collect()
+    fn eqn_outvars(&self, &eqn: &Eqn) -> impl ExactSizeIterator<Item = Var> {
+        self.program().eqn_outvars(eqn)
     }
 }
 
@@ -265,15 +262,15 @@ impl<'py> JaxprView<'py> for ListsView<'_, 'py> {
         is_exactly(var.as_ptr(), self.jax.drop_var_type.as_ptr().cast())
     }
 
-    fn constvars(&self) -> PyResult<Vars<Bound<'py, PyAny>>> {
+    fn constvars(&self) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.jaxpr.getattr(intern!(self.jaxpr.py(), "constvars"))?.try_iter()?.collect()
     }
 
-    fn invars(&self) -> PyResult<Vars<Bound<'py, PyAny>>> {
+    fn invars(&self) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.jaxpr.getattr(intern!(self.jaxpr.py(), "invars"))?.try_iter()?.collect()
     }
 
-    fn outvars(&self) -> PyResult<SmallVec<[Operand<'py, Bound<'py, PyAny>>; 4]>> {
+    fn outvars(&self) -> PyResult<Vec<Operand<'py, Bound<'py, PyAny>>>> {
         let outvars = self.jaxpr.getattr(intern!(self.jaxpr.py(), "outvars"))?;
         outvars.try_iter()?.map(|atom| Ok(self.operand(atom?))).collect()
     }
@@ -321,12 +318,15 @@ impl<'py> JaxprView<'py> for ListsView<'_, 'py> {
         with_numbers(&eqn.parts.effects, &self.numbers.borrow())
     }
 
-    fn eqn_invars(&self, eqn: &ListedEqn<'py>) -> SmallVec<[Operand<'py, Self::Var>; 4]> {
-        eqn.parts.invars.iter().map(|atom| self.operand(atom)).collect()
+    fn eqn_invars(
+        &self,
+        eqn: &ListedEqn<'py>,
+    ) -> impl ExactSizeIterator<Item = Operand<'py, Self::Var>> {
+        eqn.parts.invars.iter().map(|atom| self.operand(atom))
     }
 
-    fn eqn_outvars(&self, eqn: &ListedEqn<'py>) -> Vars<Bound<'py, PyAny>> {
-        eqn.parts.outvars.iter().collect()
+    fn eqn_outvars(&self, eqn: &ListedEqn<'py>) -> impl ExactSizeIterator<Item = Self::Var> {
+        eqn.parts.outvars.iter()
     }
 }
 

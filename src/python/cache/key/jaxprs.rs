@@ -125,7 +125,9 @@ impl<'py> Encoder<'_, 'py> {
             self.equation(operands.len(), &view.primitive(&eqn), &view.context(&eqn))?;
             self.source(&view.source(&eqn).map_err(unknown)?)?;
             self.value(view.params(&eqn).as_ptr(), 1)?;
-            operands.iter().try_for_each(|operand| self.operand(view, &places, operand))?;
+            for operand in operands {
+                self.operand(view, &places, &operand)?;
+            }
             for var in view.eqn_outvars(&eqn) {
                 self.define(view, &mut places, &var)?;
             }
