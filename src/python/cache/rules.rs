@@ -5,13 +5,12 @@
 //! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
 //! each time: here it is known by what it says.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, Use, replay_or_learn};
@@ -22,6 +21,7 @@ use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::programs::forms::is_jaxpr;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::string_of;
 use crate::python::interpose::install;
 use crate::python::jax::names::{Jax, jax};
@@ -110,7 +110,7 @@ fn has_program(jax: &Jax, value: &Bound<'_, PyAny>) -> bool {
 pub struct Sites {
     /// What comes before the primitive's name.
     kind: &'static str,
-    known: Mutex<Option<FxHashMap<usize, Arc<Site>>>>,
+    known: AddressCache<Arc<Site>>,
 }
 
 static SITES: Sites = Sites::new("rule of ");
@@ -118,7 +118,7 @@ static SITES: Sites = Sites::new("rule of ");
 impl Sites {
     /// Those of a kind.
     pub const fn new(kind: &'static str) -> Self {
-        Self { kind, known: Mutex::new(None) }
+        Self { kind, known: AddressCache::new() }
     }
 
     /// That of a primitive.
@@ -126,9 +126,8 @@ impl Sites {
     /// # Errors
     /// It has no name.
     pub fn of(&self, primitive: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let place = address(primitive);
-        if let Some(site) = known().as_ref().and_then(|sites| sites.get(&place).cloned()) {
+        if let Some(site) = self.known.get(&place, |site| site.clone()) {
             return Ok(site);
         }
         let name = string_of(&primitive.getattr(intern!(primitive.py(), "name"))?.str()?);
@@ -139,6 +138,8 @@ impl Sites {
         let site = Arc::new(Site { programs, ..pure });
         // Its address is known from now on, so it must stay its own.
         std::mem::forget(primitive.clone().unbind());
-        Ok(known().get_or_insert_default().entry(place).or_insert(site).clone())
+        let (site, late) = self.known.get_or_insert(place, site, |site| site.clone());
+        drop(late);
+        Ok(site)
     }
 }

@@ -1,14 +1,13 @@
 //! Immutable objects of jax that stand for all that say the same: what is known of one is then
 //! known by its address.
 
-use std::sync::{Mutex, PoisonError};
-
 use hashlink::LruCache;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
+use crate::python::cpython::address_cache::Locked;
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::{known, typed_equal};
@@ -75,7 +74,7 @@ fn have_same_types(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool>
 
 /// Tracebacks by their hash, each with the one that stands for it.
 type Tracebacks = LruCache<isize, SmallVec<[[Py<PyAny>; 2]; 1]>>;
-static TRACEBACKS: Mutex<Option<Tracebacks>> = Mutex::new(None);
+static TRACEBACKS: Locked<Tracebacks> = Locked::new(|| LruCache::new(usize::MAX));
 const MAX_TRACEBACKS: usize = 1 << 16;
 
 /// By the frames of the user's code: they are what is shown of a traceback.
@@ -92,12 +91,9 @@ pub fn shared_traceback<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = traceback.py();
     let hash = traceback.hash()?;
-    let known: SmallVec<[[Py<PyAny>; 2]; 1]> = {
-        let mut all = TRACEBACKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = all.get_or_insert_with(|| LruCache::new(usize::MAX));
-        let copy = |[known, shared]: &[Py<PyAny>; 2]| [known.clone_ref(py), shared.clone_ref(py)];
-        all.get(&hash).into_iter().flatten().map(copy).collect()
-    };
+    let copy = |[known, shared]: &[Py<PyAny>; 2]| [known.clone_ref(py), shared.clone_ref(py)];
+    let known: SmallVec<[[Py<PyAny>; 2]; 1]> =
+        TRACEBACKS.with(|all| all.get(&hash).into_iter().flatten().map(copy).collect());
     for [known, shared] in &known {
         let known = known.bind(py);
         if known.is(traceback) || known.eq(traceback)? {
@@ -105,14 +101,11 @@ pub fn shared_traceback<'py>(
         }
     }
     let shared = by_user_frames(jax, traceback)?;
-    let forgotten = {
-        let mut all = TRACEBACKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = all.get_or_insert_with(|| LruCache::new(usize::MAX));
-        let both = [traceback.clone().unbind(), shared.clone().unbind()];
+    let both = [traceback.clone().unbind(), shared.clone().unbind()];
+    drop(TRACEBACKS.evict(|all| {
         all.entry(hash).or_insert_with(SmallVec::new).push(both);
         if all.len() > MAX_TRACEBACKS { all.remove_lru() } else { None }
-    };
-    drop(forgotten);
+    }));
     Ok(shared)
 }
 

@@ -7,8 +7,8 @@
 
 use std::cell::Cell;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use hashlink::LruCache;
 use pyo3::ffi;
@@ -21,6 +21,7 @@ use crate::expand::Tag;
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::reasons::{CALLABLE, Reason, UNKNOWN_OBJECT, UNREAD_CODE};
+use crate::python::cpython::address_cache::Locked;
 use crate::python::cpython::shared::Once;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::world::is_own_module;
@@ -136,11 +137,10 @@ impl Functions {
     }
 }
 
-static CODES: Mutex<Option<LruCache<usize, Arc<Code>>>> = Mutex::new(None);
+static CODES: Locked<LruCache<usize, Arc<Code>>> = Locked::new(|| LruCache::new(usize::MAX));
 
 fn find(code: *mut ffi::PyObject) -> Option<Arc<Code>> {
-    let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
-    codes.as_mut()?.get(&(code as usize)).cloned()
+    CODES.with(|codes| codes.get(&(code as usize)).cloned())
 }
 
 /// Looks through code, so that functions with it can be put in words.
@@ -174,14 +174,11 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
     let owner = code.clone().unbind();
     let effects = FunctionEffects { changes, fills, writes };
     let known = Arc::new(Code { reads: variables, effects, is_of_jax, _owner: owner });
-    let old = {
-        let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
-        let codes = codes.get_or_insert_with(|| LruCache::new(usize::MAX));
+    drop(CODES.evict(|codes| {
         let same = codes.insert(code.as_ptr() as usize, known);
         let last = if codes.len() > MAX_CODES { codes.remove_lru() } else { None };
         (same, last)
-    };
-    drop(old);
+    }));
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! What is known of programs for as long as they live.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,6 +11,7 @@ use smallvec::SmallVec;
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::sharing::{Place, Together, forget_sharing, next_serial};
 use crate::python::cache::programs::structural_id::Number;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::interpose::install;
 use crate::python::jax::names::Jax;
 use crate::python::program::objects::{address, is_exactly};
@@ -74,22 +74,16 @@ pub enum Maker {
 /// The addresses of the programs that a call has besides the first one.
 pub type Others = SmallVec<[usize; 1]>;
 
-/// By address.
-static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
+static KNOWN: AddressCache<Known> = AddressCache::new();
 
-/// Nothing is dropped, and no Python runs, within `body`.
-fn with_known<R>(body: impl FnOnce(&mut FxHashMap<usize, Known>) -> R) -> R {
-    body(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
-
-/// As `with_known`, for one program.
+/// Reads or changes what is known of a program. In `body` nothing is dropped, and no Python runs.
 fn with<R>(program: &Bound<'_, PyAny>, body: impl FnOnce(&mut Known) -> R) -> Option<R> {
     let py = program.py();
-    with_known(|all| {
-        let known = all.get_mut(&address(program))?;
+    let body = |known: &mut Known| {
         let alive = known.program.bind(py).upgrade();
         alive.is_some_and(|alive| alive.is(program)).then(|| body(known))
-    })
+    };
+    KNOWN.get(&address(program), body)?
 }
 
 /// Notes what a program says.
@@ -114,8 +108,7 @@ pub fn note(
         together: [None, None],
         vars: FxHashMap::default(),
     };
-    let old = with_known(|all| all.insert(address(program), known));
-    drop(old);
+    drop(KNOWN.insert(address(program), known));
     if LOOKED.swap(install::epoch(), Ordering::Relaxed) != install::epoch() {
         forget_gone(py);
     }
@@ -128,9 +121,7 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Forgets programs that are gone, and those that only these have kept.
 fn forget_gone(py: Python<'_>) {
     loop {
-        let is_gone = |known: &mut Known| known.program.bind(py).upgrade().is_none();
-        let gone: Vec<(usize, Known)> =
-            with_known(|all| all.extract_if(|_, known| is_gone(known)).collect());
+        let gone = KNOWN.retain_not(|known| known.program.bind(py).upgrade().is_none());
         if gone.is_empty() {
             return;
         }
@@ -295,7 +286,6 @@ pub(super) fn beside_others(
 
 /// Forgets what is known of programs.
 pub fn forget() {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).take();
-    drop(known);
+    drop(KNOWN.clear());
     forget_sharing();
 }

@@ -1,8 +1,6 @@
 //! Which programs come together in calls, and of which jax makes several that say the same: what is made of
 //! one is then not known from what it says.
 
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -10,6 +8,7 @@ use smallvec::SmallVec;
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::registry::{Kind, beside_others, serial_of};
 use crate::python::cache::programs::structural_id::Number;
+use crate::python::cpython::address_cache::Locked;
 
 /// What is known of programs by what they say.
 #[derive(Default)]
@@ -21,11 +20,7 @@ struct Lore {
     serial: u64,
 }
 
-static LORE: Mutex<Option<Lore>> = Mutex::new(None);
-
-fn with_lore<R>(body: impl FnOnce(&mut Lore) -> R) -> R {
-    body(LORE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
+static LORE: Locked<Lore> = Locked::new(Lore::default);
 
 /// Where a call has a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +51,7 @@ pub fn are_mingled(
             continue;
         };
         if place == Place::Given || is_new {
-            mingled |= with_lore(|lore| {
+            mingled |= LORE.with(|lore| {
                 if apart {
                     lore.mingled.insert((number, place));
                 }
@@ -69,17 +64,17 @@ pub fn are_mingled(
 
 /// Notes that jax makes several programs of a kind of the same programs.
 pub fn note_several(kind: Kind, form: Form) {
-    with_lore(|lore| lore.several.insert((kind, form)));
+    LORE.with(|lore| lore.several.insert((kind, form)));
 }
 
 /// Whether jax was seen to do so.
 pub fn are_several(kind: Kind, form: Form) -> bool {
-    with_lore(|lore| lore.several.contains(&(kind, form)))
+    LORE.with(|lore| lore.several.contains(&(kind, form)))
 }
 
 /// A number that no other program has had.
 pub(super) fn next_serial() -> u64 {
-    with_lore(|lore| {
+    LORE.with(|lore| {
         lore.serial += 1;
         lore.serial
     })
@@ -87,9 +82,5 @@ pub(super) fn next_serial() -> u64 {
 
 /// Forgets all but which numbers were given.
 pub(super) fn forget_sharing() {
-    let lore = with_lore(|lore| {
-        let serial = lore.serial;
-        std::mem::replace(lore, Lore { serial, ..Lore::default() })
-    });
-    drop(lore);
+    LORE.with(|lore| *lore = Lore { serial: lore.serial, ..Lore::default() });
 }

@@ -4,7 +4,7 @@
 //! variables and lists a program is made of. Programs with constants, with effects on anything but Refs,
 //! or with types that are neither of arrays nor of Refs have no structural id.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hashlink::LruCache;
 use pyo3::prelude::*;
@@ -16,6 +16,7 @@ use crate::python::cache::key::pins::Pins;
 use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::registry::{jits_of, known_number, nested_of, note, note_jits};
 use crate::python::cache::reasons::{Reason, UNKNOWN_OBJECT};
+use crate::python::cpython::address_cache::Locked;
 use crate::python::jax::names::Jax;
 
 /// The number of what a program says.
@@ -38,7 +39,37 @@ struct Numbers {
     last: u64,
 }
 
-static NUMBERS: Mutex<Option<Numbers>> = Mutex::new(None);
+impl Numbers {
+    /// The number of a key. What is replaced by it is to be dropped by the caller.
+    fn of_words(
+        &mut self,
+        py: Python<'_>,
+        words: Box<[u64]>,
+        pins: Pins,
+        tracebacks: Vec<Py<PyAny>>,
+    ) -> (Number, impl Sized + use<>) {
+        if let Some((number, known)) = self.by_words.get(&words)
+            && known.are_alive(py)
+        {
+            return (*number, (Some((pins, tracebacks)), None, None, (None, None)));
+        }
+        self.last += 1;
+        let number = Number(self.last);
+        let same = self.by_words.insert(words, (number, pins));
+        let of_same = same.as_ref().and_then(|(number, _)| self.tracebacks.remove(number));
+        self.tracebacks.insert(number, Arc::new(tracebacks));
+        let many = self.by_words.len() > MAX_NUMBERS;
+        let last = if many { self.by_words.remove_lru() } else { None };
+        let of_last = last.as_ref().and_then(|(_, (number, _))| self.tracebacks.remove(number));
+        (number, (None, last, of_last, (same, of_same)))
+    }
+}
+
+static NUMBERS: Locked<Numbers> = Locked::new(|| Numbers {
+    by_words: LruCache::new(usize::MAX),
+    tracebacks: FxHashMap::default(),
+    last: 0,
+});
 
 const MAX_NUMBERS: usize = 1 << 13;
 
@@ -77,47 +108,18 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
     let mut pins = Pins::new(call.pins.take().into_iter().flatten().map(pin));
     pins.keep(std::mem::take(&mut call.own().kept));
     let tracebacks = std::mem::take(&mut call.own().tracebacks);
-    let (number, old) = number_of_words(py, call.signature.words().into(), pins, tracebacks);
+    let words = call.signature.words().into();
+    let (number, old) = NUMBERS.with(|numbers| numbers.of_words(py, words, pins, tracebacks));
     drop(old);
     note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
     note_jits(program, of_jits);
     Ok(number)
 }
 
-/// What is replaced by this is to be dropped by the caller.
-fn number_of_words(
-    py: Python<'_>,
-    words: Box<[u64]>,
-    pins: Pins,
-    tracebacks: Vec<Py<PyAny>>,
-) -> (Number, impl Sized + use<>) {
-    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let numbers = numbers.get_or_insert_with(|| Numbers {
-        by_words: LruCache::new(usize::MAX),
-        tracebacks: FxHashMap::default(),
-        last: 0,
-    });
-    if let Some((number, known)) = numbers.by_words.get(&words)
-        && known.are_alive(py)
-    {
-        return (*number, (Some((pins, tracebacks)), None, None, (None, None)));
-    }
-    numbers.last += 1;
-    let number = Number(numbers.last);
-    let same = numbers.by_words.insert(words, (number, pins));
-    let of_same = same.as_ref().and_then(|(number, _)| numbers.tracebacks.remove(number));
-    numbers.tracebacks.insert(number, Arc::new(tracebacks));
-    let many = numbers.by_words.len() > MAX_NUMBERS;
-    let last = if many { numbers.by_words.remove_lru() } else { None };
-    let of_last = last.as_ref().and_then(|(_, (number, _))| numbers.tracebacks.remove(number));
-    (number, (None, last, of_last, (same, of_same)))
-}
-
 /// The tracebacks of the equations of programs that say what a number stands for; None where that is
 /// forgotten.
 pub fn tracebacks_of(number: Number) -> Option<Arc<Vec<Py<PyAny>>>> {
-    let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    numbers.as_ref()?.tracebacks.get(&number).cloned()
+    NUMBERS.with(|numbers| numbers.tracebacks.get(&number).cloned())
 }
 
 /// Whether two derivative rules say the same.
