@@ -5,7 +5,7 @@
 //! known yet jax does itself, one equation at a time.
 
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
@@ -17,12 +17,13 @@ use smallvec::SmallVec;
 
 use crate::expand::Signature;
 
-use crate::python::cache::call::replay_or_learn;
+use crate::python::cache::call::{Site, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::put_in_words;
 use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
 use crate::python::cache::key::trace_context::{Now, Within};
-use crate::python::cache::programs::params;
+use crate::python::cache::linear_program::{Kind, Linear, Read, Step};
+use crate::python::cache::programs::params::{self, Transposition};
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
@@ -30,8 +31,6 @@ use crate::python::cpython::native::{allocate, instance};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
-use crate::python::program::graph::unfilled;
-use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
 use crate::python::program::objects::address;
 use crate::python::trace::arguments::{Derived, derived_type};
 
@@ -69,67 +68,6 @@ pub fn backward_pass<'py>(
     jax.transposition_loop.bind(py).call1((transform_stack, body))
 }
 
-/// An operand of a linear program.
-enum Read {
-    /// A jax `Literal`.
-    Literal(Py<PyAny>),
-    /// A variable, by its place.
-    Var(u32),
-}
-
-/// An equation of a linear program.
-struct Step {
-    primitive: Py<PyAny>,
-    params: Py<PyDict>,
-    context: Py<PyAny>,
-    traceback: Option<Py<PyAny>>,
-    name_stack: Py<PyAny>,
-    operands: SmallVec<[Read; 4]>,
-    /// The outputs, with their types.
-    outs: SmallVec<[(u32, Py<PyAny>); 1]>,
-}
-
-/// A linear program: its equations, and its variables by place.
-struct Linear {
-    steps: Vec<Step>,
-    /// Constants, then inputs.
-    inputs: Vec<u32>,
-    outputs: Vec<Read>,
-    num_vars: usize,
-}
-
-impl Linear {
-    /// Reads a jaxpr; None where an equation is none of jax's.
-    fn of<'py, V: JaxprView<'py>>(view: &V) -> PyResult<Option<Self>> {
-        let read = |operand: Operand<'py, V::Var>| match operand {
-            Operand::Var(var) => Read::Var(view.number(&var)),
-            Operand::Literal(literal) => Read::Literal(literal.unbind()),
-        };
-        let (constvars, invars) = (view.constvars()?, view.invars()?);
-        let inputs = constvars.iter().chain(&invars).map(|var| view.number(var)).collect();
-        let mut steps = Vec::new();
-        for eqn in view.eqns()? {
-            let Some(eqn) = eqn else { return Ok(None) };
-            let source = view.source(&eqn)?;
-            let mut outs = SmallVec::new();
-            for var in view.eqn_outvars(&eqn) {
-                outs.push((view.number(&var), view.aval(&var)?.unbind()));
-            }
-            steps.push(Step {
-                primitive: view.primitive(&eqn).unbind(),
-                params: view.params(&eqn).unbind(),
-                context: view.context(&eqn).unbind(),
-                traceback: source.traceback.map(Bound::unbind),
-                name_stack: source.name_stack.unbind(),
-                operands: view.eqn_invars(&eqn).map(read).collect(),
-                outs,
-            });
-        }
-        let outputs = view.outvars()?.into_iter().map(read).collect();
-        Ok(Some(Self { steps, inputs, outputs, num_vars: view.num_vars() }))
-    }
-}
-
 /// What a variable stands for while the program is transposed.
 enum Slot {
     /// Nothing yet, or no longer.
@@ -140,6 +78,18 @@ enum Slot {
     Given(Py<PyAny>),
     /// A linear variable: its cotangent's type, and the sum so far where it is not zero.
     Sum { aval: Py<PyAny>, sum: Option<Py<PyAny>> },
+}
+
+impl Slot {
+    /// A linear variable of a type, without a cotangent so far.
+    fn zero(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
+        Ok(Self::Sum { aval, sum: None })
+    }
+
+    fn is_linear(&self) -> bool {
+        matches!(self, Self::Given(_) | Self::Sum { .. })
+    }
 }
 
 /// A linear program about to be transposed.
@@ -171,7 +121,6 @@ impl Pass {
         primals_in: &Bound<'py, PyAny>,
         cotangents_in: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Self>> {
-        let py = jaxpr.py();
         let mut any_cotangent = false;
         for cotangent in cotangents_in.try_iter()? {
             any_cotangent |= !cotangent?.get_type().is(&jax.zero_type);
@@ -179,71 +128,18 @@ impl Pass {
         if !any_cotangent {
             return Ok(None);
         }
-        let linear = match unfilled(jax, jaxpr) {
-            Some(graph) => Linear::of(&GraphView::new(jax, &graph))?,
-            None => Linear::of(&ListsView::new(jax, jaxpr))?,
-        };
-        let Some(Linear { steps, inputs, outputs, num_vars }) = linear else { return Ok(None) };
-        if inputs.len() != consts.len()? + primals_in.len()? {
+        let Some(linear) = Linear::of_jaxpr(jax, jaxpr)? else { return Ok(None) };
+        if linear.inputs.len() != consts.len()? + primals_in.len()? {
             return Ok(None);
         }
-        let mut env: Vec<Slot> = Vec::new();
-        env.resize_with(num_vars, || Slot::Unset);
         let values = consts.try_iter()?.chain(primals_in.try_iter()?);
-        for (place, value) in inputs.into_iter().zip(values) {
-            let value = value?;
-            let accumulator = value.get_type().is(&jax.val_accum_type)
-                || value.is_instance(jax.grad_accum_type.bind(py))?;
-            let value = value.unbind();
-            env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
-        }
-        let mut kinds: FxHashMap<usize, Kind> = FxHashMap::default();
-        for step in &steps {
-            let primitive = step.primitive.bind(py);
-            let kind = match kinds.get(&address(primitive)) {
-                Some(&known) => known,
-                None => Kind::of(jax, primitive)?,
-            };
-            kinds.insert(address(primitive), kind);
-            if kind == Kind::Other {
-                return Ok(None);
-            }
-            if kind == Kind::Ref {
-                let [(place, aval)] = &step.outs[..] else { return Ok(None) };
-                let aval = aval.bind(py);
-                let made = jax.ref_accumulator.bind(py).call1((primitive, aval))?;
-                env[*place as usize] = if made.is_instance(jax.grad_accum_type.bind(py))? {
-                    Slot::Given(made.unbind())
-                } else if made.is_none() {
-                    let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
-                    Slot::Sum { aval, sum: None }
-                } else {
-                    return Ok(None);
-                };
-            }
-        }
+        let mut env = set_inputs(jax, &linear, values)?;
+        let Some(kinds) = set_refs(jax, jaxpr.py(), &linear.steps, &mut env)? else {
+            return Ok(None);
+        };
         // From here on something is bound: jax's loop would do it once more.
-        let mut evaluated = FxHashSet::default();
-        for (index, step) in steps.iter().enumerate() {
-            if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
-                continue;
-            }
-            let of_linear = |read: &Read| match read {
-                Read::Var(place) => {
-                    matches!(env[*place as usize], Slot::Given(_) | Slot::Sum { .. })
-                }
-                Read::Literal(_) => false,
-            };
-            if !step.operands.iter().any(of_linear) {
-                evaluate(jax, jaxpr, index, step, &mut env)?;
-                evaluated.insert(index);
-                continue;
-            }
-            for (place, aval) in &step.outs {
-                let aval = derived_type(jax, aval.bind(py), Derived::Cotangent)?.unbind();
-                env[*place as usize] = Slot::Sum { aval, sum: None };
-            }
-        }
+        let evaluated = evaluate_all(jax, jaxpr, &linear.steps, &kinds, &mut env)?;
+        let Linear { steps, outputs, .. } = linear;
         let (jaxpr, zeros) = (jaxpr.clone().unbind(), FxHashMap::default());
         Ok(Some(Self { jaxpr, steps, outputs, env, zeros, kinds, evaluated }))
     }
@@ -527,44 +423,53 @@ impl Pass {
         for &(place, _) in &step.outs {
             cotangents.push(self.freeze(py, jax, place)?);
         }
-        let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
-        let Some(now) = Now::read(py, jax)? else {
-            return self.run_step(py, jax, step, &cotangents);
-        };
-        let Ok(configuration) = now.configuration() else {
+        let now = Now::read(py, jax)?;
+        let Some((now, number)) =
+            now.and_then(|now| now.configuration().ok().map(|known| (now, known.number)))
+        else {
             return self.run_step(py, jax, step, &cotangents);
         };
         let Some(described) = self.describe(py, jax, step)? else {
             return self.run_step(py, jax, step, &cotangents);
         };
-        // What is known of programs by what they say outlives them.
-        let by_words = params::is_new(params) && has_programs(jax, params);
-        if by_words && is_running() {
-            return self.step(py, jax, step, &cotangents);
-        }
-        let owned = if by_words { None } else { params::transposition(params, primitive)? };
-        let of_primitive = if owned.is_none() { Some(SITES.of(primitive)?) } else { None };
-        let of_primitive = of_primitive.as_deref();
-        let Some(site) = owned.as_ref().map(|owned| &owned.site).or(of_primitive) else {
+        let primitive = step.primitive.bind(py);
+        let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
             return self.step(py, jax, step, &cotangents);
         };
         let now = now.within(within(&now, step, scopes)?);
-        let mut call = Call::new(configuration.number);
+        self.replay_or_run_step(jax, step, &cotangents, &described, &site, &now, number)
+    }
+
+    /// As `step`, for an equation that is remembered.
+    #[allow(clippy::too_many_arguments)] // an equation, what is known of it, and when
+    fn replay_or_run_step<'py>(
+        &mut self,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+        described: &Described<'py>,
+        site: &TransposeSite,
+        now: &Now<'py>,
+        configuration: u64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = now.trace.py();
+        let mut call = Call::new(configuration);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
         let equation = Equation {
             context: step.context.as_ptr(),
-            primitive: primitive.as_ptr(),
+            primitive: step.primitive.as_ptr(),
             // Those of a fragment are known by their site.
-            params: if owned.is_none() { Some(params.as_ptr()) } else { None },
+            params: if site.is_of_params() { None } else { Some(step.params.as_ptr()) },
         };
         let operands = &described.operands;
         let in_words = |call: &mut Call| {
-            encode_transposition(py, jax, &now, &equation, &pointers, operands, call)
+            encode_transposition(py, jax, now, &equation, &pointers, operands, call)
         };
+        let site = site.site();
         if let Err(reason) = put_in_words(py, &mut call, in_words)? {
             store::count_bypass(site.id, reason);
-            return self.run_step(py, jax, step, &cotangents);
+            return self.run_step(py, jax, step, cotangents);
         }
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;
@@ -572,12 +477,12 @@ impl Pass {
             py,
             jax,
             site,
-            &now,
+            now,
             &call,
             in_words,
             || {
                 ran = true;
-                logs = self.step(py, jax, step, &cotangents)?;
+                logs = self.step(py, jax, step, cotangents)?;
                 self.changed_sums(py, jax, before)
             },
             || Ok(false),
@@ -590,6 +495,44 @@ impl Pass {
             self.put_sums(before, &sums)?;
         }
         Ok(logs)
+    }
+}
+
+/// Where the transpositions of an equation are remembered.
+enum TransposeSite {
+    /// With the params, which are a fragment's.
+    OfParams(Arc<Transposition>),
+    OfPrimitive(Arc<Site>),
+}
+
+impl TransposeSite {
+    /// None where an equation is not remembered.
+    fn of<'py>(
+        jax: &Jax,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Self>> {
+        // What is known of programs by what they say outlives them.
+        let by_words = params::is_new(params) && has_programs(jax, params);
+        if by_words && is_running() {
+            return Ok(None);
+        }
+        let owned = if by_words { None } else { params::transposition(params, primitive)? };
+        Ok(Some(match owned {
+            Some(owned) => Self::OfParams(owned),
+            None => Self::OfPrimitive(SITES.of(primitive)?),
+        }))
+    }
+
+    fn is_of_params(&self) -> bool {
+        matches!(self, Self::OfParams(_))
+    }
+
+    fn site(&self) -> &Site {
+        match self {
+            Self::OfParams(transposition) => &transposition.site,
+            Self::OfPrimitive(site) => site,
+        }
     }
 }
 
@@ -611,6 +554,89 @@ struct Before<'py> {
     place: u32,
     sum: Bound<'py, PyAny>,
     _aval: Bound<'py, PyAny>,
+}
+
+/// What variables stand for at first: inputs for their values or accumulators.
+fn set_inputs<'py>(
+    jax: &Jax,
+    linear: &Linear,
+    values: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Vec<Slot>> {
+    let mut env: Vec<Slot> = Vec::new();
+    env.resize_with(linear.num_vars, || Slot::Unset);
+    for (&place, value) in linear.inputs.iter().zip(values) {
+        let value = value?;
+        let accumulator = value.get_type().is(&jax.val_accum_type)
+            || value.is_instance(jax.grad_accum_type.bind(value.py()))?;
+        let value = value.unbind();
+        env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
+    }
+    Ok(env)
+}
+
+/// The kinds of primitives, by address; equations that make Refs get their accumulators. None where jax's own
+/// loop is to do it.
+fn set_refs(
+    jax: &Jax,
+    py: Python<'_>,
+    steps: &[Step],
+    env: &mut [Slot],
+) -> PyResult<Option<FxHashMap<usize, Kind>>> {
+    let mut kinds: FxHashMap<usize, Kind> = FxHashMap::default();
+    for step in steps {
+        let primitive = step.primitive.bind(py);
+        let kind = match kinds.get(&address(primitive)) {
+            Some(&known) => known,
+            None => Kind::of(jax, primitive)?,
+        };
+        kinds.insert(address(primitive), kind);
+        if kind == Kind::Other {
+            return Ok(None);
+        }
+        if kind == Kind::Ref {
+            let [(place, aval)] = &step.outs[..] else { return Ok(None) };
+            let aval = aval.bind(py);
+            let made = jax.ref_accumulator.bind(py).call1((primitive, aval))?;
+            env[*place as usize] = if made.is_instance(jax.grad_accum_type.bind(py))? {
+                Slot::Given(made.unbind())
+            } else if made.is_none() {
+                Slot::zero(jax, aval)?
+            } else {
+                return Ok(None);
+            };
+        }
+    }
+    Ok(Some(kinds))
+}
+
+/// Evaluates the equations that are not linear, whose places these are; outputs of the others have no
+/// cotangent yet.
+fn evaluate_all(
+    jax: &Jax,
+    jaxpr: &Bound<'_, PyAny>,
+    steps: &[Step],
+    kinds: &FxHashMap<usize, Kind>,
+    env: &mut [Slot],
+) -> PyResult<FxHashSet<usize>> {
+    let mut evaluated = FxHashSet::default();
+    for (index, step) in steps.iter().enumerate() {
+        if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
+            continue;
+        }
+        let of_linear = |read: &Read| match read {
+            Read::Var(place) => env[*place as usize].is_linear(),
+            Read::Literal(_) => false,
+        };
+        if !step.operands.iter().any(of_linear) {
+            evaluate(jax, jaxpr, index, step, env)?;
+            evaluated.insert(index);
+            continue;
+        }
+        for (place, aval) in &step.outs {
+            env[*place as usize] = Slot::zero(jax, aval.bind(jaxpr.py()))?;
+        }
+    }
+    Ok(evaluated)
 }
 
 /// Binds an equation that is not linear, which is number `index` of the program.
@@ -639,29 +665,6 @@ fn evaluate(
         env[*place as usize] = Slot::Value(result?.unbind());
     }
     Ok(())
-}
-
-/// How jax's loop treats equations of a primitive.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// By the rule of the primitive.
-    Plain,
-    /// They make a Ref, or read its last value.
-    Ref,
-    /// In a way of their own.
-    Other,
-}
-
-impl Kind {
-    fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = primitive.py();
-        let node = jax.vjp_node_type.bind(py);
-        if !node.is_none() && primitive.is_instance(node)? {
-            return Ok(Self::Other);
-        }
-        let of_refs = primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?;
-        Ok(if of_refs { Self::Ref } else { Self::Plain })
-    }
 }
 
 /// `ValAccum(aval, sum)`, of a type that fits.

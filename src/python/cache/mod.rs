@@ -8,6 +8,7 @@
 //! store.rs             the cache of the process: entries, counts, bounds
 //! rules.rs             rules of jax under transformations
 //! backward_pass.rs     transposing a linear program, equation by equation
+//! linear_program.rs    the equations of one, read once
 //! derived_programs.rs  what jax makes of a program and keeps with it
 //! dead_code.rs         dead-code removal of a linear program in which nothing is dead
 //! audit.rs             replays compared with what jax does
@@ -22,6 +23,7 @@ pub mod dead_code;
 pub mod derived_programs;
 pub mod fragment;
 pub mod key;
+mod linear_program;
 pub mod programs;
 pub mod reasons;
 pub mod rules;

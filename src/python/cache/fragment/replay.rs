@@ -94,27 +94,37 @@ pub fn replay<'py>(
         literals: &own_literal,
         source: &base,
     };
+    replay_tangents(recorded, &share, &made)?;
+    recorded.recipe.make(&made)
+}
+
+/// Appends to the programs of tangents, and passes by what rules have passed by.
+fn replay_tangents<'py>(
+    recorded: &Recorded,
+    share: &Share<'_, 'py>,
+    made: &Made<'_, 'py>,
+) -> PyResult<()> {
+    let (jax, py) = (made.jax, made.trace.py());
+    let layer_of = |level| made.stack.and_then(|stack| stack.linearization(level));
     for (level, part) in &recorded.tangents {
         let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
             .consts
             .iter()
-            .map(|(captured, aval)| residual(&made, captured, aval))
+            .map(|(captured, aval)| residual(made, captured, aval))
             .collect::<PyResult<_>>()?;
-        let layer = stack.and_then(|stack| stack.linearization(*level));
-        let layer =
-            layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
+        let layer = layer_of(*level)
+            .ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
         let needed = recorded.needed.of_level(*level);
-        let share = Share { part, whole: true, ..share };
+        let share = Share { part, whole: true, ..*share };
         let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
-        tangents.borrow_mut().push((*level, of_level));
+        made.tangents.borrow_mut().push((*level, of_level));
     }
     for (level, residual) in &recorded.structured_residuals {
-        let layer = stack.and_then(|stack| stack.linearization(*level));
-        if let Some(list) = layer.and_then(|layer| layer.structured_residuals(py)) {
-            list.append(residual.make(&made)?)?;
+        if let Some(list) = layer_of(*level).and_then(|layer| layer.structured_residuals(py)) {
+            list.append(residual.make(made)?)?;
         }
     }
-    recorded.recipe.make(&made)
+    Ok(())
 }
 
 /// A value that a tangents' program captures.
