@@ -53,7 +53,7 @@ type Counts = (u64, u64, u64);
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static REPLAYS: Counter = Counter::new();
 static EVALUATIONS: Counter = Counter::new();
-/// Audited calls that say the same with other objects.
+/// Audited calls that are structurally equal with other objects.
 static OTHER_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
 impl Counter {
@@ -184,7 +184,7 @@ pub fn set_audit(every: u64) -> u64 {
 }
 
 /// What was counted: of replays and of abstract evaluations what was seen, audited, and differed; and how
-/// many audited calls had other objects that say the same.
+/// many audited calls had other objects that are structurally equal.
 #[pyfunction]
 pub fn audit_counts() -> (Counts, Counts, u64) {
     (REPLAYS.values(), EVALUATIONS.values(), OTHER_OBJECTS.load(Ordering::Relaxed))
@@ -352,7 +352,7 @@ pub fn evaluation<'py>(
     })
 }
 
-/// Whether two objects say the same, whatever they are.
+/// Whether two objects are structurally equal, whatever they are.
 pub fn same_content(py: Python<'_>, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
     let compare = || -> PyResult<bool> {
         let module = py.import(intern!(py, "jaxide._audit"))?;

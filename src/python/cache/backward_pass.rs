@@ -512,7 +512,7 @@ impl TransposeSite {
         primitive: &Bound<'py, PyAny>,
         params: &Bound<'py, PyDict>,
     ) -> PyResult<Option<Self>> {
-        // What is known of programs by what they say outlives them.
+        // What is known of programs by their structure outlives them.
         let by_words = params::is_new(params) && has_programs(jax, params);
         if by_words && is_running() {
             return Ok(None);

@@ -2,7 +2,7 @@
 //! transpose.
 //!
 //! jax has caches of these, which know a program by identity; the program of a jit that is made anew is
-//! a new one. Here the computation behind such a cache is remembered by what the program says. What
+//! a new one. Here the computation behind such a cache is remembered by the structural id of the program. What
 //! jax's cache then holds for the new program is a twin of what it would have computed: objects of
 //! its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
 //! often, or what else is made of the program.
@@ -24,7 +24,7 @@ use crate::python::cache::programs::fresh_copy::close;
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::plan::OwnChanges;
-use crate::python::cache::programs::structural_id::{Number, number_of};
+use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::cache::reasons::{
     BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
 };
@@ -55,7 +55,7 @@ impl DerivationCache {
         Self { stock, id, hits }
     }
 
-    /// Makes twins of what is known for a program that says the same, else runs the function and
+    /// Makes twins of what is known for a structurally equal program, else runs the function and
     /// learns.
     #[pyo3(signature = (jaxpr, *key))]
     fn __call__<'py>(
@@ -73,14 +73,14 @@ impl DerivationCache {
             return run();
         }
         let configuration = configuration_now(py, jax)?;
-        let (given, number, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
-            (Ok((given, number)), Ok(configuration)) => (given, number, configuration),
+        let (given, id, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
+            (Ok((given, id)), Ok(configuration)) => (given, id, configuration),
             (Err(reason), _) | (_, Err(reason)) => {
                 store::count_bypass(self.id, reason);
                 return run();
             }
         };
-        let key = (self.id.0, number.raw(), configuration.number, key).into_pyobject(py)?;
+        let key = (self.id.0, id.raw(), configuration.number, key).into_pyobject(py)?;
         let known = match Memo::get(&key)? {
             Some(known) if known.get().validity.holds() && is_as_before(py)? => Some(known),
             _ => None,
@@ -151,7 +151,7 @@ impl DerivationCache {
     }
 }
 
-/// What is known, by function, number of the program, configuration and key, in the order of use.
+/// What is known, by function, structural id of the program, configuration and key, in the order of use.
 /// Keys compare as those of jax's caches do, which have found them hashable.
 struct Memo {
     known: Py<PyDict>,
@@ -230,7 +230,7 @@ pub fn forget(py: Python<'_>) {
     }
 }
 
-/// What is known of a function, a key, and the programs that say the same.
+/// What is known of a function, a key, and the structurally equal programs.
 #[pyclass(module = "jaxide._core", frozen)]
 struct Known {
     /// Or why what was derived from one program says nothing about that of others.
@@ -261,7 +261,7 @@ struct Derivation {
 struct Derived {
     form: Form,
     open: Py<PyAny>,
-    number: Number,
+    id: StructuralId,
     graph: Py<Graph>,
     /// Params of its equations with programs that are made anew.
     params: OwnChanges,
@@ -289,7 +289,7 @@ impl Derivation {
                 continue;
             }
             let derived = Derived::of(jax, &item)?;
-            if !has_lines_among(&sources, derived.number).ok_or(UNKNOWN_OBJECT)? {
+            if !has_lines_among(&sources, derived.id).ok_or(UNKNOWN_OBJECT)? {
                 return Err(OF_THE_CALL);
             }
             if !derived.has_own_vars(py, &mut vars) {
@@ -318,7 +318,7 @@ impl Derivation {
             let agrees = match programs {
                 (Some(own), Some(other)) => {
                     own.params = both.params_within(own.graph.bind(py), other.graph.bind(py))?;
-                    own.form == other.form && own.number == other.number
+                    own.form == other.form && own.id == other.id
                 }
                 (None, None) => item.get_type().is(other.get_type()) && item.eq(&other).ok()?,
                 _ => false,
@@ -340,7 +340,7 @@ impl Derivation {
         Some(self)
     }
 
-    /// Whether it holds for other programs, which say the same.
+    /// Whether it holds for other programs, which are structurally equal.
     fn holds_for(&self, given: &Given) -> bool {
         let Some(needed) = &self.same_within else { return false };
         let same = self.given.same_within(given);
@@ -363,9 +363,9 @@ impl Derivation {
 impl Derived {
     fn of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Self, Reason> {
         let (open, form) = open(jax, program)?;
-        let number = number_of(jax, &open)?;
+        let id = structural_id_of(jax, &open)?;
         let graph = graph_of(jax, &open).map_err(|_| UNKNOWN_OBJECT)?.unbind();
-        Ok(Self { form, open: open.unbind(), number, graph, params: OwnChanges::default() })
+        Ok(Self { form, open: open.unbind(), id, graph, params: OwnChanges::default() })
     }
 
     fn memory_bytes(&self, py: Python<'_>) -> usize {
@@ -386,7 +386,7 @@ impl Derived {
         making: &Making<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let twin = making.twin(jax, self.graph.bind(py), &self.params)?;
-        making.note_twin(&twin, self.number, self.open.bind(py))?;
+        making.note_twin(&twin, self.id, self.open.bind(py))?;
         if self.form == Form::Closed { close(jax, &twin) } else { Ok(twin) }
     }
 }

@@ -4,7 +4,7 @@
 //! call.rs              the life of one call: found and replayed, or run and recorded
 //! key/                 what a replay rests on, as words
 //! fragment/            what a call appended and returned, and appending that again
-//! programs/            programs among the params of a call, by what they say
+//! programs/            programs among the params of a call, by their structure
 //! store.rs             the cache of the process: entries, counts, bounds
 //! rules.rs             rules of jax under transformations
 //! backward_pass.rs     transposing a linear program, equation by equation

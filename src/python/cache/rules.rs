@@ -3,7 +3,7 @@
 //!
 //! jax makes new programs of those that it is given, which is most of what differentiating or batching
 //! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
-//! each time: here it is known by what it says.
+//! each time: here it is known by its structural id.
 
 use std::sync::{Arc, LazyLock};
 

@@ -28,7 +28,7 @@ impl Recorded {
         self.parts().any(|part| part.needs_confirmation(py))
     }
 
-    /// Whether another recording of the same call says the same. Params that are new objects in each
+    /// Whether another recording of the same call agrees. Params that are new objects in each
     /// are noted to be made anew, where `renew` says that they may.
     pub fn agrees(&mut self, py: Python<'_>, other: &Self, renew: &Renew<'_>) -> bool {
         let mut parts = self.parts_mut();

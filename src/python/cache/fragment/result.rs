@@ -166,7 +166,7 @@ impl<'py> Made<'_, 'py> {
     }
 }
 
-/// Whether two objects say the same.
+/// Whether two objects are structurally equal.
 pub type Same<'a> = &'a dyn Fn(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> bool;
 
 impl LiftedRecipe {

@@ -1,4 +1,4 @@
-//! Immutable objects of jax that stand for all that say the same: what is known of one is then
+//! Immutable objects of jax that stand for all that are structurally equal: what is known of one is then
 //! known by its address.
 
 use hashlink::LruCache;
@@ -16,7 +16,7 @@ use crate::python::jax::values::{known, typed_equal};
 static SHARED: Once<Py<PyDict>> = Once::new();
 const MAX_SHARED: usize = 8192;
 
-/// The object that stands for those that say the same as `object`: a name stack, a sharding, params.
+/// The object that stands for those that are structurally equal to `object`: a name stack, a sharding, params.
 ///
 /// # Errors
 /// It has no hash.
@@ -24,7 +24,7 @@ pub fn shared<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let known = SHARED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     if let Some(equal) = known.get_item(object)? {
-        return Ok(if says_the_same(&equal, object)? { equal } else { object.clone() });
+        return Ok(if is_structurally_equal(&equal, object)? { equal } else { object.clone() });
     }
     // What stands for others stays alive: its address is known.
     if known.len() < MAX_SHARED {
@@ -33,8 +33,8 @@ pub fn shared<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(object.clone())
 }
 
-/// Whether two equal objects say the same: a scope is equal to a transformation of its name, and `True` to 1.
-fn says_the_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether two equal objects are structurally equal: a scope is equal to a transformation of its name, and `True` to 1.
+fn is_structurally_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     if a.is(b) {
         return Ok(true);
     }

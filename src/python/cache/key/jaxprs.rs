@@ -1,4 +1,4 @@
-//! Jaxprs in a key: by their number; and what a jaxpr consists of, which the number stands for.
+//! Jaxprs in a key: by their structural id; and what a jaxpr consists of, which the id stands for.
 
 use pyo3::ffi;
 use pyo3::intern;
@@ -12,7 +12,7 @@ use crate::python::cache::key::canonical::shared;
 use crate::python::cache::key::encoder::{Encoder, Mode};
 use crate::python::cache::key::values::Held;
 use crate::python::cache::programs::forms::open;
-use crate::python::cache::programs::structural_id::number_of;
+use crate::python::cache::programs::structural_id::structural_id_of;
 use crate::python::cache::reasons::{
     CALLABLE, CONSTANTS, FOREIGN_TRACER, LITERAL_OF_OTHERS, REF, Reason, UNKNOWN_OBJECT,
 };
@@ -23,13 +23,13 @@ use crate::python::program::graph::unfilled;
 use crate::python::program::jaxpr_view::{Effects, GraphView, JaxprView, ListsView, Operand};
 
 impl<'py> Encoder<'_, 'py> {
-    /// A jaxpr, by its number.
+    /// A jaxpr, by its structural id.
     pub(super) fn program(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
         // SAFETY: a live argument.
         let value = unsafe { Bound::from_borrowed_ptr(self.py, value) };
         let (open, form) = open(self.jax, &value)?;
-        let number = number_of(self.jax, &open)?;
-        let word = Self::word_of(Item::Programs, number.raw());
+        let id = structural_id_of(self.jax, &open)?;
+        let word = Self::word_of(Item::Programs, id.raw());
         self.call.signature.pair(Tag::Program, form as usize, word);
         self.call.programs.push(value.as_ptr());
         if self.mode == (Mode::Program { of_jit: true }) {

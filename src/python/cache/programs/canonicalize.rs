@@ -16,7 +16,7 @@ use crate::python::cache::programs::fresh_copy::{Place, is_plain, like, twin};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{Maker, nested_of};
 use crate::python::cache::programs::sharing::{are_several, note_several};
-use crate::python::cache::programs::structural_id::{Number, number_of};
+use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
 use crate::python::program::objects::address;
@@ -127,13 +127,13 @@ impl<'a, 'py> Settling<'a, 'py> {
     }
 
     /// Where a program is known that a rule has made.
-    fn place_of(&self, open: &Bound<'py, PyAny>, number: Number) -> Place<'py> {
+    fn place_of(&self, open: &Bound<'py, PyAny>, id: StructuralId) -> Place<'py> {
         let (py, jax) = (open.py(), self.jax);
-        let plain = self.given.place_of(jax, py, number, 0);
+        let plain = self.given.place_of(jax, py, id, 0);
         if !are_several(plain.label.kind, Form::Open) {
             return plain;
         }
-        let other = |maker| self.given.place_of(jax, py, number, maker);
+        let other = |maker| self.given.place_of(jax, py, id, maker);
         plain.labelled(open).unwrap_or_else(|| {
             let mut hasher = FxHasher::default();
             (self.maker, self.seen.get()).hash(&mut hasher);
@@ -147,9 +147,9 @@ impl<'a, 'py> Settling<'a, 'py> {
         if self.given.has(program) || self.given.has(&open) {
             return Ok(None);
         }
-        let Ok(number) = number_of(jax, &open) else { return Ok(None) };
+        let Ok(id) = structural_id_of(jax, &open) else { return Ok(None) };
         self.seen.set(self.seen.get() + 1);
-        let place = self.place_of(&open, number);
+        let place = self.place_of(&open, id);
         match place.made(Form::Open) {
             Some((known, Maker::Replay)) if !known.is(&open) => {
                 let own = if form == Form::Closed { place.close(jax, &known)? } else { known };
@@ -157,7 +157,7 @@ impl<'a, 'py> Settling<'a, 'py> {
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
                 note_several(place.label.kind, Form::Open);
-                let place = self.place_of(&open, number);
+                let place = self.place_of(&open, id);
                 place.note(Form::Open, &open, Maker::Rule);
                 place.note(form, program, Maker::Rule);
                 return Ok(None);

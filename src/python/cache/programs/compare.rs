@@ -1,8 +1,8 @@
-//! Compares two recordings of a call, for programs that say the same.
+//! Compares two recordings of a call, for structurally equal programs.
 //!
 //! jax makes each program once for those it is given, which it knows by identity, and prints one that
-//! occurs twice as such. So what was made of one program is no answer for another that says the same.
-//! Two recordings, for programs that say the same, show what depends on the program: what is the same
+//! occurs twice as such. So what was made of one program is no answer for another that is structurally equal.
+//! Two recordings, for structurally equal programs, show what depends on the program: what is the same
 //! object in both does not.
 
 use std::cell::RefCell;
@@ -24,13 +24,13 @@ use crate::python::cache::programs::plan::{
     Anew, Changes, Derived, Node, OwnChanges, Plan, VarOrigin,
 };
 use crate::python::cache::programs::registry::{Label, nested_of};
-use crate::python::cache::programs::structural_id::{Number, number_of, same_rule};
+use crate::python::cache::programs::structural_id::{StructuralId, same_rule, structural_id_of};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::{Graph, is_lazy};
 use crate::python::program::objects::{address, is_exactly};
 use crate::python::program::read::graph_of;
 
-/// Two recordings of a call, for programs that say the same.
+/// Two recordings of a call, for structurally equal programs.
 pub struct Comparison<'a> {
     jax: &'a Jax,
     before: &'a Given,
@@ -43,7 +43,7 @@ pub struct Comparison<'a> {
 }
 
 impl Given {
-    /// These beside others that say the same.
+    /// These beside others that are structurally equal.
     pub fn beside<'a>(&'a self, jax: &'a Jax, now: &'a Self) -> Comparison<'a> {
         Comparison { jax, before: self, now, derived: RefCell::default(), is_kept: false }
     }
@@ -196,27 +196,27 @@ impl Comparison<'_> {
         }
         let (own, form) = open(jax, now).ok()?;
         let (other, other_form) = open(jax, before).ok()?;
-        let number = number_of(jax, &own).ok()?;
-        if form != other_form || number_of(jax, &other).ok()? != number {
+        let id = structural_id_of(jax, &own).ok()?;
+        if form != other_form || structural_id_of(jax, &other).ok()? != id {
             return None;
         }
         if own.is(&other) {
             return (!self.is_kept).then_some(Node::Closed);
         }
         if anew {
-            return self.anew(own, &other, (number, form));
+            return self.anew(own, &other, (id, form));
         }
         if self.is_kept || self.keeps_given(&own, &other) || self.now.repeats(self.before).is_some()
         {
             return None;
         }
-        if !self.now.located && !self.has_given_lines(now.py(), number)? {
+        if !self.now.located && !self.has_given_lines(now.py(), id)? {
             return None;
         }
         let graph = graph_of(jax, now).ok()?;
         let of_before = graph_of(jax, before).ok()?;
         let params = self.params_within(&graph, &of_before)?;
-        let place = self.now.place_of(jax, now.py(), number, 0);
+        let place = self.now.place_of(jax, now.py(), id, 0);
         let plain = place.label;
         let label = place.labelled(&own).map_or(plain, |place| place.label);
         self.derived.borrow_mut().push(label);
@@ -235,10 +235,10 @@ impl Comparison<'_> {
         self.is_given(own) || within.any(|(_, inner)| is_given(&inner))
     }
 
-    /// Whether programs that say what a number stands for have no lines of the call; None where the
+    /// Whether programs with a structural id have no lines of the call; None where the
     /// lines are forgotten.
-    fn has_given_lines(&self, py: Python<'_>, number: Number) -> Option<bool> {
-        has_lines_among(&self.now.tracebacks(py, self.jax)?, number)
+    fn has_given_lines(&self, py: Python<'_>, id: StructuralId) -> Option<bool> {
+        has_lines_among(&self.now.tracebacks(py, self.jax)?, id)
     }
 
     /// A program that jax makes anew at each call.
@@ -246,19 +246,19 @@ impl Comparison<'_> {
         &self,
         own: Bound<'_, PyAny>,
         other: &Bound<'_, PyAny>,
-        (number, form): (Number, Form),
+        (id, form): (StructuralId, Form),
     ) -> Option<Node> {
         let (py, jax) = (own.py(), self.jax);
         if self.keeps_given(&own, other) {
             return None;
         }
-        if !self.has_given_lines(py, number)? {
+        if !self.has_given_lines(py, id)? {
             return None;
         }
         let (graph, before) = (graph_of(jax, &own).ok()?, graph_of(jax, other).ok()?);
         let params = self.params_within(&graph, &before)?;
         let (graph, recorded) = (graph.unbind(), own.unbind());
-        Some(Node::Anew(Box::new(Anew { number, form, graph, recorded, params })))
+        Some(Node::Anew(Box::new(Anew { id, form, graph, recorded, params })))
     }
 
     /// The variables of a program that Python has seen.

@@ -56,7 +56,7 @@ impl Programs {
         if let Some(repeat) = self.given.repeats(given) {
             return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
         }
-        // Which of several that say the same another call would have is not known.
+        // Which of several that are structurally equal another call would have is not known.
         let are_several = !self.made.iter().all(is_plain);
         if kept || are_several || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
             return Way::Run;

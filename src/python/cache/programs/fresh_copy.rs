@@ -18,7 +18,7 @@ use crate::python::cache::programs::registry::{
     Kind, Label, Maker, Others, label_of, made, note, note_made,
 };
 use crate::python::cache::programs::sharing::are_several;
-use crate::python::cache::programs::structural_id::{Number, number_of};
+use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
 
@@ -59,22 +59,22 @@ impl<'py> Place<'py> {
 }
 
 impl Given {
-    /// Where what was made of them and says what a number stands for is known; `maker` tells it from
+    /// Where what was made of them and has a structural id is known; `maker` tells it from
     /// others that do.
     pub(super) fn place_of<'py>(
         &self,
         jax: &Jax,
         py: Python<'py>,
-        number: Number,
+        id: StructuralId,
         maker: u64,
     ) -> Place<'py> {
         let mut hasher = FxHasher::default();
         for open in &self.open {
-            number_of(jax, open.bind(py)).ok().hash(&mut hasher);
+            structural_id_of(jax, open.bind(py)).ok().hash(&mut hasher);
         }
         let first = self.first(py).clone();
         let others = self.open[1..].iter().map(|program| program.as_ptr() as usize).collect();
-        let label = Label { kind: Kind { number, of: hasher.finish() }, maker };
+        let label = Label { kind: Kind { id, of: hasher.finish() }, maker };
         Place { first, others, label }
     }
 }
@@ -95,23 +95,23 @@ pub(super) fn twin<'py>(
     graph: &Bound<'py, Graph>,
     (params, vars): (&[OwnParams<'py>], &[OwnVar<'py>]),
     place: &Place<'py>,
-    within: Vec<(Number, Py<PyAny>)>,
+    within: Vec<(StructuralId, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let twin = Graph::twin(graph, jax, params, vars)?;
-    note(&twin, place.label.kind.number, own_within(within, stand_ins))?;
+    note(&twin, place.label.kind.id, own_within(within, stand_ins))?;
     place.note(Form::Open, &twin, Maker::Replay);
     Ok(twin)
 }
 
 /// The programs within a recorded one, with what stands for them by their address.
 pub(super) fn own_within(
-    within: Vec<(Number, Py<PyAny>)>,
+    within: Vec<(StructuralId, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'_, PyAny>>,
-) -> Vec<(Number, Py<PyAny>)> {
-    let own = |(number, recorded): (Number, Py<PyAny>)| {
+) -> Vec<(StructuralId, Py<PyAny>)> {
+    let own = |(id, recorded): (StructuralId, Py<PyAny>)| {
         let stand_in = stand_ins.get(&(recorded.as_ptr() as usize));
-        (number, stand_in.map_or(recorded, |own| own.clone().unbind()))
+        (id, stand_in.map_or(recorded, |own| own.clone().unbind()))
     };
     within.into_iter().map(own).collect()
 }

@@ -9,7 +9,9 @@ use crate::python::cache::programs::forms::{open, rules_of};
 use crate::python::cache::programs::registry::nested_of;
 use crate::python::cache::programs::running::is_running;
 use crate::python::cache::programs::sharing::are_mingled;
-use crate::python::cache::programs::structural_id::{Number, number_of, tracebacks_of};
+use crate::python::cache::programs::structural_id::{
+    StructuralId, structural_id_of, tracebacks_of,
+};
 use crate::python::cache::reasons::Reason;
 use crate::python::jax::names::Jax;
 use crate::python::program::objects::address;
@@ -62,16 +64,19 @@ impl Given {
         Ok(())
     }
 
-    /// One program, and the number of what it says.
+    /// One program, and its structural id.
     ///
     /// # Errors
     /// Why it has none.
-    pub fn of_program(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<(Self, Number), Reason> {
+    pub fn of_program(
+        jax: &Jax,
+        program: &Bound<'_, PyAny>,
+    ) -> Result<(Self, StructuralId), Reason> {
         // What is within is known once there is a number.
-        let number = number_of(jax, &open(jax, program)?.0)?;
+        let id = structural_id_of(jax, &open(jax, program)?.0)?;
         let mut given = Self::default();
         given.add(jax, program)?;
-        Ok((given, number))
+        Ok((given, id))
     }
 
     /// Whether they are the same, closed anew or not.
@@ -79,7 +84,7 @@ impl Given {
         self.repeats(other).is_some()
     }
 
-    /// Which of the programs within them are the same as those of others that say the same; None where
+    /// Which of the programs within them are the same as those of others that are structurally equal; None where
     /// there are others.
     pub fn same_within(&self, other: &Self) -> Option<Vec<bool>> {
         (self.nested.len() == other.nested.len())
@@ -128,7 +133,7 @@ impl Given {
         let mut tracebacks = FxHashSet::default();
         for program in self.open.iter().chain(&self.nested) {
             let (open, _) = open(jax, program.bind(py)).ok()?;
-            let all = tracebacks_of(number_of(jax, &open).ok()?)?;
+            let all = tracebacks_of(structural_id_of(jax, &open).ok()?)?;
             tracebacks.extend(all.iter().map(|traceback| traceback.as_ptr() as usize));
         }
         Some(tracebacks)
@@ -155,11 +160,11 @@ impl Given {
     }
 }
 
-/// Whether the equations of programs that say what a number stands for have lines among `tracebacks`
+/// Whether the equations of programs with a structural id have lines among `tracebacks`
 /// only; None where the lines are forgotten.
-pub fn has_lines_among(tracebacks: &FxHashSet<usize>, number: Number) -> Option<bool> {
+pub fn has_lines_among(tracebacks: &FxHashSet<usize>, id: StructuralId) -> Option<bool> {
     let is_among = |line: &Py<PyAny>| tracebacks.contains(&(line.as_ptr() as usize));
-    Some(tracebacks_of(number)?.iter().all(is_among))
+    Some(tracebacks_of(id)?.iter().all(is_among))
 }
 
 pub(super) fn same_objects<'a>(

@@ -21,7 +21,7 @@ use crate::python::cache::programs::fresh_copy::{
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};
 use crate::python::cache::programs::registry::{nested_of, note, note_replayed, own_var};
-use crate::python::cache::programs::structural_id::Number;
+use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
 use crate::python::program::objects::address;
@@ -124,7 +124,7 @@ impl<'py> Making<'py> {
             Node::NewRule(renew) => renew.bind(py).call1((&self.rules(py, jax)?.1,))?,
             Node::Anew(anew) => {
                 let twin = self.twin(jax, anew.graph.bind(py), &anew.params)?;
-                self.note_twin(&twin, anew.number, anew.recorded.bind(py))?;
+                self.note_twin(&twin, anew.id, anew.recorded.bind(py))?;
                 if anew.form == Form::Closed { close(jax, &twin)? } else { twin }
             }
             Node::Fields(changes) => return self.with_fields(jax, recorded, changes),
@@ -132,7 +132,7 @@ impl<'py> Making<'py> {
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
                 let place =
-                    self.given.place_of(jax, py, derived.label.kind.number, derived.label.maker);
+                    self.given.place_of(jax, py, derived.label.kind.id, derived.label.maker);
                 let open = self.derived(py, jax, derived, &place)?;
                 if derived.form == Form::Closed { place.close(jax, &open)? } else { open }
             }
@@ -190,11 +190,11 @@ impl<'py> Making<'py> {
     pub fn note_twin(
         &self,
         twin: &Bound<'py, PyAny>,
-        number: Number,
+        id: StructuralId,
         recorded: &Bound<'py, PyAny>,
     ) -> PyResult<()> {
         let within = nested_of(recorded);
-        note(twin, number, own_within(within, &self.within.borrow()))
+        note(twin, id, own_within(within, &self.within.borrow()))
     }
 
     /// What stands for a variable.

@@ -1,13 +1,13 @@
 //! Programs among the params of calls.
 //!
 //! ```text
-//! structural_id.rs programs by what they say
+//! structural_id.rs programs by their structure
 //! registry.rs      what is known of programs for as long as they live
 //! sharing.rs       programs that come together, and those of which there are several
 //! forms.rs         jaxprs, open and closed
 //! given.rs         the programs that a call has
 //! decision.rs      whether what is known for some programs holds for others
-//! compare.rs       two recordings of a call, for programs that say the same
+//! compare.rs       two recordings of a call, for structurally equal programs
 //! plan.rs          what differs in them: how params are made for other programs
 //! instantiate.rs   params made by a plan
 //! fresh_copy.rs    fresh copies of programs, and where each is known

@@ -6,7 +6,7 @@ use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::registry::Label;
-use crate::python::cache::programs::structural_id::Number;
+use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::program::graph::Graph;
 
 /// How a value is made for other programs.
@@ -46,7 +46,7 @@ pub(super) struct Derived {
 
 /// A program that jax makes anew at each call, with variables of its own.
 pub(super) struct Anew {
-    pub(super) number: Number,
+    pub(super) id: StructuralId,
     pub(super) form: Form,
     pub(super) graph: Py<Graph>,
     /// The recorded program, open.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::sharing::{Place, Together, forget_sharing, next_serial};
-use crate::python::cache::programs::structural_id::Number;
+use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::interpose::install;
 use crate::python::jax::names::Jax;
@@ -19,16 +19,16 @@ use crate::python::program::objects::{address, is_exactly};
 /// What is known of a program for as long as it lives.
 struct Known {
     program: Py<PyWeakrefReference>,
-    number: Number,
+    id: StructuralId,
     /// Tells it from all other programs that ever were.
     serial: u64,
     /// The programs within it, however deep, in order; as they are, closed or not.
-    nested: Vec<(Number, Py<PyAny>)>,
+    nested: Vec<(StructuralId, Py<PyAny>)>,
     /// Those of them that jits have, which may use them elsewhere too.
     of_jits: Vec<Py<PyAny>>,
     /// Fragments that were replayed for it, each with the closed one that was given.
     replayed: SmallVec<[(u64, usize); 2]>,
-    /// What was made of it, by what else it was made of and by what it says.
+    /// What was made of it, by what else it was made of and by its structural id.
     made: FxHashMap<(Others, Label), Made>,
     /// In which outermost trace it was first seen.
     since: u64,
@@ -38,16 +38,16 @@ struct Known {
     vars: FxHashMap<usize, [Py<PyAny>; 2]>,
 }
 
-/// Programs that say the same and were made of programs that say the same.
+/// Programs that are structurally equal and were made of programs that are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    pub number: Number,
+    pub id: StructuralId,
     /// Names what those say that it was made of.
     pub of: u64,
 }
 
-/// What tells a program from others that are made of the same ones: what it says, and where several
-/// say the same, which call has made it first.
+/// What tells a program from others that are made of the same ones: its structural id, and where several
+/// are structurally equal, which call has made it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
     pub kind: Kind,
@@ -86,19 +86,19 @@ fn with<R>(program: &Bound<'_, PyAny>, body: impl FnOnce(&mut Known) -> R) -> Op
     KNOWN.get(&address(program), body)?
 }
 
-/// Notes what a program says.
+/// Notes the structural id of a program.
 ///
 /// # Errors
 /// There is no weak reference to it.
 pub fn note(
     program: &Bound<'_, PyAny>,
-    number: Number,
-    nested: Vec<(Number, Py<PyAny>)>,
+    id: StructuralId,
+    nested: Vec<(StructuralId, Py<PyAny>)>,
 ) -> PyResult<()> {
     let py = program.py();
     let known = Known {
         program: PyWeakrefReference::new(program)?.unbind(),
-        number,
+        id,
         serial: next_serial(),
         nested,
         of_jits: Vec::new(),
@@ -129,10 +129,10 @@ fn forget_gone(py: Python<'_>) {
 }
 
 /// The programs within one that has a number.
-pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(Number, Py<PyAny>)> {
+pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(StructuralId, Py<PyAny>)> {
     let py = program.py();
     let copy = |known: &mut Known| {
-        known.nested.iter().map(|(number, inner)| (*number, inner.clone_ref(py))).collect()
+        known.nested.iter().map(|(id, inner)| (*id, inner.clone_ref(py))).collect()
     };
     with(program, copy).unwrap_or_default()
 }
@@ -154,9 +154,9 @@ pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64, given: usize) {
     });
 }
 
-/// The number of what a program says.
-pub(super) fn known_number(program: &Bound<'_, PyAny>) -> Option<Number> {
-    with(program, |known| known.number)
+/// The structural id of a program.
+pub(super) fn known_id(program: &Bound<'_, PyAny>) -> Option<StructuralId> {
+    with(program, |known| known.id)
 }
 
 /// The programs within one that jits have.
@@ -262,7 +262,7 @@ pub(super) fn serial_of(program: &Bound<'_, PyAny>) -> Option<u64> {
     with(program, |known| known.serial)
 }
 
-/// What a program says, whether it is new in this outermost trace, and whether it came beside others than
+/// The structural id of a program, whether it is new in this outermost trace, and whether it came beside others than
 /// `together` before. Notes what came together where `outermost` says that the call is no part of another
 /// one's rule.
 pub(super) fn beside_others(
@@ -270,7 +270,7 @@ pub(super) fn beside_others(
     place: Place,
     together: &Together,
     outermost: bool,
-) -> Option<(Number, bool, bool)> {
+) -> Option<(StructuralId, bool, bool)> {
     with(program, |known| {
         let is_new = known.since == install::outermost();
         let differs =
@@ -280,7 +280,7 @@ pub(super) fn beside_others(
         if outermost {
             known.together[place as usize].get_or_insert_with(|| together.clone());
         }
-        (known.number, is_new, outermost && (own || other))
+        (known.id, is_new, outermost && (own || other))
     })
 }
 

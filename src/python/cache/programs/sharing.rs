@@ -1,5 +1,5 @@
-//! Which programs come together in calls, and of which jax makes several that say the same: what is made of
-//! one is then not known from what it says.
+//! Which programs come together in calls, and of which jax makes several that are structurally equal: what is made of
+//! one is then not known from its structure.
 
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::registry::{Kind, beside_others, serial_of};
-use crate::python::cache::programs::structural_id::Number;
+use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::cpython::address_cache::Locked;
 
-/// What is known of programs by what they say.
+/// What is known of programs by their structure.
 #[derive(Default)]
 struct Lore {
     /// Programs that calls had beside different others.
-    mingled: FxHashSet<(Number, Place)>,
+    mingled: FxHashSet<(StructuralId, Place)>,
     /// jax makes more than one of them of the same programs.
     several: FxHashSet<(Kind, Form)>,
     serial: u64,
@@ -46,16 +46,15 @@ pub fn are_mingled(
     let within = within.iter().map(|open| (open, Place::Within));
     let mut mingled = false;
     for (program, place) in given.chain(within) {
-        let Some((number, is_new, apart)) = beside_others(program, place, &together, outermost)
-        else {
+        let Some((id, is_new, apart)) = beside_others(program, place, &together, outermost) else {
             continue;
         };
         if place == Place::Given || is_new {
             mingled |= LORE.with(|lore| {
                 if apart {
-                    lore.mingled.insert((number, place));
+                    lore.mingled.insert((id, place));
                 }
-                lore.mingled.contains(&(number, place))
+                lore.mingled.contains(&(id, place))
             });
         }
     }

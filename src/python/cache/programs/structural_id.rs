@@ -1,4 +1,4 @@
-//! Structural ids: two programs have the same one where they say the same.
+//! Structural ids: two programs have the same one where they are structurally equal.
 //!
 //! What is counted is everything that a rule of jax may read, sources and names included: all but which
 //! variables and lists a program is made of. Programs with constants, with effects on anything but Refs,
@@ -14,32 +14,32 @@ use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode_derivative_rule, encode_jaxpr, put_in_words};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::programs::forms::open;
-use crate::python::cache::programs::registry::{jits_of, known_number, nested_of, note, note_jits};
+use crate::python::cache::programs::registry::{jits_of, known_id, nested_of, note, note_jits};
 use crate::python::cache::reasons::{Reason, UNKNOWN_OBJECT};
 use crate::python::cpython::address_cache::Locked;
 use crate::python::jax::names::Jax;
 
-/// The number of what a program says.
+/// The structural id of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Number(u64);
+pub struct StructuralId(u64);
 
-impl Number {
+impl StructuralId {
     /// As a key.
     pub fn raw(self) -> u64 {
         self.0
     }
 }
 
-/// What programs say.
-struct Numbers {
+/// The structural ids of the process.
+struct StructuralIds {
     /// With the objects that the words name.
-    by_words: LruCache<Box<[u64]>, (Number, Pins)>,
+    by_words: LruCache<Box<[u64]>, (StructuralId, Pins)>,
     /// The tracebacks of their equations, each one that stands for all that are equal.
-    tracebacks: FxHashMap<Number, Arc<Vec<Py<PyAny>>>>,
+    tracebacks: FxHashMap<StructuralId, Arc<Vec<Py<PyAny>>>>,
     last: u64,
 }
 
-impl Numbers {
+impl StructuralIds {
     /// The number of a key. What is replaced by it is to be dropped by the caller.
     fn of_words(
         &mut self,
@@ -47,40 +47,40 @@ impl Numbers {
         words: Box<[u64]>,
         pins: Pins,
         tracebacks: Vec<Py<PyAny>>,
-    ) -> (Number, impl Sized + use<>) {
-        if let Some((number, known)) = self.by_words.get(&words)
+    ) -> (StructuralId, impl Sized + use<>) {
+        if let Some((id, known)) = self.by_words.get(&words)
             && known.are_alive(py)
         {
-            return (*number, (Some((pins, tracebacks)), None, None, (None, None)));
+            return (*id, (Some((pins, tracebacks)), None, None, (None, None)));
         }
         self.last += 1;
-        let number = Number(self.last);
-        let same = self.by_words.insert(words, (number, pins));
-        let of_same = same.as_ref().and_then(|(number, _)| self.tracebacks.remove(number));
-        self.tracebacks.insert(number, Arc::new(tracebacks));
-        let many = self.by_words.len() > MAX_NUMBERS;
+        let id = StructuralId(self.last);
+        let same = self.by_words.insert(words, (id, pins));
+        let of_same = same.as_ref().and_then(|(id, _)| self.tracebacks.remove(id));
+        self.tracebacks.insert(id, Arc::new(tracebacks));
+        let many = self.by_words.len() > MAX_IDS;
         let last = if many { self.by_words.remove_lru() } else { None };
-        let of_last = last.as_ref().and_then(|(_, (number, _))| self.tracebacks.remove(number));
-        (number, (None, last, of_last, (same, of_same)))
+        let of_last = last.as_ref().and_then(|(_, (id, _))| self.tracebacks.remove(id));
+        (id, (None, last, of_last, (same, of_same)))
     }
 }
 
-static NUMBERS: Locked<Numbers> = Locked::new(|| Numbers {
+static IDS: Locked<StructuralIds> = Locked::new(|| StructuralIds {
     by_words: LruCache::new(usize::MAX),
     tracebacks: FxHashMap::default(),
     last: 0,
 });
 
-const MAX_NUMBERS: usize = 1 << 13;
+const MAX_IDS: usize = 1 << 13;
 
-/// The number of what an open jaxpr says.
+/// The structural id of an open jaxpr.
 ///
 /// # Errors
 /// Why it has none.
-pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason> {
+pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<StructuralId, Reason> {
     let py = program.py();
-    if let Some(number) = known_number(program) {
-        return Ok(number);
+    if let Some(id) = known_id(program) {
+        return Ok(id);
     }
     let mut call = Call::new(0);
     let describe = |call: &mut Call| {
@@ -88,19 +88,19 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
         encode_jaxpr(jax, program, call)
     };
     put_in_words(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
-    let mut nested: Vec<(Number, Py<PyAny>)> = Vec::new();
+    let mut nested: Vec<(StructuralId, Py<PyAny>)> = Vec::new();
     let mut of_jits: Vec<Py<PyAny>> = Vec::new();
     for &inner in &call.programs {
         // SAFETY: a part of the program.
         let inner = unsafe { Bound::from_borrowed_ptr(py, inner) };
         let (open, _) = open(jax, &inner)?;
-        let number = number_of(jax, &open)?;
+        let id = structural_id_of(jax, &open)?;
         let of_inner = nested_of(&open);
         of_jits.extend(jits_of(&open));
         if call.of_jits.contains(&inner.as_ptr()) {
             of_jits.push(open.unbind());
         }
-        nested.push((number, inner.unbind()));
+        nested.push((id, inner.unbind()));
         nested.extend(of_inner);
     }
     // SAFETY: alive, as parts of the program.
@@ -109,20 +109,20 @@ pub fn number_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Number, Reason
     pins.keep(std::mem::take(&mut call.own().kept));
     let tracebacks = std::mem::take(&mut call.own().tracebacks);
     let words = call.signature.words().into();
-    let (number, old) = NUMBERS.with(|numbers| numbers.of_words(py, words, pins, tracebacks));
+    let (id, old) = IDS.with(|ids| ids.of_words(py, words, pins, tracebacks));
     drop(old);
-    note(program, number, nested).map_err(|_| UNKNOWN_OBJECT)?;
+    note(program, id, nested).map_err(|_| UNKNOWN_OBJECT)?;
     note_jits(program, of_jits);
-    Ok(number)
+    Ok(id)
 }
 
-/// The tracebacks of the equations of programs that say what a number stands for; None where that is
+/// The tracebacks of the equations of programs with a structural id; None where that is
 /// forgotten.
-pub fn tracebacks_of(number: Number) -> Option<Arc<Vec<Py<PyAny>>>> {
-    NUMBERS.with(|numbers| numbers.tracebacks.get(&number).cloned())
+pub fn tracebacks_of(id: StructuralId) -> Option<Arc<Vec<Py<PyAny>>>> {
+    IDS.with(|ids| ids.tracebacks.get(&id).cloned())
 }
 
-/// Whether two derivative rules say the same.
+/// Whether two derivative rules are structurally equal.
 pub fn same_rule(jax: &Jax, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
     let py = one.py();
     let words = |rule: &Bound<'_, PyAny>| {
