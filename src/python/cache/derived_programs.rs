@@ -3,7 +3,7 @@
 //!
 //! jax has caches of these, which know a program by identity; the program of a jit that is made anew is
 //! a new one. Here the computation behind such a cache is remembered by the structural id of the program. What
-//! jax's cache then holds for the new program is a twin of what it would have computed: objects of
+//! jax's cache then holds for the new program is a fresh copy of what it would have computed: objects of
 //! its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
 //! often, or what else is made of the program.
 
@@ -55,7 +55,7 @@ impl DerivationCache {
         Self { stock, id, hits }
     }
 
-    /// Makes twins of what is known for a structurally equal program, else runs the function and
+    /// Makes fresh copies of what is known for a structurally equal program, else runs the function and
     /// learns.
     #[pyo3(signature = (jaxpr, *key))]
     fn __call__<'py>(
@@ -91,7 +91,7 @@ impl DerivationCache {
                 if audit::is_due() {
                     return self.audited(jax, &key, derivation, given, run);
                 }
-                return derivation.twin(jax, py, given);
+                return derivation.fresh_copy(jax, py, given);
             }
             Some(Ok(candidate)) => Some(candidate),
             Some(Err(reason)) => {
@@ -348,11 +348,16 @@ impl Derivation {
     }
 
     /// What the function would return for other programs.
-    fn twin<'py>(&self, jax: &Jax, py: Python<'py>, given: Given) -> PyResult<Bound<'py, PyAny>> {
+    fn fresh_copy<'py>(
+        &self,
+        jax: &Jax,
+        py: Python<'py>,
+        given: Given,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let result = self.result.bind(py);
         let making = Making::of(given, self.given.clone());
         let items = result.iter().zip(&self.programs).map(|(item, derived)| match derived {
-            Some(derived) => derived.twin(jax, py, &making),
+            Some(derived) => derived.fresh_copy(jax, py, &making),
             None => Ok(item),
         });
         let items: Vec<_> = items.collect::<PyResult<_>>()?;
@@ -379,14 +384,14 @@ impl Derived {
         side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 
-    fn twin<'py>(
+    fn fresh_copy<'py>(
         &self,
         jax: &Jax,
         py: Python<'py>,
         making: &Making<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let twin = making.twin(jax, self.graph.bind(py), &self.params)?;
-        making.note_twin(&twin, self.id, self.open.bind(py))?;
-        if self.form == Form::Closed { close(jax, &twin) } else { Ok(twin) }
+        let copy = making.fresh_copy(jax, self.graph.bind(py), &self.params)?;
+        making.note_copy(&copy, self.id, self.open.bind(py))?;
+        if self.form == Form::Closed { close(jax, &copy) } else { Ok(copy) }
     }
 }

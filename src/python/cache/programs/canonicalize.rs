@@ -12,7 +12,7 @@ use crate::ir::Eqn;
 
 use crate::python::cache::programs::compare::MadeAnew;
 use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
-use crate::python::cache::programs::fresh_copy::{Place, is_plain, like, twin};
+use crate::python::cache::programs::fresh_copy::{Place, fresh_copy, is_plain, like};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{Maker, nested_of};
 use crate::python::cache::programs::sharing::{are_several, note_several};
@@ -204,7 +204,8 @@ impl<'a, 'py> Settling<'a, 'py> {
         }
         // Others may have its variables.
         let vars: Vec<_> = graph.get().side().seen_vars(py).collect();
-        let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
+        let own =
+            fresh_copy(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
         if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
     }
 }

@@ -20,7 +20,7 @@ use crate::python::program::read::graph_of;
 
 /// How to make the params of a custom derivative anew.
 pub struct Renewed {
-    /// The names of programs, with what they are twins of.
+    /// The names of programs, with what they are copies of.
     programs: Vec<(Py<PyAny>, Py<Graph>)>,
     /// The names of functions, with what returns new ones; those of one equation belong together.
     rules: Vec<(Py<PyAny>, Py<PyAny>)>,

@@ -15,7 +15,7 @@ use crate::python::jax::names::Jax;
 /// What is known of the programs of a fragment.
 pub struct Programs {
     pub(super) given: Arc<Given>,
-    /// Other programs were seen to give the same but for twins. Which of the programs, and of those
+    /// Other programs were seen to give the same but for fresh copies. Which of the programs, and of those
     /// within, were the same objects then.
     anew: Option<Fixed>,
     /// How the same programs were seen to give the same.
@@ -86,7 +86,7 @@ impl Programs {
         self.given.repeats(given)
     }
 
-    /// Whether other programs were seen to give the same but for twins.
+    /// Whether other programs were seen to give the same but for fresh copies.
     pub fn is_confirmed(&self) -> bool {
         self.anew.is_some()
     }

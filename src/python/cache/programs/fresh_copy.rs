@@ -89,8 +89,8 @@ type OwnParams<'py> = (ParamsId, Bound<'py, PyDict>);
 
 type OwnVar<'py> = (Var, Bound<'py, PyAny>);
 
-/// A twin of a program with other params and some variables, where `stand_ins` are in the place of programs within.
-pub(super) fn twin<'py>(
+/// A fresh copy of a program with other params and some variables, where `stand_ins` are in the place of programs within.
+pub(super) fn fresh_copy<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
     (params, vars): (&[OwnParams<'py>], &[OwnVar<'py>]),
@@ -98,10 +98,10 @@ pub(super) fn twin<'py>(
     within: Vec<(StructuralId, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let twin = Graph::twin(graph, jax, params, vars)?;
-    note(&twin, place.label.kind.id, own_within(within, stand_ins))?;
-    place.note(Form::Open, &twin, Maker::Replay);
-    Ok(twin)
+    let copy = Graph::twin(graph, jax, params, vars)?;
+    note(&copy, place.label.kind.id, own_within(within, stand_ins))?;
+    place.note(Form::Open, &copy, Maker::Replay);
+    Ok(copy)
 }
 
 /// The programs within a recorded one, with what stands for them by their address.

@@ -16,7 +16,7 @@ use crate::ir::{ParamsId, Var};
 use crate::python::cache::programs::decision::Programs;
 use crate::python::cache::programs::forms::{Form, all_vars, open};
 use crate::python::cache::programs::fresh_copy::{
-    Place, close, like, own_within, twin, with_fields,
+    Place, close, fresh_copy, like, own_within, with_fields,
 };
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};
@@ -123,9 +123,9 @@ impl<'py> Making<'py> {
             }
             Node::NewRule(renew) => renew.bind(py).call1((&self.rules(py, jax)?.1,))?,
             Node::Anew(anew) => {
-                let twin = self.twin(jax, anew.graph.bind(py), &anew.params)?;
-                self.note_twin(&twin, anew.id, anew.recorded.bind(py))?;
-                if anew.form == Form::Closed { close(jax, &twin)? } else { twin }
+                let copy = self.fresh_copy(jax, anew.graph.bind(py), &anew.params)?;
+                self.note_copy(&copy, anew.id, anew.recorded.bind(py))?;
+                if anew.form == Form::Closed { close(jax, &copy)? } else { copy }
             }
             Node::Fields(changes) => return self.with_fields(jax, recorded, changes),
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
@@ -156,11 +156,11 @@ impl<'py> Making<'py> {
         with_fields(jax, recorded, own)
     }
 
-    /// A twin of a program that has variables of its own.
+    /// A fresh copy of a program that has variables of its own.
     ///
     /// # Errors
     /// Out of memory.
-    pub fn twin(
+    pub fn fresh_copy(
         &self,
         jax: &Jax,
         graph: &Bound<'py, Graph>,
@@ -183,18 +183,18 @@ impl<'py> Making<'py> {
         changes.0.iter().map(own).collect()
     }
 
-    /// Notes what such a twin says, and which programs are within.
+    /// Notes what structural id such a copy has, and which programs are nested in it.
     ///
     /// # Errors
     /// There is no weak reference to it.
-    pub fn note_twin(
+    pub fn note_copy(
         &self,
-        twin: &Bound<'py, PyAny>,
+        copy: &Bound<'py, PyAny>,
         id: StructuralId,
         recorded: &Bound<'py, PyAny>,
     ) -> PyResult<()> {
         let within = nested_of(recorded);
-        note(twin, id, own_within(within, &self.within.borrow()))
+        note(copy, id, own_within(within, &self.within.borrow()))
     }
 
     /// What stands for a variable.
@@ -239,6 +239,6 @@ impl<'py> Making<'py> {
         let vars: Vec<_> =
             derived.vars.iter().map(|var| self.var(py, jax, var)).collect::<PyResult<_>>()?;
         let changes = (&params[..], &vars[..]);
-        twin(jax, derived.graph.bind(py), changes, place, within, &self.within.borrow())
+        fresh_copy(jax, derived.graph.bind(py), changes, place, within, &self.within.borrow())
     }
 }

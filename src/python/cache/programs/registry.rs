@@ -67,7 +67,7 @@ struct Made {
 pub enum Maker {
     /// A rule of jax.
     Rule,
-    /// A replay, as a twin of one.
+    /// A replay, as a fresh copy of one.
     Replay,
 }
 
