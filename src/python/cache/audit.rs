@@ -272,7 +272,7 @@ pub fn call<'py>(
     drop(before);
     if let Some(reason) = reason {
         let replayed = Some(rows(py, recorded)?);
-        let key = Some(key_in_words(py, call, describe)?);
+        let key = Some(key_of(py, call, describe)?);
         tell(py, site.id, Difference { reason, key, replayed, real })?;
     }
     Ok(result)
@@ -628,7 +628,7 @@ fn same_bits(one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The key of a call: what is traced, what is known by identity, and the words.
-fn key_in_words<'py>(
+fn key_of<'py>(
     py: Python<'py>,
     call: &Call,
     describe: impl FnOnce(&mut Call) -> Result<(), Reason>,

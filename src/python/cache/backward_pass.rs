@@ -19,7 +19,7 @@ use crate::expand::Signature;
 
 use crate::python::cache::call::{Site, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::put_in_words;
+use crate::python::cache::key::encode::encode_fully;
 use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
 use crate::python::cache::key::trace_context::{Now, Within};
 use crate::python::cache::linear_program::{Kind, Linear, Read, Step};
@@ -463,11 +463,11 @@ impl Pass {
             params: if site.is_of_params() { None } else { Some(step.params.as_ptr()) },
         };
         let operands = &described.operands;
-        let in_words = |call: &mut Call| {
+        let encode = |call: &mut Call| {
             encode_transposition(py, jax, now, &equation, &pointers, operands, call)
         };
         let site = site.site();
-        if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+        if let Err(reason) = encode_fully(py, &mut call, encode)? {
             store::count_bypass(site.id, reason);
             return self.run_step(py, jax, step, cotangents);
         }
@@ -479,7 +479,7 @@ impl Pass {
             site,
             now,
             &call,
-            in_words,
+            encode,
             || {
                 ran = true;
                 logs = self.step(py, jax, step, cotangents)?;
@@ -513,11 +513,11 @@ impl TransposeSite {
         params: &Bound<'py, PyDict>,
     ) -> PyResult<Option<Self>> {
         // What is known of programs by their structure outlives them.
-        let by_words = params::is_new(params) && has_programs(jax, params);
-        if by_words && is_running() {
+        let by_structure = params::is_new(params) && has_programs(jax, params);
+        if by_structure && is_running() {
             return Ok(None);
         }
-        let owned = if by_words { None } else { params::transposition(params, primitive)? };
+        let owned = if by_structure { None } else { params::transposition(params, primitive)? };
         Ok(Some(match owned {
             Some(owned) => Self::OfParams(owned),
             None => Self::OfPrimitive(SITES.of(primitive)?),
@@ -701,16 +701,16 @@ type Scopes<'py> = FxHashMap<usize, (Bound<'py, PyAny>, Option<Rc<Signature>>)>;
 fn within<'py>(now: &Now<'py>, step: &Step, scopes: &mut Scopes<'py>) -> PyResult<Within<'py>> {
     let py = now.trace.py();
     let own = step.name_stack.bind(py);
-    let (name_stack, words) = if let Some(known) = scopes.get(&address(own)) {
+    let (name_stack, scope_key) = if let Some(known) = scopes.get(&address(own)) {
         known.clone()
     } else {
         let whole = now.name_stack().add(own)?;
-        let words = now.stack().map(|stack| stack.scope_words(&whole)).transpose()?.flatten();
-        scopes.insert(address(own), (whole.clone(), words.clone()));
-        (whole, words)
+        let scope_key = now.stack().map(|stack| stack.scope_key(&whole)).transpose()?.flatten();
+        scopes.insert(address(own), (whole.clone(), scope_key.clone()));
+        (whole, scope_key)
     };
     let traceback = step.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
-    Ok(Within { source: SourceRef { traceback, name_stack }, words })
+    Ok(Within { source: SourceRef { traceback, name_stack }, scope_key })
 }
 
 /// The sites of transpositions.

@@ -15,7 +15,7 @@ use crate::python::cache::fragment::record::record;
 use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::fragment::replay::replay;
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::{encode, encode_params, put_in_words};
+use crate::python::cache::key::encode::{encode, encode_fully, encode_params};
 use crate::python::cache::key::functions::{self, Functions};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
@@ -177,7 +177,7 @@ fn replay_or_run<'py>(
     };
     let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, functions, call);
     let described = match configuration {
-        Ok(_) => put_in_words(py, &mut call, describe)?,
+        Ok(_) => encode_fully(py, &mut call, describe)?,
         Err(reason) => Err(reason),
     };
     if let Err(reason) = described {
@@ -218,8 +218,8 @@ fn computed<'py>(
     result
 }
 
-/// Replays what is known of a call whose arguments are in words, else runs it and learns.
-/// `describe` puts the arguments in words once more.
+/// Replays what is known of a call whose arguments have a key, else runs it and learns.
+/// `describe` encodes the arguments once more.
 ///
 /// # Errors
 /// Whatever the callable raises.
@@ -326,7 +326,7 @@ pub fn derive_params<'py>(
     let Ok(configuration) = configuration_now(py, jax)? else { return run_rule(run) };
     let mut call = Call::new(configuration.number);
     let describe = |call: &mut Call| encode_params(py, jax, params.as_ptr(), call);
-    let given = match put_in_words(py, &mut call, describe)? {
+    let given = match encode_fully(py, &mut call, describe)? {
         Ok(()) => Given::of(py, jax, &call),
         Err(reason) => {
             store::count_bypass(site.id, reason);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! call.rs              the life of one call: found and replayed, or run and recorded
-//! key/                 what a replay rests on, as words
+//! key/                 what a replay rests on, as a key
 //! fragment/            what a call appended and returned, and appending that again
 //! programs/            programs among the params of a call, by their structure
 //! store.rs             the cache of the process: entries, counts, bounds

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, Use, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::put_in_words;
+use crate::python::cache::key::encode::encode_fully;
 use crate::python::cache::key::encode::{encode_evaluation, encode_rule};
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::programs::forms::is_jaxpr;
@@ -52,13 +52,13 @@ pub fn bind<'py>(
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
     let mut call = Call::new(configuration.number);
-    let in_words =
+    let encode =
         |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);
-    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+    if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run_rule(proceed).map(Some);
     }
-    replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
+    replay_or_learn(py, jax, &site, &now, &call, encode, proceed, || Ok(false)).map(Some)
 }
 
 /// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
@@ -83,12 +83,12 @@ pub fn eval_jaxpr<'py>(
     let Ok(configuration) = now.configuration() else { return proceed() };
     let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
     let mut call = Call::new(configuration.number);
-    let in_words = |call: &mut Call| encode_evaluation(py, jax, &now, &given, call);
-    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+    let encode = |call: &mut Call| encode_evaluation(py, jax, &now, &given, call);
+    if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(EVALUATION.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, &EVALUATION, &now, &call, in_words, proceed, || Ok(false))
+    replay_or_learn(py, jax, &EVALUATION, &now, &call, encode, proceed, || Ok(false))
 }
 
 static EVALUATION: LazyLock<Site> =

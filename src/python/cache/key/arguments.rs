@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::expand::Signature;
 use crate::ir::Atom;
 
-/// A call in words, with what its words refer to. Lives no longer than the call's arguments.
+/// A call as a key, with what the key refers to. Lives no longer than the call's arguments.
 #[allow(clippy::struct_excessive_bools)] // what was seen among the arguments
 pub struct Call {
     pub signature: Signature,
@@ -48,7 +48,7 @@ pub struct Call {
 /// What a call keeps alive itself.
 #[derive(Default)]
 pub struct Owned {
-    /// Objects that words name though no argument holds them.
+    /// Objects that the key names though no argument holds them.
     pub kept: Vec<Py<PyAny>>,
     /// Objects that are alive for as long as the call is being described.
     pub held: Vec<Py<PyAny>>,

@@ -19,7 +19,7 @@ use crate::python::jax::names::Jax;
 ///
 /// # Errors
 /// Code cannot be looked through.
-pub fn put_in_words(
+pub fn encode_fully(
     py: Python<'_>,
     call: &mut Call,
     describe: impl Fn(&mut Call) -> Result<(), Reason>,
@@ -147,7 +147,7 @@ pub fn encode_params(
 /// Why it has no key.
 pub fn encode_jaxpr(jax: &Jax, jaxpr: &Bound<'_, PyAny>, call: &mut Call) -> Result<(), Reason> {
     let mut encoder = Encoder::of_program(jaxpr.py(), jax, call);
-    encoder.words_of(jaxpr)?;
+    encoder.open_jaxpr(jaxpr)?;
     encoder.finish()
 }
 

@@ -88,8 +88,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
     ) -> Self {
         let stack = now.stack();
         if let Some(stack) = stack {
-            call.signature.extend(stack.words());
-            call.signature.extend(now.scope_words());
+            call.signature.extend(stack.key());
+            call.signature.extend(now.scope_key());
         }
         Self {
             trace: now.trace.as_ptr(),
@@ -165,9 +165,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if is_omitted(item) { Ok(()) } else { self.value(value, depth) }
     }
 
-    /// The word of something that is part of an item of the key.
-    pub(super) fn word_of(item: Item, word: u64) -> u64 {
-        if is_omitted(item) { 0 } else { word }
+    /// What stands for something that is part of an item of the key; zero where that is left out.
+    pub(super) fn masked(item: Item, key: u64) -> u64 {
+        if is_omitted(item) { 0 } else { key }
     }
 
     /// A primitive, whose rules have to be jax's.

@@ -2,8 +2,8 @@
 //!
 //! One whose instructions only compute (`jaxide._transparent` looks through them) does the same whenever
 //! what it reads is the same. jax has caches that go by the identity of functions, and does not look at
-//! what they read: so a function's own words are its identity, unless nobody but the call holds it,
-//! which jax cannot have seen before. Then they are its code's.
+//! what they read: so a function's own key is its identity, unless nobody but the call holds it,
+//! which jax cannot have seen before. Then it is its code's.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -126,7 +126,7 @@ impl Functions {
         Ok(Self::Typed { temporary })
     }
 
-    /// Whether a function among the arguments is put in words, and by its code.
+    /// Whether a function among the arguments has a key, and by its code.
     fn by_code(self, function: *mut ffi::PyObject, named: bool) -> Option<bool> {
         match self {
             Self::Typed { temporary } if temporary == function => Some(true),
@@ -143,7 +143,7 @@ fn find(code: *mut ffi::PyObject) -> Option<Arc<Code>> {
     CODES.with(|codes| codes.get(&(code as usize)).cloned())
 }
 
-/// Looks through code, so that functions with it can be put in words.
+/// Looks through code, so that functions with it can have a key.
 ///
 /// # Errors
 /// What `reads` raises.
@@ -278,8 +278,8 @@ impl Encoder<'_, '_> {
             return Err(CALLABLE);
         }
         self.effects.add(known.effects);
-        let word = if is_omitted(Item::Code) { 0 } else { code as u64 };
-        self.call.signature.pair(Tag::Function, reads.len(), word);
+        let key = if is_omitted(Item::Code) { 0 } else { code as u64 };
+        self.call.signature.pair(Tag::Function, reads.len(), key);
         self.pin(code);
         if !by_code.unwrap_or(known.is_of_jax) {
             self.identity(value);

@@ -29,8 +29,8 @@ impl<'py> Encoder<'_, 'py> {
         let value = unsafe { Bound::from_borrowed_ptr(self.py, value) };
         let (open, form) = open(self.jax, &value)?;
         let id = structural_id_of(self.jax, &open)?;
-        let word = Self::word_of(Item::Programs, id.raw());
-        self.call.signature.pair(Tag::Program, form as usize, word);
+        let key = Self::masked(Item::Programs, id.raw());
+        self.call.signature.pair(Tag::Program, form as usize, key);
         self.call.programs.push(value.as_ptr());
         if self.mode == (Mode::Program { of_jit: true }) {
             self.call.of_jits.push(value.as_ptr());
@@ -44,15 +44,15 @@ impl<'py> Encoder<'_, 'py> {
         rule: *mut ffi::PyObject,
         depth: u32,
     ) -> Result<bool, Reason> {
-        let words = self.jax.rule_words.bind(self.py);
-        if words.is_none() {
+        let key = self.jax.rule_words.bind(self.py);
+        if key.is_none() {
             return Ok(false);
         }
         // SAFETY: a part of the program.
         let rule = unsafe { Bound::from_borrowed_ptr(self.py, rule) };
-        let words = words.call1((rule,)).map_err(|_| UNKNOWN_OBJECT)?;
+        let key = key.call1((rule,)).map_err(|_| UNKNOWN_OBJECT)?;
         let Ok((objects, values, held)) =
-            words.extract::<(Bound<'_, PyTuple>, Bound<'_, PyAny>, Bound<'_, PyAny>)>()
+            key.extract::<(Bound<'_, PyTuple>, Bound<'_, PyAny>, Bound<'_, PyAny>)>()
         else {
             return Ok(false);
         };
@@ -61,7 +61,7 @@ impl<'py> Encoder<'_, 'py> {
                 self.identity(object.as_ptr());
             }
         }
-        self.call.own().held.push(words.unbind());
+        self.call.own().held.push(key.unbind());
         let programs = self.call.programs.len();
         self.item(Item::DerivativeRules, values.as_ptr(), depth + 1)?;
         // Last, since it takes longest.
@@ -74,7 +74,7 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     /// What an open jaxpr consists of.
-    pub(in crate::python::cache) fn words_of(
+    pub(in crate::python::cache) fn open_jaxpr(
         &mut self,
         program: &Bound<'py, PyAny>,
     ) -> Result<(), Reason> {
@@ -177,7 +177,7 @@ impl<'py> Encoder<'_, 'py> {
         let jax = self.jax;
         let (known, with_input) =
             (jax.ref_effects.bind(self.py), jax.input_effect_type.bind(self.py));
-        let mut words: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        let mut all: SmallVec<[(usize, usize); 4]> = SmallVec::new();
         for (effect, number) in effects {
             let place = number.and_then(|number| places.get(number)).map(|place| place as usize);
             let needs_place = effect.is_instance(with_input).unwrap_or(true);
@@ -186,10 +186,10 @@ impl<'py> Encoder<'_, 'py> {
                 return Err(CONSTANTS);
             }
             // Jax's classes live as long as the process.
-            words.push((effect.get_type_ptr() as usize, place.unwrap_or(usize::MAX >> 8)));
+            all.push((effect.get_type_ptr() as usize, place.unwrap_or(usize::MAX >> 8)));
         }
-        words.sort_unstable();
-        for (class, place) in words {
+        all.sort_unstable();
+        for (class, place) in all {
             self.call.signature.pair(Tag::Effect, place, class as u64);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What a replay rests on, as words.
+//! What a replay rests on, as a key.
 //!
 //! ```text
 //! encode.rs           the kinds of calls, each as a key
@@ -14,7 +14,7 @@
 //! classes.rs          classes of values, and whether what is used of them is known
 //! canonical.rs        one object for all that are equal
 //! stable.rs           functions of jax that live as long as the process
-//! pins.rs             objects whose addresses are words
+//! pins.rs             objects whose addresses are part of a key
 //! ```
 
 pub mod arguments;

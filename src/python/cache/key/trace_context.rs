@@ -50,11 +50,11 @@ pub struct Now<'py> {
     within: Option<Within<'py>>,
 }
 
-/// The source info of an equation, with the words of its name stack.
+/// The source info of an equation, with the key of its name stack.
 #[derive(Clone)]
 pub struct Within<'py> {
     pub source: SourceRef<'py>,
-    pub words: Option<Rc<Signature>>,
+    pub scope_key: Option<Rc<Signature>>,
 }
 
 /// What was read at an epoch.
@@ -73,7 +73,7 @@ struct Moment {
     /// The user's source info: its traceback where it has one, its name stack.
     traceback: Option<Py<PyAny>>,
     name_stack: Py<PyAny>,
-    scope_words: Option<Rc<Signature>>,
+    scope_key: Option<Rc<Signature>>,
 }
 
 /// The configuration that was read last: it outlives the trace.
@@ -165,12 +165,12 @@ impl<'py> Now<'py> {
     }
 
     /// What a call depends on of the name stack, beyond what its equations have below it.
-    pub fn scope_words(&self) -> &[u64] {
-        let words = match &self.within {
-            Some(context) => &context.words,
-            None => &self.moment.scope_words,
+    pub fn scope_key(&self) -> &[u64] {
+        let key = match &self.within {
+            Some(context) => &context.scope_key,
+            None => &self.moment.scope_key,
         };
-        words.as_ref().map_or(&[], |words| words.words())
+        key.as_ref().map_or(&[], |key| key.words())
     }
 
     /// The source of this moment: `source_info_util.current()`.
@@ -216,8 +216,8 @@ impl Moment {
         } else {
             configuration(py, jax, epoch)?
         };
-        let scope_words = match &stack {
-            Some(stack) => stack.scope_words(&context.name_stack)?,
+        let scope_key = match &stack {
+            Some(stack) => stack.scope_key(&context.name_stack)?,
             None => None,
         };
         let moment = Rc::new(Self {
@@ -227,7 +227,7 @@ impl Moment {
             configuration,
             traceback: context.traceback.map(Bound::unbind),
             name_stack: context.name_stack.unbind(),
-            scope_words,
+            scope_key,
         });
         // What is remembered keeps values alive.
         if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {

@@ -60,8 +60,8 @@ impl Encoder<'_, '_> {
     fn passed(&mut self, object: *mut ffi::PyObject, aval: *mut ffi::PyObject) {
         let position = self.call.enclosing.len();
         let known = self.call.enclosing.iter().position(|&known| known == object);
-        let word = self.type_word(aval);
-        self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), word);
+        let key = self.type_key(aval);
+        self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), key);
         if known.is_none() {
             self.call.enclosing.push(object);
         }
@@ -154,7 +154,7 @@ impl Encoder<'_, '_> {
         Ok(aval)
     }
 
-    /// The type of a traced value: of an array, or of a Ref, which `ref_within` puts in words, since
+    /// The type of a traced value: of an array, or of a Ref, which `ref_within` encodes, since
     /// equal ones are several objects.
     pub(super) fn type_of(&self, tracer: *mut ffi::PyObject) -> Result<*mut ffi::PyObject, Reason> {
         // SAFETY: a tracer of ours, which has jax's slots.
@@ -174,12 +174,12 @@ impl Encoder<'_, '_> {
     }
 
     /// What names a type: its identity, but for those of Refs.
-    pub(super) fn type_word(&mut self, aval: *mut ffi::PyObject) -> u64 {
+    pub(super) fn type_key(&mut self, aval: *mut ffi::PyObject) -> u64 {
         if is_exactly(aval, self.jax.ref_type.as_ptr().cast()) {
             return 0;
         }
         self.pin(aval);
-        Self::word_of(Item::Types, aval as u64)
+        Self::masked(Item::Types, aval as u64)
     }
 
     /// A value under transformations. Objects count here, since a tangent's program knows primal
@@ -198,8 +198,8 @@ impl Encoder<'_, '_> {
             return Ok(());
         }
         let aval = self.type_of(value)?;
-        let word = self.type_word(aval);
-        self.call.signature.pair(Tag::Layer, level, word);
+        let key = self.type_key(aval);
+        self.call.signature.pair(Tag::Layer, level, key);
         self.ref_within(aval)?;
         self.call.traced.push(value);
         for part in parts.below() {
@@ -224,8 +224,8 @@ impl Encoder<'_, '_> {
                 let aval = self.type_of(tangent)?;
                 let position = self.call.tangents.len();
                 let first = self.call.tangents.iter().position(|&known| known == atom);
-                let word = self.type_word(aval);
-                self.call.signature.pair(Tag::Traced, first.unwrap_or(position), word);
+                let key = self.type_key(aval);
+                self.call.signature.pair(Tag::Traced, first.unwrap_or(position), key);
                 self.ref_within(aval)?;
                 self.call.traced.push(tangent);
                 self.call.tangents.push(atom);
@@ -277,9 +277,9 @@ impl Encoder<'_, '_> {
         {
             return Err(TWO_TRACERS);
         }
-        let word = self.type_word(aval);
+        let key = self.type_key(aval);
         let first = if is_omitted(Item::Repetition) { position } else { first };
-        self.call.signature.pair(Tag::Traced, first, word);
+        self.call.signature.pair(Tag::Traced, first, key);
         self.call.traced.push(object);
         self.call.args.push(Atom::var(var));
         self.ref_within(aval)

@@ -29,7 +29,7 @@ pub struct Stack {
     /// The current one first.
     pub layers: SmallVec<[Layer; 2]>,
     /// What else of the moment a call depends on, as the start of a signature.
-    words: Signature,
+    key: Signature,
 }
 
 /// A transformation.
@@ -97,7 +97,7 @@ impl Stack {
         trace: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Self, Bound<'py, PyAny>)>> {
         let py = trace.py();
-        let mut stack = Self { layers: SmallVec::new(), words: Signature::new(0) };
+        let mut stack = Self { layers: SmallVec::new(), key: Signature::new(0) };
         let mut base = trace.clone();
         while Self::is_one(jax, &base) {
             if stack.layers.len() == MAX_LAYERS
@@ -113,18 +113,18 @@ impl Stack {
         if stack.layers.is_empty() || frame.get().auto_dce() {
             return Ok(None);
         }
-        stack.words.tag(Tag::Sequence, stack.layers.len());
+        stack.key.tag(Tag::Sequence, stack.layers.len());
         Ok(Some((stack, base)))
     }
 
-    /// One layer, whose words are written.
+    /// One layer, whose key is written.
     fn read_layer(&mut self, jax: &Jax, trace: &Bound<'_, PyAny>) -> PyResult<Option<Layer>> {
         let py = trace.py();
         let is =
             |class: &Py<pyo3::types::PyType>| is_exactly(trace.as_ptr(), class.as_ptr().cast());
         let tag = || trace.getattr(intern!(py, "tag")).map(Bound::unbind);
         let kind = if is(&jax.jvp_trace_type) {
-            self.words.tag(Tag::Layer, 0);
+            self.key.tag(Tag::Layer, 0);
             Kind::Jvp { tag: tag()? }
         } else if is(&jax.batch_trace_type) {
             let axis = trace.getattr(intern!(py, "axis_data"))?;
@@ -133,12 +133,12 @@ impl Stack {
             let meshless = axis.getattr(intern!(py, "spmd_name"))?.is_none()
                 && axis.getattr(intern!(py, "_ema"))?.is_none();
             let Ok(size) = size.cast_exact::<PyInt>() else { return Ok(None) };
-            self.words.tag(Tag::Layer, 1);
-            self.words.word(size.extract()?);
+            self.key.tag(Tag::Layer, 1);
+            self.key.word(size.extract()?);
             if let Ok(name) = name.cast_exact::<PyString>() {
-                self.words.bytes(Tag::Text, name.to_str()?.as_bytes());
+                self.key.bytes(Tag::Text, name.to_str()?.as_bytes());
             } else if name.is(&jax.no_axis_name) {
-                self.words.tag(Tag::Identity, 0);
+                self.key.tag(Tag::Identity, 0);
             } else {
                 return Ok(None);
             }
@@ -152,10 +152,10 @@ impl Stack {
             if !frame.get().auto_dce() {
                 return Ok(None);
             }
-            self.words.tag(Tag::Layer, 2);
+            self.key.tag(Tag::Layer, 2);
             let is_vjp = trace.getattr(intern!(py, "is_vjp"))?.is_truthy()?;
-            self.words.word(u64::from(is_vjp));
-            self.words.word(trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?);
+            self.key.word(u64::from(is_vjp));
+            self.key.word(trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?);
             let residuals = trace.getattr_opt(intern!(py, "structured_residuals"))?;
             Kind::Linearize(Linearization {
                 tangent_trace: tangent_trace.as_ptr(),
@@ -169,8 +169,8 @@ impl Stack {
     }
 
     /// What every signature under these transformations starts with.
-    pub fn words(&self) -> &[u64] {
-        self.words.words()
+    pub fn key(&self) -> &[u64] {
+        self.key.words()
     }
 
     /// What a call depends on of a name stack: where there is a differentiation, all of it, since jax
@@ -178,20 +178,20 @@ impl Stack {
     ///
     /// # Errors
     /// jax's name stack is not what it was.
-    pub fn scope_words(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
+    pub fn scope_key(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
         if !self.linearizes() {
             return Ok(None);
         }
         let py = name_stack.py();
-        let mut words = Signature::new(0);
+        let mut key = Signature::new(0);
         for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
-            words.tag(Tag::Identity, 0);
-            words.word(scope.get_type_ptr() as u64);
+            key.tag(Tag::Identity, 0);
+            key.word(scope.get_type_ptr() as u64);
             let name = scope.getattr(intern!(py, "name"))?.str()?;
-            words.bytes(Tag::Text, name.to_str()?.as_bytes());
+            key.bytes(Tag::Text, name.to_str()?.as_bytes());
         }
-        words.tag(Tag::Sequence, words.words().len());
-        Ok(Some(Rc::new(words)))
+        key.tag(Tag::Sequence, key.words().len());
+        Ok(Some(Rc::new(key)))
     }
 
     /// Whether a differentiation is among them.

@@ -81,15 +81,15 @@ impl Encoder<'_, '_> {
                 if overflow != 0 {
                     return Err(LARGE_VALUE);
                 }
-                let word = Self::word_of(Item::Numbers, small.cast_unsigned());
-                self.call.signature.pair(Tag::Int, 0, word);
+                let key = Self::masked(Item::Numbers, small.cast_unsigned());
+                self.call.signature.pair(Tag::Int, 0, key);
                 return Ok(());
             }
             if class == &raw mut ffi::PyFloat_Type {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
-                let word = Self::word_of(Item::Numbers, float.to_bits());
-                self.call.signature.pair(Tag::Float, 0, word);
+                let key = Self::masked(Item::Numbers, float.to_bits());
+                self.call.signature.pair(Tag::Float, 0, key);
                 return if float.is_nan() { self.nan(value) } else { Ok(()) };
             }
             if class == &raw mut ffi::PyUnicode_Type {
@@ -241,14 +241,14 @@ impl Encoder<'_, '_> {
             if ffi::PyFloat_Check(value) != 0 {
                 let float = ffi::PyFloat_AS_DOUBLE(value);
                 self.call.finite_float |= float.is_finite();
-                self.call.signature.word(Self::word_of(Item::Numbers, float.to_bits()));
+                self.call.signature.word(Self::masked(Item::Numbers, float.to_bits()));
             } else if ffi::PyLong_Check(value) != 0 {
                 let mut overflow = 0;
                 let small = ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow);
                 if overflow != 0 {
                     return Err(LARGE_VALUE);
                 }
-                self.call.signature.word(Self::word_of(Item::Numbers, small.cast_unsigned()));
+                self.call.signature.word(Self::masked(Item::Numbers, small.cast_unsigned()));
             } else {
                 self.buffer(value)?;
             }

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::{encode_derivative_rule, encode_jaxpr, put_in_words};
+use crate::python::cache::key::encode::{encode_derivative_rule, encode_fully, encode_jaxpr};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::registry::{jits_of, known_id, nested_of, note, note_jits};
@@ -32,8 +32,8 @@ impl StructuralId {
 
 /// The structural ids of the process.
 struct StructuralIds {
-    /// With the objects that the words name.
-    by_words: LruCache<Box<[u64]>, (StructuralId, Pins)>,
+    /// With the objects that the key names.
+    by_key: LruCache<Box<[u64]>, (StructuralId, Pins)>,
     /// The tracebacks of their equations, each one that stands for all that are equal.
     tracebacks: FxHashMap<StructuralId, Arc<Vec<Py<PyAny>>>>,
     last: u64,
@@ -41,32 +41,32 @@ struct StructuralIds {
 
 impl StructuralIds {
     /// The number of a key. What is replaced by it is to be dropped by the caller.
-    fn of_words(
+    fn of_key(
         &mut self,
         py: Python<'_>,
-        words: Box<[u64]>,
+        key: Box<[u64]>,
         pins: Pins,
         tracebacks: Vec<Py<PyAny>>,
     ) -> (StructuralId, impl Sized + use<>) {
-        if let Some((id, known)) = self.by_words.get(&words)
+        if let Some((id, known)) = self.by_key.get(&key)
             && known.are_alive(py)
         {
             return (*id, (Some((pins, tracebacks)), None, None, (None, None)));
         }
         self.last += 1;
         let id = StructuralId(self.last);
-        let same = self.by_words.insert(words, (id, pins));
+        let same = self.by_key.insert(key, (id, pins));
         let of_same = same.as_ref().and_then(|(id, _)| self.tracebacks.remove(id));
         self.tracebacks.insert(id, Arc::new(tracebacks));
-        let many = self.by_words.len() > MAX_IDS;
-        let last = if many { self.by_words.remove_lru() } else { None };
+        let many = self.by_key.len() > MAX_IDS;
+        let last = if many { self.by_key.remove_lru() } else { None };
         let of_last = last.as_ref().and_then(|(_, (id, _))| self.tracebacks.remove(id));
         (id, (None, last, of_last, (same, of_same)))
     }
 }
 
 static IDS: Locked<StructuralIds> = Locked::new(|| StructuralIds {
-    by_words: LruCache::new(usize::MAX),
+    by_key: LruCache::new(usize::MAX),
     tracebacks: FxHashMap::default(),
     last: 0,
 });
@@ -87,7 +87,7 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
         call.pins = Some(Vec::new());
         encode_jaxpr(jax, program, call)
     };
-    put_in_words(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
+    encode_fully(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
     let mut nested: Vec<(StructuralId, Py<PyAny>)> = Vec::new();
     let mut of_jits: Vec<Py<PyAny>> = Vec::new();
     for &inner in &call.programs {
@@ -108,8 +108,8 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
     let mut pins = Pins::new(call.pins.take().into_iter().flatten().map(pin));
     pins.keep(std::mem::take(&mut call.own().kept));
     let tracebacks = std::mem::take(&mut call.own().tracebacks);
-    let words = call.signature.words().into();
-    let (id, old) = IDS.with(|ids| ids.of_words(py, words, pins, tracebacks));
+    let key = call.signature.words().into();
+    let (id, old) = IDS.with(|ids| ids.of_key(py, key, pins, tracebacks));
     drop(old);
     note(program, id, nested).map_err(|_| UNKNOWN_OBJECT)?;
     note_jits(program, of_jits);
@@ -125,14 +125,14 @@ pub fn tracebacks_of(id: StructuralId) -> Option<Arc<Vec<Py<PyAny>>>> {
 /// Whether two derivative rules are structurally equal.
 pub fn same_rule(jax: &Jax, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
     let py = one.py();
-    let words = |rule: &Bound<'_, PyAny>| {
+    let key_of = |rule: &Bound<'_, PyAny>| {
         let mut call = Call::new(0);
         let describe = |call: &mut Call| encode_derivative_rule(jax, rule, call);
-        let described = put_in_words(py, &mut call, describe);
+        let described = encode_fully(py, &mut call, describe);
         matches!(described, Ok(Ok(()))).then_some(call)
     };
-    // Both are kept until they were compared, since words name objects by address.
-    match (words(one), words(another)) {
+    // Both are kept until they were compared, since keys name objects by address.
+    match (key_of(one), key_of(another)) {
         (Some(one), Some(another)) => one.signature.words() == another.signature.words(),
         _ => false,
     }
