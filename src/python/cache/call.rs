@@ -26,8 +26,8 @@ use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::reasons::{
-    BARRED, CAPTURES, CHANGED_MEANWHILE, FOLDS_EAGERLY, GIVEN_TRACEBACK, JIT_DISABLED, KEPT,
-    MINGLED, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
+    AMBIGUOUS, BARRED, CAPTURES, CHANGED_MEANWHILE, FOLDS_EAGERLY, GIVEN_TRACEBACK, JIT_DISABLED,
+    KEPT, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
 };
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
@@ -238,8 +238,8 @@ pub fn replay_or_learn<'py>(
     let known = store::find(py, site.id, &call.signature)?;
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
-    if given.as_ref().is_some_and(|given| given.are_mingled(py, jax)) {
-        store::count_bypass(site.id, MINGLED);
+    if given.as_ref().is_some_and(|given| given.are_ambiguous(py, jax)) {
+        store::count_bypass(site.id, AMBIGUOUS);
         return site.run(proceed);
     }
     let candidate = match known {
@@ -334,8 +334,8 @@ pub fn derive_params<'py>(
         }
     };
     let Some(given) = given else { return run_rule(run) };
-    if given.are_mingled(py, jax) {
-        store::count_bypass(site.id, MINGLED);
+    if given.are_ambiguous(py, jax) {
+        store::count_bypass(site.id, AMBIGUOUS);
         return run_rule(run);
     }
     let known = store::find(py, site.id, &call.signature)?;

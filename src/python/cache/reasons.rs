@@ -69,5 +69,5 @@ pub const KEPT: Reason = "new program that may be used again";
 pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
 /// Says nothing about the next call, so it is not kept.
 pub const CHANGED_MEANWHILE: Reason = "call during which jax changed";
-pub const MINGLED: Reason = "program that other calls have beside others";
+pub const AMBIGUOUS: Reason = "program that other calls have beside others";
 pub const BARRED: Reason = "barred by audit";

@@ -15,7 +15,7 @@ use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::{Place, fresh_copy, is_plain, like};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{Maker, nested_of};
-use crate::python::cache::programs::sharing::{are_several, note_several};
+use crate::python::cache::programs::sharing::{has_multiple, note_multiple};
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
@@ -130,7 +130,7 @@ impl<'a, 'py> Settling<'a, 'py> {
     fn place_of(&self, open: &Bound<'py, PyAny>, id: StructuralId) -> Place<'py> {
         let (py, jax) = (open.py(), self.jax);
         let plain = self.given.place_of(jax, py, id, 0);
-        if !are_several(plain.label.kind, Form::Open) {
+        if !has_multiple(plain.label.kind, Form::Open) {
             return plain;
         }
         let other = |maker| self.given.place_of(jax, py, id, maker);
@@ -156,7 +156,7 @@ impl<'a, 'py> Settling<'a, 'py> {
                 return Ok(Some(own));
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
-                note_several(place.label.kind, Form::Open);
+                note_multiple(place.label.kind, Form::Open);
                 let place = self.place_of(&open, id);
                 place.note(Form::Open, &open, Maker::Rule);
                 place.note(form, program, Maker::Rule);
@@ -165,7 +165,7 @@ impl<'a, 'py> Settling<'a, 'py> {
             Some(_) => {
                 match place.made(form) {
                     Some((known, _)) if known.is(program) => {}
-                    Some(_) => note_several(place.label.kind, form),
+                    Some(_) => note_multiple(place.label.kind, form),
                     None => place.note(form, program, Maker::Rule),
                 }
                 return Ok(None);

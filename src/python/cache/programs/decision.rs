@@ -9,7 +9,7 @@ use crate::python::cache::programs::compare::Comparison;
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::given::{Given, Repeat, same_objects};
 use crate::python::cache::programs::registry::{Label, has_new_jit, was_replayed};
-use crate::python::cache::programs::sharing::are_several;
+use crate::python::cache::programs::sharing::has_multiple;
 use crate::python::jax::names::Jax;
 
 /// What is known of the programs of a fragment.
@@ -50,15 +50,15 @@ impl Programs {
     /// fragment.
     pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Way {
         let is_plain = |label: &Label| label.maker == 0;
-        if self.made.iter().any(|label| is_plain(label) && are_several(label.kind, Form::Open)) {
+        if self.made.iter().any(|label| is_plain(label) && has_multiple(label.kind, Form::Open)) {
             return Way::Learn;
         }
         if let Some(repeat) = self.given.repeats(given) {
             return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
         }
         // Which of several that are structurally equal another call would have is not known.
-        let are_several = !self.made.iter().all(is_plain);
-        if kept || are_several || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
+        let has_multiple = !self.made.iter().all(is_plain);
+        if kept || has_multiple || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
             return Way::Run;
         }
         let Some(fixed) = &self.anew else { return Way::Learn };

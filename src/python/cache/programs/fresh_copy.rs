@@ -17,7 +17,7 @@ use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{
     Kind, Label, Maker, Others, label_of, made, note, note_made,
 };
-use crate::python::cache::programs::sharing::are_several;
+use crate::python::cache::programs::sharing::has_multiple;
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
@@ -46,7 +46,7 @@ impl<'py> Place<'py> {
 
     /// The closed one of an open one that a replay has made.
     pub(super) fn close(&self, jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        if are_several(self.label.kind, Form::Closed) {
+        if has_multiple(self.label.kind, Form::Closed) {
             return close(jax, open);
         }
         if let Some((known, _)) = self.made(Form::Closed) {

@@ -8,7 +8,7 @@ use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::forms::{open, rules_of};
 use crate::python::cache::programs::registry::nested_of;
 use crate::python::cache::programs::running::is_running;
-use crate::python::cache::programs::sharing::are_mingled;
+use crate::python::cache::programs::sharing::are_ambiguous;
 use crate::python::cache::programs::structural_id::{
     StructuralId, structural_id_of, tracebacks_of,
 };
@@ -107,10 +107,10 @@ impl Given {
     }
 
     /// Whether other calls had some of them, but not all.
-    pub fn are_mingled(&self, py: Python<'_>, jax: &Jax) -> bool {
+    pub fn are_ambiguous(&self, py: Python<'_>, jax: &Jax) -> bool {
         let within = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());
         let within: Vec<_> = within.map(|(open, _)| open).collect();
-        are_mingled(&self.open, &within, !is_running(), py)
+        are_ambiguous(&self.open, &within, !is_running(), py)
     }
 
     /// The derivative rules that they have, and those within them.

@@ -12,15 +12,15 @@ use crate::python::cpython::address_cache::Locked;
 
 /// What is known of programs by their structure.
 #[derive(Default)]
-struct Lore {
-    /// Programs that calls had beside different others.
-    mingled: FxHashSet<(StructuralId, Place)>,
+struct SharingFacts {
+    /// Programs that calls had beside different others: what is made of one alone is ambiguous.
+    ambiguous: FxHashSet<(StructuralId, Place)>,
     /// jax makes more than one of them of the same programs.
-    several: FxHashSet<(Kind, Form)>,
+    multiple: FxHashSet<(Kind, Form)>,
     serial: u64,
 }
 
-static LORE: Locked<Lore> = Locked::new(Lore::default);
+static FACTS: Locked<SharingFacts> = Locked::new(SharingFacts::default);
 
 /// Where a call has a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub(super) type Together = SmallVec<[u64; 2]>;
 /// Whether some program of a call came beside others before, or one within them, new in this outermost
 /// trace, within others: what is made of it alone would be taken for what is made of all. Notes which
 /// came together where `outermost` says that the call is no part of another one's rule.
-pub fn are_mingled(
+pub fn are_ambiguous(
     given: &[Py<PyAny>],
     within: &[Bound<'_, PyAny>],
     outermost: bool,
@@ -44,42 +44,42 @@ pub fn are_mingled(
     let together: Together = given.iter().filter_map(|open| serial_of(open.bind(py))).collect();
     let given = given.iter().map(|open| (open.bind(py), Place::Given));
     let within = within.iter().map(|open| (open, Place::Within));
-    let mut mingled = false;
+    let mut ambiguous = false;
     for (program, place) in given.chain(within) {
         let Some((id, is_new, apart)) = beside_others(program, place, &together, outermost) else {
             continue;
         };
         if place == Place::Given || is_new {
-            mingled |= LORE.with(|lore| {
+            ambiguous |= FACTS.with(|facts| {
                 if apart {
-                    lore.mingled.insert((id, place));
+                    facts.ambiguous.insert((id, place));
                 }
-                lore.mingled.contains(&(id, place))
+                facts.ambiguous.contains(&(id, place))
             });
         }
     }
-    mingled
+    ambiguous
 }
 
 /// Notes that jax makes several programs of a kind of the same programs.
-pub fn note_several(kind: Kind, form: Form) {
-    LORE.with(|lore| lore.several.insert((kind, form)));
+pub fn note_multiple(kind: Kind, form: Form) {
+    FACTS.with(|facts| facts.multiple.insert((kind, form)));
 }
 
 /// Whether jax was seen to do so.
-pub fn are_several(kind: Kind, form: Form) -> bool {
-    LORE.with(|lore| lore.several.contains(&(kind, form)))
+pub fn has_multiple(kind: Kind, form: Form) -> bool {
+    FACTS.with(|facts| facts.multiple.contains(&(kind, form)))
 }
 
 /// A number that no other program has had.
 pub(super) fn next_serial() -> u64 {
-    LORE.with(|lore| {
-        lore.serial += 1;
-        lore.serial
+    FACTS.with(|facts| {
+        facts.serial += 1;
+        facts.serial
     })
 }
 
 /// Forgets all but which numbers were given.
 pub(super) fn forget_sharing() {
-    LORE.with(|lore| *lore = Lore { serial: lore.serial, ..Lore::default() });
+    FACTS.with(|facts| *facts = SharingFacts { serial: facts.serial, ..SharingFacts::default() });
 }
