@@ -21,7 +21,7 @@ use crate::expand::{CallableId, Operand, Template};
 use crate::ir::Eqn;
 
 use crate::python::cache::call::{Ran, Site, run_recorded};
-use crate::python::cache::fragment::agree::{Renew, same_literal, same_value};
+use crate::python::cache::fragment::agree::{Tolerance, same_literal, same_value};
 use crate::python::cache::fragment::before::Before;
 use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::Recipe;
@@ -252,7 +252,7 @@ pub fn call<'py>(
     }
     let Ran { result, learnt, given, before, .. } =
         run_recorded(py, jax, site, now, call, proceed, true)?;
-    let mut audit = Audit { py, jax, renews: !site.forgets };
+    let mut audit = Audit { py, jax, regenerates: !site.forgets };
     let mut real = None;
     let reason = match learnt {
         Err(CHANGED_MEANWHILE) => None,
@@ -292,7 +292,7 @@ pub fn params<'py>(
 ) -> PyResult<()> {
     let py = primitive.py();
     let learnt = made.map(|made| Recorded::of_params(primitive, made.clone()));
-    let mut audit = Audit { py, jax, renews: false };
+    let mut audit = Audit { py, jax, regenerates: false };
     let (reason, real) = match learnt {
         Some(Ok(mut learnt)) => {
             let found = audit.difference(recorded, &mut learnt, Some(given));
@@ -366,7 +366,7 @@ struct Audit<'a, 'py> {
     py: Python<'py>,
     jax: &'a Jax,
     /// Derivative rules may be new at each call.
-    renews: bool,
+    regenerates: bool,
 }
 
 impl<'py> Audit<'_, 'py> {
@@ -381,8 +381,9 @@ impl<'py> Audit<'_, 'py> {
         let both = given.and_then(|given| {
             recorded.programs.as_ref().map(|programs| programs.beside(jax, given))
         });
-        let renew = Renew { jax, rules: both.is_none() && self.renews, programs: both.as_ref() };
-        let agrees = learnt.agrees(py, recorded, &renew);
+        let tolerance =
+            Tolerance { jax, rules: both.is_none() && self.regenerates, programs: both.as_ref() };
+        let agrees = learnt.agrees(py, recorded, &tolerance);
         let levels = |recorded: &Recorded| -> Vec<usize> {
             recorded.tangents.iter().map(|(level, _)| *level).collect()
         };

@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use crate::expand::CallableId;
 
 use crate::python::cache::audit;
-use crate::python::cache::fragment::agree::Renew;
+use crate::python::cache::fragment::agree::Tolerance;
 use crate::python::cache::fragment::before::Before;
 use crate::python::cache::fragment::record::record;
 use crate::python::cache::fragment::recorded::Recorded;
@@ -265,7 +265,7 @@ pub fn replay_or_learn<'py>(
             }
         }
         Some(entry) => match &entry.known {
-            Known::Replay(recorded) if recorded.renews() && now.has_given_traceback() => {
+            Known::Replay(recorded) if recorded.regenerates() && now.has_given_traceback() => {
                 store::count_bypass(site.id, GIVEN_TRACEBACK);
                 return proceed();
             }
@@ -441,7 +441,8 @@ fn known_of(
     };
     if let Some(repeat) = before.repeats(&given) {
         let both = before.beside(jax, &given);
-        if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
+        if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) })
+        {
             return Known::Bypass(NEW_OBJECTS);
         }
         drop(both);
@@ -452,7 +453,7 @@ fn known_of(
         return Known::Replay(recorded);
     }
     let both = before.beside(jax, &given);
-    if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
+    if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) }) {
         return Known::Bypass(NEW_OBJECTS);
     }
     let made = both.made();
@@ -553,13 +554,13 @@ fn learn<'py>(
     if let Some(given) = given {
         return Ok((result, known_of(py, jax, learnt, candidate, given), validity));
     }
-    let renew = Renew { jax, rules: !site.forgets, programs: None };
+    let tolerance = Tolerance { jax, rules: !site.forgets, programs: None };
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(mut recorded), Some(candidate)) => {
-            if recorded.agrees(py, candidate, &renew) {
+            if recorded.agrees(py, candidate, &tolerance) {
                 // The programs within should have the sources of an ordinary call.
-                let ordinary = !recorded.renews() || !now.has_given_traceback();
+                let ordinary = !recorded.regenerates() || !now.has_given_traceback();
                 if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }
             } else if site.forgets {
                 Known::Candidate(recorded)

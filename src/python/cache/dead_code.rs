@@ -272,7 +272,7 @@ fn params_by_rule<'py>(
     of_jit: bool,
     eqn: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Arc<OwnedParams>>> {
-    // jax remembers what this is for the program of a jit, and makes others anew for each equation.
+    // jax remembers what this is for the program of a jit, and regenerates others for each equation.
     let is_remembered = of_jit && is_owned(params);
     if is_remembered && let Some(known) = without_dead_code(params) {
         return Ok(Some(known));

@@ -8,13 +8,13 @@ use crate::python::cache::fragment::recorded::{
     Captured, EquationObjects, OnOperand, Part, Recorded,
 };
 use crate::python::cache::programs::compare::Comparison;
-use crate::python::cache::programs::custom_rules::Renewed;
+use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cpython::native::with_bytes;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::{typed_equal, typed_hash};
 
 /// What two recordings of a call may differ in.
-pub struct Renew<'a> {
+pub struct Tolerance<'a> {
     pub jax: &'a Jax,
     /// Derivative rules of jax's that are traced at each call.
     pub rules: bool,
@@ -29,12 +29,12 @@ impl Recorded {
     }
 
     /// Whether another recording of the same call agrees. Params that are new objects in each
-    /// are noted to be made anew, where `renew` says that they may.
-    pub fn agrees(&mut self, py: Python<'_>, other: &Self, renew: &Renew<'_>) -> bool {
+    /// are noted to be regenerated, where `tolerance` says that they may.
+    pub fn agrees(&mut self, py: Python<'_>, other: &Self, tolerance: &Tolerance<'_>) -> bool {
         let mut parts = self.parts_mut();
         let mut agree = true;
         for other in other.parts() {
-            agree &= parts.next().is_some_and(|part| part.agrees(py, other, renew));
+            agree &= parts.next().is_some_and(|part| part.agrees(py, other, tolerance));
         }
         agree && parts.next().is_none()
     }
@@ -48,10 +48,10 @@ impl Part {
             })
     }
 
-    fn agrees(&mut self, py: Python<'_>, other: &Self, renew: &Renew<'_>) -> bool {
-        let jax = renew.jax;
+    fn agrees(&mut self, py: Python<'_>, other: &Self, tolerance: &Tolerance<'_>) -> bool {
+        let jax = tolerance.jax;
         let same = |a: &Py<PyAny>, b: &Py<PyAny>| a.is(b);
-        let (mut renewed, mut plans) = (Vec::new(), Vec::new());
+        let (mut regenerated, mut plans) = (Vec::new(), Vec::new());
         let agrees = self.fragment == other.fragment
             && self.types.iter().zip(&other.types).all(|(a, b)| same(a, b))
             && self.literals.iter().zip(&other.literals).all(|((a, given_a), (b, given_b))| {
@@ -66,30 +66,31 @@ impl Part {
                     return false;
                 }
                 let (params, others) = (a.params.bind(py), b.params.bind(py));
-                if same_params(jax, params, others) && renew.programs.is_none() {
+                if same_params(jax, params, others) && tolerance.programs.is_none() {
                     return true;
                 }
-                if let Some(plan) =
-                    renew.programs.and_then(|both| both.plan(a.primitive.bind(py), others, params))
+                if let Some(plan) = tolerance
+                    .programs
+                    .and_then(|both| both.plan(a.primitive.bind(py), others, params))
                 {
                     plans.push((index, plan));
                     return true;
                 }
                 let primitive = a.primitive.bind(py);
-                let found = if renew.rules {
-                    Renewed::of(jax, primitive, others, params)
+                let found = if tolerance.rules {
+                    RegeneratedRule::of(jax, primitive, others, params)
                 } else {
                     Ok(None)
                 };
                 match found {
                     Ok(Some(new)) => {
-                        renewed.push((index, new));
+                        regenerated.push((index, new));
                         true
                     }
                     _ => false,
                 }
             });
-        self.renewed = renewed;
+        self.regenerated = regenerated;
         self.plans = plans;
         agrees
     }

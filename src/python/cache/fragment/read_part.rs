@@ -225,7 +225,7 @@ impl<'py> Reading<'_, 'py> {
             literals,
             consts,
             scopes,
-            renewed: Vec::new(),
+            regenerated: Vec::new(),
             plans: Vec::new(),
             out_rows,
         })

@@ -11,7 +11,7 @@ use crate::expand::{Fragment, Operand};
 
 use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Recipe};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::programs::custom_rules::Renewed;
+use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::decision::Programs;
 use crate::python::cache::programs::instantiate::Making;
 use crate::python::cache::programs::params::OwnedParams;
@@ -54,9 +54,9 @@ pub struct Part {
     /// Captured values, with their avals, in the order of their first use.
     pub consts: Vec<(Captured, Py<PyAny>)>,
     pub scopes: Vec<Scope>,
-    /// Params that are made anew at each call, by the position of the equation.
-    pub renewed: Vec<(usize, Renewed)>,
-    /// Params that are made anew for other programs, by the position of the equation.
+    /// Params that are regenerated at each call, by the position of the equation.
+    pub regenerated: Vec<(usize, RegeneratedRule)>,
+    /// Params that are regenerated for other programs, by the position of the equation.
     pub plans: Vec<(usize, Arc<Plan>)>,
     /// Some equation has effects on operands.
     pub is_on_operands: bool,
@@ -171,7 +171,7 @@ impl Recorded {
             literal_types: Vec::new(),
             consts: Vec::new(),
             scopes: Vec::new(),
-            renewed: Vec::new(),
+            regenerated: Vec::new(),
             plans: Vec::new(),
             out_rows: Box::default(),
         };
@@ -205,7 +205,7 @@ impl Recorded {
         }
     }
 
-    /// Makes params anew as another recording does, which has the same objects.
+    /// Regenerates params as another recording does, which has the same objects.
     pub fn take_plans(&mut self, other: &Self) {
         for (part, other) in self.parts_mut().zip(other.parts()) {
             part.plans.clone_from(&other.plans);
@@ -217,9 +217,9 @@ impl Recorded {
         std::iter::once(&mut self.part).chain(tangents)
     }
 
-    /// Whether params are made anew at each call.
-    pub fn renews(&self) -> bool {
-        self.parts().any(|part| !part.renewed.is_empty())
+    /// Whether params are regenerated at each call.
+    pub fn regenerates(&self) -> bool {
+        self.parts().any(|part| !part.regenerated.is_empty())
     }
 
     /// What it appends to each program.
@@ -246,7 +246,7 @@ impl Part {
         match &self.scopes[..] {
             [scope]
                 if !self.is_of_call
-                    && self.renewed.is_empty()
+                    && self.regenerated.is_empty()
                     && (!makes || self.plans.is_empty()) =>
             {
                 Some(scope)

@@ -343,9 +343,9 @@ impl<'py> Share<'_, 'py> {
     fn params(&self, jax: &Jax) -> PyResult<Vec<(usize, Py<PyDict>)>> {
         let (part, py) = (self.part, self.base.name_stack.py());
         let mut params = Vec::new();
-        for (index, renewed) in &part.renewed {
+        for (index, regenerated) in &part.regenerated {
             let recorded = part.equations[*index].params.bind(py);
-            params.push((*index, renewed.make(jax, recorded)?.unbind()));
+            params.push((*index, regenerated.make(jax, recorded)?.unbind()));
         }
         if let Some(making) = self.making {
             for (index, plan) in &part.plans {

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ir::Eqn;
 
-use crate::python::cache::programs::compare::MadeAnew;
+use crate::python::cache::programs::compare::RegeneratedParams;
 use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::{Place, fresh_copy, is_plain, like};
 use crate::python::cache::programs::given::Given;
@@ -85,11 +85,11 @@ impl<'a, 'py> Settling<'a, 'py> {
         primitive: &Bound<'py, PyAny>,
         params: &Bound<'py, PyDict>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let made_anew = MadeAnew::by(self.jax, primitive).filter(|made| made.always);
+        let regenerated = RegeneratedParams::by(self.jax, primitive).filter(|made| made.always);
         let mut settled: Option<Bound<'py, PyDict>> = None;
         for (name, value) in entries(params) {
             // There is another one at each call.
-            if made_anew.as_ref().is_some_and(|made| made.has(&name)) {
+            if regenerated.as_ref().is_some_and(|made| made.has(&name)) {
                 continue;
             }
             if let Some(own) = self.value(&value)? {

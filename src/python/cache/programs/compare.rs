@@ -21,7 +21,7 @@ use crate::python::cache::programs::forms::{Form, all_vars, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::is_plain;
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::plan::{
-    Anew, Changes, Derived, Node, OwnChanges, Plan, VarOrigin,
+    Changes, Derived, Node, OwnChanges, Plan, Regenerated, VarOrigin,
 };
 use crate::python::cache::programs::registry::{Label, nested_of};
 use crate::python::cache::programs::structural_id::{StructuralId, same_rule, structural_id_of};
@@ -74,15 +74,15 @@ impl Comparison<'_> {
         if before.len() != now.len() {
             return None;
         }
-        let made_anew =
-            MadeAnew::by(self.jax, primitive).filter(|made| made.always || self.is_kept);
+        let regenerated =
+            RegeneratedParams::by(self.jax, primitive).filter(|made| made.always || self.is_kept);
         let mut changes = Vec::new();
         for ((name, value), (other_name, other)) in before.iter().zip(now.iter()) {
             if !name.eq(&other_name).unwrap_or(false) {
                 return None;
             }
-            let anew = made_anew.as_ref().is_some_and(|made| made.has(&name));
-            match self.node(&value, &other, anew)? {
+            let is_regenerated = regenerated.as_ref().is_some_and(|made| made.has(&name));
+            match self.node(&value, &other, is_regenerated)? {
                 Node::Same => {}
                 node => changes.push((other_name.unbind(), node)),
             }
@@ -99,11 +99,16 @@ impl Comparison<'_> {
         Some(changes)
     }
 
-    /// How a value is made; `anew` where jax makes programs in it anew at each call.
-    fn node(&self, before: &Bound<'_, PyAny>, now: &Bound<'_, PyAny>, anew: bool) -> Option<Node> {
+    /// How a value is made; `is_regenerated` where jax regenerates programs in it at each call.
+    fn node(
+        &self,
+        before: &Bound<'_, PyAny>,
+        now: &Bound<'_, PyAny>,
+        is_regenerated: bool,
+    ) -> Option<Node> {
         let (py, jax) = (now.py(), self.jax);
         if is_jaxpr(py, jax, before.as_ptr()) && is_jaxpr(py, jax, now.as_ptr()) {
-            return self.program(before, now, anew);
+            return self.program(before, now, is_regenerated);
         }
         if let (Ok(before), Ok(now)) = (before.cast::<PyTuple>(), now.cast::<PyTuple>())
             && before.len() == now.len()
@@ -112,12 +117,12 @@ impl Comparison<'_> {
         {
             let pairs = before.iter().zip(now.iter());
             let nodes: Vec<_> =
-                pairs.map(|(a, b)| self.node(&a, &b, anew)).collect::<Option<_>>()?;
+                pairs.map(|(a, b)| self.node(&a, &b, is_regenerated)).collect::<Option<_>>()?;
             let same = nodes.iter().all(|node| matches!(node, Node::Same));
             return Some(if same { Node::Same } else { Node::Tuple(nodes) });
         }
         if let (Ok(before), Ok(now)) = (before.cast_exact::<PyList>(), now.cast_exact::<PyList>()) {
-            let same = |(a, b)| matches!(self.node(&a, &b, anew), Some(Node::Same));
+            let same = |(a, b)| matches!(self.node(&a, &b, is_regenerated), Some(Node::Same));
             let all = before.len() == now.len() && before.iter().zip(now.iter()).all(same);
             return all.then_some(Node::Same);
         }
@@ -127,7 +132,7 @@ impl Comparison<'_> {
         if before.get_type().is(now.get_type())
             && let Some(fields) = fields_of(jax, now)
         {
-            return self.fields(&fields, before, now, anew);
+            return self.fields(&fields, before, now, is_regenerated);
         }
         let wrapped = is_exactly(now.as_ptr(), jax.wrapped_function_type.as_ptr().cast());
         let rule = wrapped || now.is_exact_instance_of::<PyFunction>();
@@ -140,12 +145,16 @@ impl Comparison<'_> {
         fields: &Bound<'_, PyTuple>,
         before: &Bound<'_, PyAny>,
         now: &Bound<'_, PyAny>,
-        anew: bool,
+        is_regenerated: bool,
     ) -> Option<Node> {
         let mut changes = Vec::new();
         for name in fields {
             let name = name.cast_into::<PyString>().ok()?;
-            match self.node(&before.getattr(&name).ok()?, &now.getattr(&name).ok()?, anew)? {
+            match self.node(
+                &before.getattr(&name).ok()?,
+                &now.getattr(&name).ok()?,
+                is_regenerated,
+            )? {
                 Node::Same => {}
                 node => changes.push((name.into_any().unbind(), node)),
             }
@@ -153,7 +162,7 @@ impl Comparison<'_> {
         if changes.is_empty() {
             return Some(Node::Same);
         }
-        // Else it could not be made anew.
+        // Else it could not be regenerated.
         now.hasattr(intern!(now.py(), "__dict__")).ok()?.then_some(Node::Fields(changes))
     }
 
@@ -171,15 +180,15 @@ impl Comparison<'_> {
         if renewal.is_none() || !same_rule(jax, before, now) {
             return None;
         }
-        let renew = renewal.call1((now,)).ok()?;
-        (!renew.is_none()).then(|| Node::NewRule(renew.unbind()))
+        let rule = renewal.call1((now,)).ok()?;
+        (!rule.is_none()).then(|| Node::NewRule(rule.unbind()))
     }
 
     fn program(
         &self,
         before: &Bound<'_, PyAny>,
         now: &Bound<'_, PyAny>,
-        anew: bool,
+        is_regenerated: bool,
     ) -> Option<Node> {
         let jax = self.jax;
         let place = |own: &[Py<PyAny>], others: &[Py<PyAny>]| {
@@ -203,8 +212,8 @@ impl Comparison<'_> {
         if own.is(&other) {
             return (!self.is_kept).then_some(Node::Closed);
         }
-        if anew {
-            return self.anew(own, &other, (id, form));
+        if is_regenerated {
+            return self.regenerated(own, &other, (id, form));
         }
         if self.is_kept || self.keeps_given(&own, &other) || self.now.repeats(self.before).is_some()
         {
@@ -241,8 +250,8 @@ impl Comparison<'_> {
         has_lines_among(&self.now.tracebacks(py, self.jax)?, id)
     }
 
-    /// A program that jax makes anew at each call.
-    fn anew(
+    /// A program that jax regenerates at each call.
+    fn regenerated(
         &self,
         own: Bound<'_, PyAny>,
         other: &Bound<'_, PyAny>,
@@ -258,7 +267,7 @@ impl Comparison<'_> {
         let (graph, before) = (graph_of(jax, &own).ok()?, graph_of(jax, other).ok()?);
         let params = self.params_within(&graph, &before)?;
         let (graph, recorded) = (graph.unbind(), own.unbind());
-        Some(Node::Anew(Box::new(Anew { id, form, graph, recorded, params })))
+        Some(Node::Regenerated(Box::new(Regenerated { id, form, graph, recorded, params })))
     }
 
     /// The variables of a program that Python has seen.
@@ -297,7 +306,7 @@ impl Comparison<'_> {
         self.now.open.iter().chain(&self.before.open).any(|given| given.is(program))
     }
 
-    /// The params of a program's equations that have programs made anew; None where the two differ in
+    /// The params of a program's equations that have programs regenerated; None where the two differ in
     /// more.
     pub fn params_within(
         &self,
@@ -337,13 +346,13 @@ impl Comparison<'_> {
 }
 
 /// Params with programs that the rules of a primitive make anew at each call.
-pub(super) struct MadeAnew<'py> {
+pub(super) struct RegeneratedParams<'py> {
     pub(super) names: Bound<'py, PyAny>,
     /// Nothing else makes such programs: none is what jax remembers of another.
     pub(super) always: bool,
 }
 
-impl<'py> MadeAnew<'py> {
+impl<'py> RegeneratedParams<'py> {
     /// Those of a primitive; None where there are none.
     pub(super) fn by(jax: &Jax, primitive: &Bound<'py, PyAny>) -> Option<Self> {
         let found = jax.made_anew.bind(primitive.py()).call1((primitive,)).ok()?;

@@ -17,7 +17,7 @@ pub struct Programs {
     pub(super) given: Arc<Given>,
     /// Other programs were seen to give the same but for fresh copies. Which of the programs, and of those
     /// within, were the same objects then.
-    anew: Option<Fixed>,
+    for_others: Option<Fixed>,
     /// How the same programs were seen to give the same.
     repeated: SmallVec<[Repeat; 2]>,
     /// Programs made.
@@ -43,7 +43,7 @@ impl Programs {
     /// What is known once a call has run.
     pub fn new(given: Given) -> Self {
         let given = Arc::new(given);
-        Self { given, anew: None, repeated: SmallVec::new(), made: Vec::new() }
+        Self { given, for_others: None, repeated: SmallVec::new(), made: Vec::new() }
     }
 
     /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
@@ -61,7 +61,7 @@ impl Programs {
         if kept || has_multiple || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
             return Way::Run;
         }
-        let Some(fixed) = &self.anew else { return Way::Learn };
+        let Some(fixed) = &self.for_others else { return Way::Learn };
         let same = |own: &[Py<PyAny>], others: &[Py<PyAny>], fixed: &[bool]| {
             own.len() == others.len()
                 && same_objects(own, others).zip(fixed).all(|(same, &fixed)| same || !fixed)
@@ -88,7 +88,7 @@ impl Programs {
 
     /// Whether other programs were seen to give the same but for fresh copies.
     pub fn is_confirmed(&self) -> bool {
-        self.anew.is_some()
+        self.for_others.is_some()
     }
 
     /// The programs of this recording beside those of another, whose objects may differ.
@@ -103,19 +103,19 @@ impl Programs {
             nested: same_objects(&self.given.nested, &given.nested).collect(),
         };
         let given = Arc::new(given);
-        Self { given, anew: Some(fixed), repeated: self.repeated.clone(), made }
+        Self { given, for_others: Some(fixed), repeated: self.repeated.clone(), made }
     }
 
     /// As this, for the same programs, which gave the same again.
     pub fn again(&self, given: Given, repeat: Repeat) -> Self {
         let fixed = self
-            .anew
+            .for_others
             .as_ref()
             .map(|fixed| Fixed { programs: fixed.programs.clone(), nested: fixed.nested.clone() });
         let mut repeated = self.repeated.clone();
         if !repeated.contains(&repeat) {
             repeated.push(repeat);
         }
-        Self { given: Arc::new(given), anew: fixed, repeated, made: self.made.clone() }
+        Self { given: Arc::new(given), for_others: fixed, repeated, made: self.made.clone() }
     }
 }

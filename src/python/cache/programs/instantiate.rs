@@ -121,11 +121,11 @@ impl<'py> Making<'py> {
                 let missing = || PyRuntimeError::new_err("a program without its derivative rule");
                 rules.get(*index).cloned().ok_or_else(missing)?
             }
-            Node::NewRule(renew) => renew.bind(py).call1((&self.rules(py, jax)?.1,))?,
-            Node::Anew(anew) => {
-                let copy = self.fresh_copy(jax, anew.graph.bind(py), &anew.params)?;
-                self.note_copy(&copy, anew.id, anew.recorded.bind(py))?;
-                if anew.form == Form::Closed { close(jax, &copy)? } else { copy }
+            Node::NewRule(renewal) => renewal.bind(py).call1((&self.rules(py, jax)?.1,))?,
+            Node::Regenerated(program) => {
+                let copy = self.fresh_copy(jax, program.graph.bind(py), &program.params)?;
+                self.note_copy(&copy, program.id, program.recorded.bind(py))?;
+                if program.form == Form::Closed { close(jax, &copy)? } else { copy }
             }
             Node::Fields(changes) => return self.with_fields(jax, recorded, changes),
             Node::Given(index) => self.given.programs[*index].bind(py).clone(),
@@ -141,7 +141,7 @@ impl<'py> Making<'py> {
         Ok(made)
     }
 
-    /// An object that is what its fields are, some of them made anew.
+    /// An object that is what its fields are, some of them regenerated.
     fn with_fields(
         &self,
         jax: &Jax,
@@ -169,7 +169,7 @@ impl<'py> Making<'py> {
         Graph::twin(graph, jax, &self.own_params(jax, graph, changes)?, &[])
     }
 
-    /// Params of a program's equations, made anew.
+    /// Params of a program's equations, regenerated.
     fn own_params(
         &self,
         jax: &Jax,

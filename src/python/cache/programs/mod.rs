@@ -14,7 +14,7 @@
 //! canonicalize.rs  programs that a rule has made, put in the place of those that replays have made
 //! running.rs       whether a rule with programs runs in this thread
 //! params.rs        what is known of the params of fragments' equations
-//! custom_rules.rs  params that jax makes anew at each call
+//! custom_rules.rs  params that jax regenerates at each call
 //! ```
 
 pub mod canonicalize;
