@@ -28,7 +28,7 @@ use crate::python::cache::fragment::result::Recipe;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::programs::given::Given;
-use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::reasons::{CHANGED_MEANWHILE, Reason};
 use crate::python::cache::store;
 use crate::python::cpython::native::string_of;
@@ -248,7 +248,7 @@ pub fn call<'py>(
     let _running = Running::begin();
     if let (Some(given), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
         // Later calls go on as after a replay.
-        drop(Making::new(py, given, recorded.number, own));
+        drop(Instantiation::new(py, given, recorded.number, own));
     }
     let Ran { result, learnt, given, before, .. } =
         run_recorded(py, jax, site, now, call, proceed, true)?;

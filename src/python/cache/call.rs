@@ -20,10 +20,10 @@ use crate::python::cache::key::functions::{self, Functions};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::key::trace_context::{Configuration, Now, configuration_now};
-use crate::python::cache::programs::canonicalize::Settling;
-use crate::python::cache::programs::decision::{Programs, Way};
+use crate::python::cache::programs::canonicalize::Canonicalizer;
+use crate::python::cache::programs::decision::{Decision, Programs};
 use crate::python::cache::programs::given::Given;
-use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::reasons::{
     AMBIGUOUS, BARRED, CAPTURES, CHANGED_MEANWHILE, FOLDS_EAGERLY, GIVEN_TRACEBACK, JIT_DISABLED,
@@ -244,21 +244,21 @@ pub fn replay_or_learn<'py>(
     }
     let candidate = match known {
         Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
-            match way(py, site, recorded, given.as_ref()) {
-                Way::Replay => {
+            match decide(py, site, recorded, given.as_ref()) {
+                Decision::Replay => {
                     site.hits.add_one();
                     if audit::is_due() {
                         return attached(|| {
                             audit::call(py, jax, site, now, call, recorded, describe, proceed)
                         });
                     }
-                    let making = given
+                    let instantiation = given
                         .zip(recorded.programs.as_ref())
-                        .map(|(given, own)| Making::new(py, given, recorded.number, own));
-                    return replay(jax, now, call, recorded, making.as_ref());
+                        .map(|(given, own)| Instantiation::new(py, given, recorded.number, own));
+                    return replay(jax, now, call, recorded, instantiation.as_ref());
                 }
-                Way::Learn => Some(recorded),
-                Way::Run => {
+                Decision::Learn => Some(recorded),
+                Decision::Run => {
                     store::count_bypass(site.id, KEPT);
                     return site.run(proceed);
                 }
@@ -340,18 +340,18 @@ pub fn derive_params<'py>(
     }
     let known = store::find(py, site.id, &call.signature)?;
     let candidate = match known.as_ref().map(|entry| &entry.get().known) {
-        Some(Known::Replay(recorded)) => match way(py, site, recorded, Some(&given)) {
-            Way::Replay => {
+        Some(Known::Replay(recorded)) => match decide(py, site, recorded, Some(&given)) {
+            Decision::Replay => {
                 site.hits.add_one();
                 if audit::is_due() {
                     return audited_params(jax, site, &call, primitive, recorded, &given, run);
                 }
                 let Some(own) = &recorded.programs else { return run_rule(run) };
-                let making = Making::new(py, given, recorded.number, own);
-                return recorded.made_params(jax, &making, py);
+                let instantiation = Instantiation::new(py, given, recorded.number, own);
+                return recorded.made_params(jax, &instantiation, py);
             }
-            Way::Learn => Some(recorded),
-            Way::Run => {
+            Decision::Learn => Some(recorded),
+            Decision::Run => {
                 store::count_bypass(site.id, KEPT);
                 return run_rule(run);
             }
@@ -369,8 +369,8 @@ pub fn derive_params<'py>(
     };
     let (made, refusal, validity) = watched(py, jax, Ok(configuration), || run_rule(run))?;
     let Some(made) = made? else { return Ok(None) };
-    let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
-    let made = settling.params(primitive, &made)?.unwrap_or(made);
+    let canonicalizer = Canonicalizer::new(jax, &given, (site.id, call.signature.words()));
+    let made = canonicalizer.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
         let learnt = refusal.map_or(learnt, Err);
@@ -399,25 +399,25 @@ fn audited_params<'py>(
     let py = primitive.py();
     let _running = audit::Running::begin();
     if let (Some(again), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
-        drop(Making::new(py, again, recorded.number, own));
+        drop(Instantiation::new(py, again, recorded.number, own));
     }
     let Some(made) = run_rule(run)? else {
         audit::params(jax, site, primitive, recorded, None, given)?;
         return Ok(None);
     };
-    let settling = Settling::new(jax, given, (site.id, call.signature.words()));
-    let made = settling.params(primitive, &made)?.unwrap_or(made);
+    let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+    let made = canonicalizer.params(primitive, &made)?.unwrap_or(made);
     audit::params(jax, site, primitive, recorded, Some(&made), given)?;
     Ok(Some(made))
 }
 
 /// How a call with programs is replayed.
-fn way(py: Python<'_>, site: &Site, recorded: &Recorded, given: Option<&Given>) -> Way {
+fn decide(py: Python<'_>, site: &Site, recorded: &Recorded, given: Option<&Given>) -> Decision {
     match (&recorded.programs, given) {
         (Some(programs), Some(given)) => {
-            programs.way(py, given, recorded.number, site.programs == Use::Kept)
+            programs.decide(py, given, recorded.number, site.programs == Use::Kept)
         }
-        _ => Way::Learn,
+        _ => Decision::Learn,
     }
 }
 
@@ -512,8 +512,8 @@ pub fn run_recorded<'py>(
     let result = result?;
     let given = Given::of(py, jax, call);
     if let Some(given) = &given {
-        let settling = Settling::new(jax, given, (site.id, call.signature.words()));
-        before.frames().try_for_each(|(frame, first)| settling.settle(frame, first))?;
+        let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+        before.frames().try_for_each(|(frame, first)| canonicalizer.canonicalize(frame, first))?;
     }
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.

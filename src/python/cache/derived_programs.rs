@@ -22,7 +22,7 @@ use crate::python::cache::key::trace_context::configuration_now;
 use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
 use crate::python::cache::programs::fresh_copy::close;
 use crate::python::cache::programs::given::{Given, has_lines_among};
-use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::plan::OwnChanges;
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::cache::reasons::{
@@ -355,9 +355,9 @@ impl Derivation {
         given: Given,
     ) -> PyResult<Bound<'py, PyAny>> {
         let result = self.result.bind(py);
-        let making = Making::of(given, self.given.clone());
+        let instantiation = Instantiation::of(given, self.given.clone());
         let items = result.iter().zip(&self.programs).map(|(item, derived)| match derived {
-            Some(derived) => derived.fresh_copy(jax, py, &making),
+            Some(derived) => derived.fresh_copy(jax, py, &instantiation),
             None => Ok(item),
         });
         let items: Vec<_> = items.collect::<PyResult<_>>()?;
@@ -388,10 +388,10 @@ impl Derived {
         &self,
         jax: &Jax,
         py: Python<'py>,
-        making: &Making<'py>,
+        instantiation: &Instantiation<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let copy = making.fresh_copy(jax, self.graph.bind(py), &self.params)?;
-        making.note_copy(&copy, self.id, self.open.bind(py))?;
+        let copy = instantiation.fresh_copy(jax, self.graph.bind(py), &self.params)?;
+        instantiation.note_copy(&copy, self.id, self.open.bind(py))?;
         if self.form == Form::Closed { close(jax, &copy) } else { Ok(copy) }
     }
 }

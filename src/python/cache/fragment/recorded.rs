@@ -13,7 +13,7 @@ use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Recipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::decision::Programs;
-use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::params::OwnedParams;
 use crate::python::cache::programs::plan::Plan;
 use crate::python::cache::reasons::{OUTER_VALUE, Reason};
@@ -194,13 +194,13 @@ impl Recorded {
     pub fn made_params<'py>(
         &self,
         jax: &Jax,
-        making: &Making<'py>,
+        instantiation: &Instantiation<'py>,
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(equation) = self.part.equations.first() else { return Ok(None) };
         let recorded = equation.params.bind(py);
         match self.part.plans.first() {
-            Some((_, plan)) => making.params(jax, recorded, plan).map(Some),
+            Some((_, plan)) => instantiation.params(jax, recorded, plan).map(Some),
             None => Ok(Some(recorded.clone())),
         }
     }

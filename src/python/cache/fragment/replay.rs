@@ -1,4 +1,4 @@
-//! Appending what a call appends, and making its result.
+//! Appending what a call appends, and instantiation its result.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::python::cache::fragment::result::{Made, Recipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::{Linearization, Stack};
-use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{AvalInfo, aval_info, build_error};
 use crate::python::jax::names::Jax;
@@ -30,7 +30,7 @@ use crate::python::trace::tracer::{new_literal_tracer, new_tracer};
 /// Outputs with their tracers.
 pub type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
 
-/// Does again what was recorded; the result of the call. `making` is there where the programs are
+/// Does again what was recorded; the result of the call. `instantiation` is there where the programs are
 /// others than those that were recorded.
 ///
 /// # Errors
@@ -40,7 +40,7 @@ pub fn replay<'py>(
     now: &Now<'py>,
     call: &Call,
     recorded: &Recorded,
-    making: Option<&Making<'py>>,
+    instantiation: Option<&Instantiation<'py>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (trace, part) = (&now.trace, &recorded.part);
     let py = trace.py();
@@ -59,7 +59,7 @@ pub fn replay<'py>(
     let mut literals = SmallVec::new();
     let stack = now.stack();
     let whole = stack.is_some_and(Stack::linearizes);
-    let share = Share { number: recorded.number, part, call, base: &base, whole, making };
+    let share = Share { number: recorded.number, part, call, base: &base, whole, instantiation };
     let mut append = |consts: &[ReadConst]| {
         let place = Place { frame: now.frame(), args: &call.args, consts, retained: &[] };
         share.append(jax, &place, &mut literals)
@@ -170,7 +170,7 @@ struct Share<'a, 'py> {
     base: &'a SourceRef<'py>,
     /// Name scopes are whole, not below the caller's.
     whole: bool,
-    making: Option<&'a Making<'py>>,
+    instantiation: Option<&'a Instantiation<'py>>,
 }
 
 /// Where a share is appended, and to what.
@@ -210,7 +210,7 @@ impl<'py> Share<'_, 'py> {
         place: &Place<'_, 'py>,
         literals: &mut SmallVec<[Atom; 4]>,
     ) -> PyResult<Outputs> {
-        let (first, source) = match self.part.only_scope(self.making.is_some()) {
+        let (first, source) = match self.part.only_scope(self.instantiation.is_some()) {
             Some(scope) if scope.is_callers() => {
                 self.append_again(jax, place, self.base, literals)?
             }
@@ -347,10 +347,10 @@ impl<'py> Share<'_, 'py> {
             let recorded = part.equations[*index].params.bind(py);
             params.push((*index, regenerated.make(jax, recorded)?.unbind()));
         }
-        if let Some(making) = self.making {
+        if let Some(instantiation) = self.instantiation {
             for (index, plan) in &part.plans {
                 let recorded = part.equations[*index].params.bind(py);
-                params.push((*index, making.params(jax, recorded, plan)?.unbind()));
+                params.push((*index, instantiation.params(jax, recorded, plan)?.unbind()));
             }
         }
         Ok(params)

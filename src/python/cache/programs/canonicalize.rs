@@ -25,7 +25,7 @@ use crate::python::trace::frame::Frame;
 
 /// Puts the programs that a rule of jax has made in relation to those that replays have made: of the
 /// same programs there is one of each.
-pub struct Settling<'a, 'py> {
+pub struct Canonicalizer<'a, 'py> {
     jax: &'a Jax,
     given: &'a Given,
     /// Names the call, and how many programs were looked at.
@@ -35,7 +35,7 @@ pub struct Settling<'a, 'py> {
     stand_ins: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
 }
 
-impl<'a, 'py> Settling<'a, 'py> {
+impl<'a, 'py> Canonicalizer<'a, 'py> {
     /// For the programs that a call has; `name` is the same for calls that are.
     pub fn new(jax: &'a Jax, given: &'a Given, name: impl Hash) -> Self {
         let mut hasher = FxHasher::default();
@@ -48,7 +48,7 @@ impl<'a, 'py> Settling<'a, 'py> {
     ///
     /// # Errors
     /// Out of memory.
-    pub fn settle(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
+    pub fn canonicalize(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
         let py = frame.py();
         let appended: Vec<_> = frame.get().with(py, |state, quiet| {
             let Some((builder, side)) = state.recorded() else { return Vec::new() };
@@ -63,12 +63,12 @@ impl<'a, 'py> Settling<'a, 'py> {
             live.filter_map(of).collect()
         });
         for (eqn, primitive, params) in appended {
-            if let Some(settled) = self.params(primitive.bind(py), params.bind(py))? {
-                let settled = settled.as_unbound();
+            if let Some(canonical) = self.params(primitive.bind(py), params.bind(py))? {
+                let canonical = canonical.as_unbound();
                 frame.get().with(py, |state, quiet| {
                     let (builder, side) = state.recording()?;
-                    let settled = side.deferred_params_id(builder, settled, quiet);
-                    builder.set_params(eqn, settled);
+                    let canonical = side.deferred_params_id(builder, canonical, quiet);
+                    builder.set_params(eqn, canonical);
                     Ok::<_, PyErr>(())
                 })?;
             }
@@ -86,21 +86,21 @@ impl<'a, 'py> Settling<'a, 'py> {
         params: &Bound<'py, PyDict>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let regenerated = RegeneratedParams::by(self.jax, primitive).filter(|made| made.always);
-        let mut settled: Option<Bound<'py, PyDict>> = None;
+        let mut canonical: Option<Bound<'py, PyDict>> = None;
         for (name, value) in entries(params) {
             // There is another one at each call.
             if regenerated.as_ref().is_some_and(|made| made.has(&name)) {
                 continue;
             }
             if let Some(own) = self.value(&value)? {
-                let settled = match &settled {
-                    Some(settled) => settled,
-                    None => settled.insert(params.copy()?),
+                let canonical = match &canonical {
+                    Some(canonical) => canonical,
+                    None => canonical.insert(params.copy()?),
                 };
-                settled.set_item(name, own)?;
+                canonical.set_item(name, own)?;
             }
         }
-        Ok(settled)
+        Ok(canonical)
     }
 
     fn value(&self, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -116,12 +116,12 @@ impl<'a, 'py> Settling<'a, 'py> {
         if !is_plain(items) {
             return Ok(None);
         }
-        let settled: Vec<_> =
+        let canonical: Vec<_> =
             items.iter().map(|item| self.value(&item)).collect::<PyResult<_>>()?;
-        if settled.iter().all(Option::is_none) {
+        if canonical.iter().all(Option::is_none) {
             return Ok(None);
         }
-        let both = settled.into_iter().zip(items.iter());
+        let both = canonical.into_iter().zip(items.iter());
         let all = both.map(|(own, item)| own.unwrap_or(item)).collect();
         like(items, all).map(Some)
     }
@@ -190,8 +190,8 @@ impl<'a, 'py> Settling<'a, 'py> {
         };
         let mut params = Vec::new();
         for (primitive, id, dict) in dicts {
-            if let Some(settled) = self.params(&primitive, &dict)? {
-                params.push((id, settled));
+            if let Some(canonical) = self.params(&primitive, &dict)? {
+                params.push((id, canonical));
             }
         }
         if params.is_empty() {

@@ -30,7 +30,7 @@ struct Fixed {
 }
 
 /// How a call is replayed.
-pub enum Way {
+pub enum Decision {
     /// With programs of its own.
     Replay,
     /// That has to be seen first.
@@ -48,20 +48,24 @@ impl Programs {
 
     /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
     /// fragment.
-    pub fn way(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Way {
+    pub fn decide(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Decision {
         let is_plain = |label: &Label| label.maker == 0;
         if self.made.iter().any(|label| is_plain(label) && has_multiple(label.kind, Form::Open)) {
-            return Way::Learn;
+            return Decision::Learn;
         }
         if let Some(repeat) = self.given.repeats(given) {
-            return if self.repeated.contains(&repeat) { Way::Replay } else { Way::Learn };
+            return if self.repeated.contains(&repeat) {
+                Decision::Replay
+            } else {
+                Decision::Learn
+            };
         }
         // Which of several that are structurally equal another call would have is not known.
         let has_multiple = !self.made.iter().all(is_plain);
         if kept || has_multiple || given.open.iter().any(|open| has_new_jit(open.bind(py))) {
-            return Way::Run;
+            return Decision::Run;
         }
-        let Some(fixed) = &self.for_others else { return Way::Learn };
+        let Some(fixed) = &self.for_others else { return Decision::Learn };
         let same = |own: &[Py<PyAny>], others: &[Py<PyAny>], fixed: &[bool]| {
             own.len() == others.len()
                 && same_objects(own, others).zip(fixed).all(|(same, &fixed)| same || !fixed)
@@ -69,16 +73,16 @@ impl Programs {
         if !same(&self.given.programs, &given.programs, &fixed.programs)
             || !same(&self.given.nested, &given.nested, &fixed.nested)
         {
-            return Way::Learn;
+            return Decision::Learn;
         }
         if let Some(before) = was_replayed(given.first(py), fragment) {
             let same = before == given.programs[0].as_ptr() as usize;
             let repeat = if same { Repeat::Same } else { Repeat::Closed };
             if !self.repeated.contains(&repeat) {
-                return Way::Learn;
+                return Decision::Learn;
             }
         }
-        Way::Replay
+        Decision::Replay
     }
 
     /// Whether the programs of a recording are those of this one.

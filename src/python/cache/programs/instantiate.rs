@@ -29,7 +29,7 @@ use crate::python::program::objects::address;
 type OwnRules<'py> = (Vec<Bound<'py, PyAny>>, Bound<'py, PyDict>);
 
 /// Makes params for the programs of a call.
-pub struct Making<'py> {
+pub struct Instantiation<'py> {
     given: Given,
     /// What stands for programs within those recorded, by their address.
     within: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
@@ -39,7 +39,7 @@ pub struct Making<'py> {
     rules: OnceCell<OwnRules<'py>>,
 }
 
-impl<'py> Making<'py> {
+impl<'py> Instantiation<'py> {
     /// A replay of a fragment for the programs; `recorded` is what is known of its own.
     pub fn new(py: Python<'py>, given: Given, fragment: u64, recorded: &Programs) -> Self {
         note_replayed(given.first(py), fragment, given.programs[0].as_ptr() as usize);
