@@ -517,9 +517,10 @@ impl TransposeSite {
         if by_structure && is_running() {
             return Ok(None);
         }
-        let owned = if by_structure { None } else { params::transposition(params, primitive)? };
-        Ok(Some(match owned {
-            Some(owned) => Self::OfParams(owned),
+        let of_fragment =
+            if by_structure { None } else { params::transposition(params, primitive)? };
+        Ok(Some(match of_fragment {
+            Some(known) => Self::OfParams(known),
             None => Self::OfPrimitive(SITES.of(primitive)?),
         }))
     }

@@ -20,7 +20,7 @@ use crate::ir::{ParamsId, Var};
 use crate::python::cache::call::derive_params;
 use crate::python::cache::fragment::agree::same_value;
 use crate::python::cache::programs::params::{
-    OwnedParams, is_owned, note_without_dead_code, without_dead_code,
+    FragmentParams, is_of_fragment, note_without_dead_code, without_dead_code,
 };
 use crate::python::cache::programs::running::run_rule;
 use crate::python::cache::rules::Sites;
@@ -31,7 +31,7 @@ use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operan
 use crate::python::program::objects::address;
 
 /// Params that are others once dead code is removed.
-type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
+type Changed = FxHashMap<ParamsId, Arc<FragmentParams>>;
 
 /// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
 #[pyfunction]
@@ -271,9 +271,9 @@ fn params_by_rule<'py>(
     params: &Bound<'py, PyDict>,
     of_jit: bool,
     eqn: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Option<Arc<OwnedParams>>> {
+) -> PyResult<Option<Arc<FragmentParams>>> {
     // jax remembers what this is for the program of a jit, and regenerates others for each equation.
-    let is_remembered = of_jit && is_owned(params);
+    let is_remembered = of_jit && is_of_fragment(params);
     if is_remembered && let Some(known) = without_dead_code(params) {
         return Ok(Some(known));
     }
@@ -281,9 +281,9 @@ fn params_by_rule<'py>(
     let new = derive_params(jax, &*SITES.of(primitive)?, primitive, params, run)?;
     let Some(new) = new else { return Ok(None) };
     if !is_remembered {
-        return Ok(Some(Arc::new(OwnedParams::of_program(new))));
+        return Ok(Some(Arc::new(FragmentParams::of_program(new))));
     }
-    let new = Arc::new(OwnedParams::new(new));
+    let new = Arc::new(FragmentParams::new(new));
     note_without_dead_code(params, &new);
     Ok(Some(new))
 }

@@ -14,8 +14,8 @@ use crate::python::cache::fragment::appended::{Equation, Operand as Appended, ap
 use crate::python::cache::fragment::recorded::{Captured, EquationObjects, OnOperand, Part, Scope};
 use crate::python::cache::fragment::sources::{begins_apart, below, is_within};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::canonical::{shared, shared_traceback};
-use crate::python::cache::programs::params::OwnedParams;
+use crate::python::cache::key::canonical::{canonical, canonical_traceback};
+use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cache::reasons::{
     CONCRETE_ARRAY, HIGH_TYPE, INPUT_EFFECT, LITERAL_OF_OTHERS, OTHER_SCOPE, OTHER_SOURCE,
     OUTER_VALUE, OVERFLOW, REF, Reason,
@@ -166,14 +166,14 @@ impl<'py> Reading<'_, 'py> {
         Ok(out_types)
     }
 
-    fn params(&self, params: Bound<'py, PyDict>) -> Result<OwnedParams, Reason> {
+    fn params(&self, params: Bound<'py, PyDict>) -> Result<FragmentParams, Reason> {
         if self.call.has_mutable_arrays && has_array(&params) {
             return Err(CONCRETE_ARRAY);
         }
         if has_high_param(self.jax, &params).map_err(|_| HIGH_TYPE)? {
             return Err(HIGH_TYPE);
         }
-        Ok(OwnedParams::new(params))
+        Ok(FragmentParams::new(params))
     }
 
     /// An equation once the constants have their places.
@@ -240,19 +240,19 @@ impl<'py> Reading<'_, 'py> {
         let Some(callers) = &source.traceback else { return Err(OTHER_SOURCE) };
         let is_callers = traceback.eq(callers).map_err(|_| OTHER_SOURCE)?;
         if self.call.located {
-            let own = (!is_callers).then(|| shared_traceback(self.jax, traceback));
+            let own = (!is_callers).then(|| canonical_traceback(self.jax, traceback));
             return own.transpose().map_err(|_| OTHER_SOURCE);
         }
         if is_callers || is_within(traceback, callers).map_err(|_| OTHER_SOURCE)? {
             return Ok(None);
         }
-        let shared = shared_traceback(self.jax, traceback).map_err(|_| OTHER_SOURCE)?;
-        if self.tracebacks.contains(&address(&shared)) {
-            return Ok(Some(shared));
+        let canonical = canonical_traceback(self.jax, traceback).map_err(|_| OTHER_SOURCE)?;
+        if self.tracebacks.contains(&address(&canonical)) {
+            return Ok(Some(canonical));
         }
         // One that begins within the rule is the same for all callers.
         let apart = begins_apart(traceback, callers).map_err(|_| OTHER_SOURCE)?;
-        if apart { Ok(Some(shared)) } else { Err(OTHER_SOURCE) }
+        if apart { Ok(Some(canonical)) } else { Err(OTHER_SOURCE) }
     }
 
     /// Which argument is a tracer of a literal.
@@ -375,7 +375,7 @@ impl<'py> Tables<'py> {
             let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
             (!empty).then(|| below.unbind())
         } else {
-            Some(shared(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
+            Some(canonical(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
         };
         let index = row(self.scopes.len());
         self.scopes.push(Scope { name_stack, traceback: own.map(Bound::unbind) });

@@ -14,7 +14,7 @@ use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::decision::Programs;
 use crate::python::cache::programs::instantiate::Instantiation;
-use crate::python::cache::programs::params::OwnedParams;
+use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cache::programs::plan::Plan;
 use crate::python::cache::reasons::{OUTER_VALUE, Reason};
 use crate::python::cache::store;
@@ -72,7 +72,7 @@ pub(super) type OnOperand = (Py<PyAny>, Option<usize>);
 /// The Python objects of one equation.
 pub struct EquationObjects {
     pub primitive: Py<PyAny>,
-    pub params: OwnedParams,
+    pub params: FragmentParams,
     /// None where there are none.
     pub effects: Option<Py<PyAny>>,
     /// Where some of them are on Refs: all of them, each with the operand that it is on.
@@ -154,7 +154,7 @@ impl Recorded {
         let none = primitive.py().None();
         let equation = EquationObjects {
             primitive: primitive.clone().unbind(),
-            params: OwnedParams::new(params),
+            params: FragmentParams::new(params),
             effects: None,
             on_operands: Vec::new(),
             no_effects: None,

@@ -13,21 +13,21 @@ use crate::python::jax::names::Jax;
 use crate::python::jax::values::{known, typed_equal};
 
 /// Objects by themselves.
-static SHARED: Once<Py<PyDict>> = Once::new();
-const MAX_SHARED: usize = 8192;
+static CANONICAL: Once<Py<PyDict>> = Once::new();
+const MAX_CANONICAL: usize = 8192;
 
 /// The object that stands for those that are structurally equal to `object`: a name stack, a sharding, params.
 ///
 /// # Errors
 /// It has no hash.
-pub fn shared<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn canonical<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let known = SHARED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    let known = CANONICAL.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     if let Some(equal) = known.get_item(object)? {
         return Ok(if is_structurally_equal(&equal, object)? { equal } else { object.clone() });
     }
     // What stands for others stays alive: its address is known.
-    if known.len() < MAX_SHARED {
+    if known.len() < MAX_CANONICAL {
         known.set_item(object, object)?;
     }
     Ok(object.clone())
@@ -85,28 +85,28 @@ static BY_USER_FRAMES: Once<Py<PyDict>> = Once::new();
 ///
 /// # Errors
 /// It is no traceback.
-pub fn shared_traceback<'py>(
+pub fn canonical_traceback<'py>(
     jax: &Jax,
     traceback: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = traceback.py();
     let hash = traceback.hash()?;
-    let copy = |[known, shared]: &[Py<PyAny>; 2]| [known.clone_ref(py), shared.clone_ref(py)];
+    let copy = |[known, canonical]: &[Py<PyAny>; 2]| [known.clone_ref(py), canonical.clone_ref(py)];
     let known: SmallVec<[[Py<PyAny>; 2]; 1]> =
         TRACEBACKS.with(|all| all.get(&hash).into_iter().flatten().map(copy).collect());
-    for [known, shared] in &known {
+    for [known, canonical] in &known {
         let known = known.bind(py);
         if known.is(traceback) || known.eq(traceback)? {
-            return Ok(shared.bind(py).clone());
+            return Ok(canonical.bind(py).clone());
         }
     }
-    let shared = by_user_frames(jax, traceback)?;
-    let both = [traceback.clone().unbind(), shared.clone().unbind()];
+    let canonical = by_user_frames(jax, traceback)?;
+    let both = [traceback.clone().unbind(), canonical.clone().unbind()];
     drop(TRACEBACKS.evict(|all| {
         all.entry(hash).or_insert_with(SmallVec::new).push(both);
         if all.len() > MAX_TRACEBACKS { all.remove_lru() } else { None }
     }));
-    Ok(shared)
+    Ok(canonical)
 }
 
 fn by_user_frames<'py>(jax: &Jax, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

@@ -12,7 +12,7 @@ use crate::expand::Tag;
 use crate::ir::Atom;
 
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::canonical::shared_traceback;
+use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::key::functions::{FunctionEffects, Functions};
 use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::Stack;
@@ -145,12 +145,12 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// A traceback, by the one that stands for all that are equal.
     pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<(), Reason> {
-        let shared = shared_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
-        self.call.signature.pair(Tag::Identity, 1, shared.as_ptr() as u64);
+        let canonical = canonical_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
+        self.call.signature.pair(Tag::Identity, 1, canonical.as_ptr() as u64);
         if self.mode.is_program() {
-            self.call.own().tracebacks.push(shared.unbind());
+            self.call.own().tracebacks.push(canonical.unbind());
         } else {
-            self.call.own().kept.push(shared.unbind());
+            self.call.own().kept.push(canonical.unbind());
         }
         Ok(())
     }

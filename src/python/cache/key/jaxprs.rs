@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::expand::Tag;
 
-use crate::python::cache::key::canonical::shared;
+use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::encoder::{Encoder, Mode};
 use crate::python::cache::key::values::Held;
 use crate::python::cache::programs::forms::open;
@@ -215,7 +215,7 @@ impl<'py> Encoder<'_, 'py> {
             // SAFETY: a constant of the interpreter.
             None => self.identity(unsafe { ffi::Py_None() }),
         }
-        let stack = shared(&source.name_stack).map_err(|_| UNKNOWN_OBJECT)?;
+        let stack = canonical(&source.name_stack).map_err(|_| UNKNOWN_OBJECT)?;
         self.call.signature.pair(Tag::Identity, 2, stack.as_ptr() as u64);
         self.call.own().kept.push(stack.unbind());
         Ok(())

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::expand::Tag;
 
-use crate::python::cache::key::canonical::shared;
+use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::classes::{Verdict, verdict};
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::stable::is_stable;
@@ -62,9 +62,9 @@ impl<'py> Encoder<'_, 'py> {
         if self.is_immutable(value, class) {
             // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
             let object = unsafe { Bound::from_borrowed_ptr(self.py, value) };
-            let shared = shared(&object).map_err(|_| UNKNOWN_OBJECT)?;
-            self.identity(shared.as_ptr());
-            self.call.own().kept.push(shared.unbind());
+            let canonical = canonical(&object).map_err(|_| UNKNOWN_OBJECT)?;
+            self.identity(canonical.as_ptr());
+            self.call.own().kept.push(canonical.unbind());
             return Ok(());
         }
         if self.mode.has_programs() && is_exactly(value, self.jax.ref_type.as_ptr().cast()) {
@@ -137,9 +137,9 @@ impl<'py> Encoder<'_, 'py> {
         if is_exactly(value, self.jax.named_sharding_type.as_ptr().cast()) {
             // SAFETY: a live argument. jax's own comparison runs, which changes nothing.
             let sharding = unsafe { Bound::from_borrowed_ptr(self.py, value) };
-            let shared = shared(&sharding).map_err(|_| UNKNOWN_OBJECT)?;
+            let canonical = canonical(&sharding).map_err(|_| UNKNOWN_OBJECT)?;
             // The argument is alive, and so is what stands for it.
-            self.identity(shared.as_ptr());
+            self.identity(canonical.as_ptr());
             return Ok(());
         }
         if is_exactly(value, self.jax.zero_type.as_ptr().cast()) {

@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use crate::expand::Tag;
 use crate::ir::{Atom, Var};
 
-use crate::python::cache::key::canonical::shared;
+use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::encoder::{Encoder, Mode};
 use crate::python::cache::key::functions::Functions;
 use crate::python::cache::key::transformations::{Parts, Stack, is_lifted};
@@ -114,7 +114,8 @@ impl Encoder<'_, '_> {
         let bound = of_jax && field(intern!(py, "_committed"))?.is_truthy().unwrap_or(true);
         self.call.signature.tag(Tag::Concrete, usize::from(bound));
         if bound {
-            let devices = shared(&field(intern!(py, "sharding"))?).map_err(|_| UNKNOWN_OBJECT)?;
+            let devices =
+                canonical(&field(intern!(py, "sharding"))?).map_err(|_| UNKNOWN_OBJECT)?;
             self.identity(devices.as_ptr());
             self.call.own().kept.push(devices.unbind());
         }

@@ -19,7 +19,7 @@ use crate::python::interpose::install;
 use crate::python::program::objects::address;
 
 /// A dict of params that belongs to a fragment, or to a program. Nothing changes it.
-pub struct OwnedParams {
+pub struct FragmentParams {
     params: Py<PyDict>,
     /// What is known of it is kept by its address.
     is_known: bool,
@@ -32,7 +32,7 @@ struct Known {
     /// In which outermost trace the first of them was recorded.
     since: u64,
     transposition: Option<Arc<Transposition>>,
-    without_dead_code: Option<Arc<OwnedParams>>,
+    without_dead_code: Option<Arc<FragmentParams>>,
 }
 
 /// The transpositions of the equations that have the params.
@@ -48,7 +48,7 @@ impl Drop for Transposition {
 
 static KNOWN: AddressCache<Known> = AddressCache::new();
 
-impl OwnedParams {
+impl FragmentParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
         let new = Known { since: install::outermost(), ..Known::default() };
@@ -63,7 +63,7 @@ impl OwnedParams {
     }
 }
 
-impl Deref for OwnedParams {
+impl Deref for FragmentParams {
     type Target = Py<PyDict>;
 
     fn deref(&self) -> &Self::Target {
@@ -71,7 +71,7 @@ impl Deref for OwnedParams {
     }
 }
 
-impl Drop for OwnedParams {
+impl Drop for FragmentParams {
     fn drop(&mut self) {
         if self.is_known {
             drop(KNOWN.remove_if(&(self.params.as_ptr() as usize), |known| {
@@ -110,18 +110,18 @@ pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
 }
 
 /// Whether a fragment has the params.
-pub fn is_owned(params: &Bound<'_, PyDict>) -> bool {
+pub fn is_of_fragment(params: &Bound<'_, PyDict>) -> bool {
     KNOWN.contains(&address(params))
 }
 
 /// What dead-code removal makes of the params of an equation all of whose outputs are used; None
 /// where that is not known.
-pub fn without_dead_code(params: &Bound<'_, PyDict>) -> Option<Arc<OwnedParams>> {
+pub fn without_dead_code(params: &Bound<'_, PyDict>) -> Option<Arc<FragmentParams>> {
     KNOWN.get(&address(params), |known| known.without_dead_code.clone())?
 }
 
 /// Remembers what `without_dead_code` is to say, where a fragment has the params.
-pub fn note_without_dead_code(params: &Bound<'_, PyDict>, new: &Arc<OwnedParams>) {
+pub fn note_without_dead_code(params: &Bound<'_, PyDict>, new: &Arc<FragmentParams>) {
     KNOWN.get(&address(params), |known| {
         known.without_dead_code.get_or_insert_with(|| new.clone());
     });
