@@ -26,7 +26,7 @@ use crate::python::cache::fragment::before::Before;
 use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::Recipe;
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::reasons::{CHANGED_MEANWHILE, Reason};
@@ -239,7 +239,7 @@ pub fn call<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     recorded: &Recorded,
     describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
@@ -251,7 +251,7 @@ pub fn call<'py>(
         drop(Instantiation::new(py, given, recorded.number, own));
     }
     let Ran { result, learnt, given, before, .. } =
-        run_recorded(py, jax, site, now, call, proceed, true)?;
+        run_recorded(py, jax, site, context, call, proceed, true)?;
     let mut audit = Audit { py, jax, regenerates: !site.forgets };
     let mut real = None;
     let reason = match learnt {

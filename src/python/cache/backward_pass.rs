@@ -21,7 +21,7 @@ use crate::python::cache::call::{Site, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::encode_fully;
 use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
-use crate::python::cache::key::trace_context::{Now, Within};
+use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::linear_program::{Kind, Linear, Read, Step};
 use crate::python::cache::programs::params::{self, Transposition};
 use crate::python::cache::programs::running::{is_running, run_rule};
@@ -47,7 +47,9 @@ pub fn backward_pass<'py>(
     let py = jaxpr.py();
     let jax = jax(py)?;
     poll_soon();
-    let pass = if crate::python::interpose::install::is_tracing() && Now::read(py, jax)?.is_some() {
+    let pass = if crate::python::interpose::install::is_tracing()
+        && TraceContext::read(py, jax)?.is_some()
+    {
         Pass::new(jax, jaxpr, consts, primals_in, cotangents_in)?
     } else {
         None
@@ -423,9 +425,9 @@ impl Pass {
         for &(place, _) in &step.outs {
             cotangents.push(self.freeze(py, jax, place)?);
         }
-        let now = Now::read(py, jax)?;
-        let Some((now, number)) =
-            now.and_then(|now| now.configuration().ok().map(|known| (now, known.number)))
+        let context = TraceContext::read(py, jax)?;
+        let Some((context, number)) = context
+            .and_then(|context| context.configuration().ok().map(|known| (context, known.number)))
         else {
             return self.run_step(py, jax, step, &cotangents);
         };
@@ -436,8 +438,8 @@ impl Pass {
         let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
             return self.step(py, jax, step, &cotangents);
         };
-        let now = now.within(within(&now, step, scopes)?);
-        self.replay_or_run_step(jax, step, &cotangents, &described, &site, &now, number)
+        let context = context.within(source_of(&context, step, scopes)?);
+        self.replay_or_run_step(jax, step, &cotangents, &described, &site, &context, number)
     }
 
     /// As `step`, for an equation that is remembered.
@@ -449,10 +451,10 @@ impl Pass {
         cotangents: &[Bound<'py, PyAny>],
         described: &Described<'py>,
         site: &TransposeSite,
-        now: &Now<'py>,
+        context: &TraceContext<'py>,
         configuration: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = now.trace.py();
+        let py = context.trace.py();
         let mut call = Call::new(configuration);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
@@ -464,7 +466,7 @@ impl Pass {
         };
         let operands = &described.operands;
         let encode = |call: &mut Call| {
-            encode_transposition(py, jax, now, &equation, &pointers, operands, call)
+            encode_transposition(py, jax, context, &equation, &pointers, operands, call)
         };
         let site = site.site();
         if let Err(reason) = encode_fully(py, &mut call, encode)? {
@@ -477,7 +479,7 @@ impl Pass {
             py,
             jax,
             site,
-            now,
+            context,
             &call,
             encode,
             || {
@@ -699,19 +701,23 @@ pub fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py,
 type Scopes<'py> = FxHashMap<usize, (Bound<'py, PyAny>, Option<Rc<Signature>>)>;
 
 /// `_name_stack_ctx`: the source info in which an equation is transposed.
-fn within<'py>(now: &Now<'py>, step: &Step, scopes: &mut Scopes<'py>) -> PyResult<Within<'py>> {
-    let py = now.trace.py();
+fn source_of<'py>(
+    context: &TraceContext<'py>,
+    step: &Step,
+    scopes: &mut Scopes<'py>,
+) -> PyResult<EquationSource<'py>> {
+    let py = context.trace.py();
     let own = step.name_stack.bind(py);
     let (name_stack, scope_key) = if let Some(known) = scopes.get(&address(own)) {
         known.clone()
     } else {
-        let whole = now.name_stack().add(own)?;
-        let scope_key = now.stack().map(|stack| stack.scope_key(&whole)).transpose()?.flatten();
+        let whole = context.name_stack().add(own)?;
+        let scope_key = context.stack().map(|stack| stack.scope_key(&whole)).transpose()?.flatten();
         scopes.insert(address(own), (whole.clone(), scope_key.clone()));
         (whole, scope_key)
     };
     let traceback = step.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
-    Ok(Within { source: SourceRef { traceback, name_stack }, scope_key })
+    Ok(EquationSource { source: SourceRef { traceback, name_stack }, scope_key })
 }
 
 /// The sites of transpositions.

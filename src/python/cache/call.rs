@@ -19,7 +19,7 @@ use crate::python::cache::key::encode::{encode, encode_fully, encode_params};
 use crate::python::cache::key::functions::{self, Functions};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
-use crate::python::cache::key::trace_context::{Configuration, Now, configuration_now};
+use crate::python::cache::key::trace_context::{Configuration, TraceContext, configuration_now};
 use crate::python::cache::programs::canonicalize::Canonicalizer;
 use crate::python::cache::programs::decision::{Decision, Programs};
 use crate::python::cache::programs::given::Given;
@@ -59,7 +59,7 @@ pub fn watched<R>(
         Reach::Unknown => Some(CHANGED_MEANWHILE),
         Reach::Nothing => {
             let is_same = configuration_now(py, jax)?
-                .is_ok_and(|now| configuration.is_ok_and(|before| now.is(before)));
+                .is_ok_and(|after| configuration.is_ok_and(|before| after.is(before)));
             (!is_same || watch_config::assigned() != assigned).then_some(CHANGED_MEANWHILE)
         }
     };
@@ -159,15 +159,15 @@ fn replay_or_run<'py>(
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let jax = jax(py)?;
-    let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let configuration = match now.configuration() {
+    let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
+    let configuration = match context.configuration() {
         Ok(configuration) if site.forgets && configuration.jit_disabled => Err(JIT_DISABLED),
         configuration => configuration,
     };
     let computes = configuration.is_err_and(|reason| reason == FOLDS_EAGERLY);
-    if computes && site.is_compiled && now.stack().is_none() && are_concrete(jax, args) {
+    if computes && site.is_compiled && context.stack().is_none() && are_concrete(jax, args) {
         store::count_bypass(site.id, FOLDS_EAGERLY);
-        return computed(jax, &now, proceed);
+        return computed(jax, &context, proceed);
     }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
     let functions = match site.types_only {
@@ -175,7 +175,7 @@ fn replay_or_run<'py>(
         true => Functions::typed(py, args)?,
         false => Functions::Rules,
     };
-    let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, functions, call);
+    let describe = |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, call);
     let described = match configuration {
         Ok(_) => encode_fully(py, &mut call, describe)?,
         Err(reason) => Err(reason),
@@ -184,7 +184,7 @@ fn replay_or_run<'py>(
         store::count_bypass(site.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, site, &now, &call, describe, proceed, captures)
+    replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures)
 }
 
 /// Whether nothing traced can be among the arguments of a function of jax: they are arrays, scalars,
@@ -208,13 +208,13 @@ fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
 /// where jax finds what is compiled sooner.
 fn computed<'py>(
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let set_trace = jax.set_trace.bind(now.trace.py());
+    let set_trace = jax.set_trace.bind(context.trace.py());
     set_trace.call1((&jax.eval_trace,))?;
     let result = attached(proceed);
-    set_trace.call1((&now.trace,))?;
+    set_trace.call1((&context.trace,))?;
     result
 }
 
@@ -228,7 +228,7 @@ pub fn replay_or_learn<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     describe: impl Fn(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
@@ -249,13 +249,13 @@ pub fn replay_or_learn<'py>(
                     site.hits.add_one();
                     if audit::is_due() {
                         return attached(|| {
-                            audit::call(py, jax, site, now, call, recorded, describe, proceed)
+                            audit::call(py, jax, site, context, call, recorded, describe, proceed)
                         });
                     }
                     let instantiation = given
                         .zip(recorded.programs.as_ref())
                         .map(|(given, own)| Instantiation::new(py, given, recorded.number, own));
-                    return replay(jax, now, call, recorded, instantiation.as_ref());
+                    return replay(jax, context, call, recorded, instantiation.as_ref());
                 }
                 Decision::Learn => Some(recorded),
                 Decision::Run => {
@@ -265,7 +265,7 @@ pub fn replay_or_learn<'py>(
             }
         }
         Some(entry) => match &entry.known {
-            Known::Replay(recorded) if recorded.regenerates() && now.has_given_traceback() => {
+            Known::Replay(recorded) if recorded.regenerates() && context.has_given_traceback() => {
                 store::count_bypass(site.id, GIVEN_TRACEBACK);
                 return proceed();
             }
@@ -273,10 +273,10 @@ pub fn replay_or_learn<'py>(
                 site.hits.add_one();
                 if audit::is_due() {
                     return attached(|| {
-                        audit::call(py, jax, site, now, call, recorded, describe, proceed)
+                        audit::call(py, jax, site, context, call, recorded, describe, proceed)
                     });
                 }
-                return replay(jax, now, call, recorded, None);
+                return replay(jax, context, call, recorded, None);
             }
             Known::Bypass(reason) => {
                 store::count_bypass(site.id, reason);
@@ -294,7 +294,7 @@ pub fn replay_or_learn<'py>(
     attached(|| {
         let mut pinned = pins(py, call, &describe);
         let (result, known, validity) =
-            learn(py, jax, site, now, call, candidate, proceed, captures)?;
+            learn(py, jax, site, context, call, candidate, proceed, captures)?;
         if call.may_change && pinned.is_some() {
             let after = pins(py, call, &describe);
             drop(std::mem::replace(&mut pinned, after));
@@ -497,15 +497,15 @@ pub fn run_recorded<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     audited: bool,
 ) -> PyResult<Ran<'py>> {
-    let before = Before::now(jax, now, call)?;
+    let before = Before::call(jax, context, call)?;
     let (warnings, reads) = (watch_warnings::count(), watch_arrays::count());
     let recording = watch_warnings::Recording::begin(py, jax)?;
-    let (result, refusal, validity) = watched(py, jax, now.configuration(), || {
+    let (result, refusal, validity) = watched(py, jax, context.configuration(), || {
         if call.programs.is_empty() { proceed() } else { run_rule(proceed) }
     })?;
     drop(recording);
@@ -526,7 +526,7 @@ pub fn run_recorded<'py>(
     } else if call.has_arrays && watch_arrays::count() != reads && !audited {
         Err(READ)
     } else {
-        record(jax, now, &before, call, &result, audited)
+        record(jax, context, &before, call, &result, audited)
     };
     Ok(Ran { result, learnt, given, before, validity })
 }
@@ -538,14 +538,14 @@ fn learn<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     candidate: Option<&Recorded>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<(Bound<'py, PyAny>, Known, Validity)> {
     let Ran { result, learnt, given, before, validity } =
-        run_recorded(py, jax, site, now, call, proceed, false)?;
+        run_recorded(py, jax, site, context, call, proceed, false)?;
     drop(before);
     let learnt = match learnt {
         Ok(_) if captures()? => Err(CAPTURES),
@@ -560,7 +560,7 @@ fn learn<'py>(
         (Ok(mut recorded), Some(candidate)) => {
             if recorded.agrees(py, candidate, &tolerance) {
                 // The programs within should have the sources of an ordinary call.
-                let ordinary = !recorded.regenerates() || !now.has_given_traceback();
+                let ordinary = !recorded.regenerates() || !context.has_given_traceback();
                 if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }
             } else if site.forgets {
                 Known::Candidate(recorded)

@@ -17,7 +17,7 @@ use crate::python::cache::call::{Site, Use, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::encode_fully;
 use crate::python::cache::key::encode::{encode_evaluation, encode_rule};
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::programs::forms::is_jaxpr;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
@@ -44,21 +44,22 @@ pub fn bind<'py>(
     if is_running() || !has_programs(jax, params) {
         return Ok(None);
     }
-    let Some(now) = Now::read(py, jax)?.filter(|now| now.stack().is_some()) else {
+    let Some(context) = TraceContext::read(py, jax)?.filter(|context| context.stack().is_some())
+    else {
         return run_rule(proceed).map(Some);
     };
-    let Ok(configuration) = now.configuration() else { return run_rule(proceed).map(Some) };
+    let Ok(configuration) = context.configuration() else { return run_rule(proceed).map(Some) };
     let site = SITES.of(primitive)?;
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
     let mut call = Call::new(configuration.number);
     let encode =
-        |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);
+        |call: &mut Call| encode_rule(py, jax, &context, primitive, &args, params.as_ptr(), call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run_rule(proceed).map(Some);
     }
-    replay_or_learn(py, jax, &site, &now, &call, encode, proceed, || Ok(false)).map(Some)
+    replay_or_learn(py, jax, &site, &context, &call, encode, proceed, || Ok(false)).map(Some)
 }
 
 /// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
@@ -79,16 +80,16 @@ pub fn eval_jaxpr<'py>(
     if install::rests(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
         return proceed();
     }
-    let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let Ok(configuration) = now.configuration() else { return proceed() };
+    let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
+    let Ok(configuration) = context.configuration() else { return proceed() };
     let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
     let mut call = Call::new(configuration.number);
-    let encode = |call: &mut Call| encode_evaluation(py, jax, &now, &given, call);
+    let encode = |call: &mut Call| encode_evaluation(py, jax, &context, &given, call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(EVALUATION.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, &EVALUATION, &now, &call, encode, proceed, || Ok(false))
+    replay_or_learn(py, jax, &EVALUATION, &context, &call, encode, proceed, || Ok(false))
 }
 
 static EVALUATION: LazyLock<Site> =

@@ -7,7 +7,7 @@ use crate::ir::{AtomKind, Def, Eqn, Var};
 
 use crate::python::cache::fragment::read_part::row;
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
@@ -36,14 +36,14 @@ impl<'py> Before<'py> {
     ///
     /// # Errors
     /// The stack cannot be read.
-    pub fn now(jax: &Jax, now: &Now<'py>, call: &Call) -> PyResult<Self> {
-        let py = now.trace.py();
-        let source = now.source(jax)?;
-        let frame = (now.frame().clone(), now.frame().get().peek(|state| state.mark()));
+    pub fn call(jax: &Jax, context: &TraceContext<'py>, call: &Call) -> PyResult<Self> {
+        let py = context.trace.py();
+        let source = context.source(jax)?;
+        let frame = (context.frame().clone(), context.frame().get().peek(|state| state.mark()));
         let noted = !call.enclosing.is_empty();
-        let constants_used = noted.then(|| now.frame().get().peek(State::note_constants));
+        let constants_used = noted.then(|| context.frame().get().peek(State::note_constants));
         let mut before = Self { source, frame, constants_used, tangents: SmallVec::new() };
-        for (level, layer) in now.stack().into_iter().flat_map(Stack::linearizations) {
+        for (level, layer) in context.stack().into_iter().flat_map(Stack::linearizations) {
             let frame = layer.tangent_frame.bind(py);
             let residuals = layer.structured_residuals(py);
             let (mark, constants_used) =

@@ -13,7 +13,7 @@ use crate::python::cache::fragment::read_part::Reading;
 use crate::python::cache::fragment::recorded::{Captured, Part, Recorded};
 use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Origin, Recipe};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::reasons::{
@@ -31,14 +31,14 @@ use crate::python::trace::tracer::{Traced, traced, variable};
 /// Why it cannot be replayed.
 pub fn record<'py>(
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     before: &Before<'py>,
     call: &Call,
     result: &Bound<'py, PyAny>,
     audited: bool,
 ) -> Result<Recorded, Reason> {
-    let py = now.trace.py();
-    let stack = now.stack();
+    let py = context.trace.py();
+    let stack = context.stack();
     let tracebacks = match Given::of(py, jax, call) {
         Some(given) => given.tracebacks(py, jax).ok_or(FORGOTTEN)?,
         None => FxHashSet::default(),
@@ -59,7 +59,7 @@ pub fn record<'py>(
     let tangent_outs = RefCell::default();
     let origin = Origin {
         jax,
-        trace: &now.trace,
+        trace: &context.trace,
         stack,
         call,
         part: &part,

@@ -16,7 +16,7 @@ use crate::ir::{Atom, AtomKind, EffectsId, SourceId, TypeId, Var};
 use crate::python::cache::fragment::recorded::{Captured, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::{Made, Recipe};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::{Linearization, Stack};
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cpython::shared::Quiet;
@@ -37,12 +37,12 @@ pub type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
 /// The program cannot grow.
 pub fn replay<'py>(
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     recorded: &Recorded,
     instantiation: Option<&Instantiation<'py>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (trace, part) = (&now.trace, &recorded.part);
+    let (trace, part) = (&context.trace, &recorded.part);
     let py = trace.py();
     let plain = recorded.tangents.is_empty() && recorded.structured_residuals.is_empty();
     if plain && part.equations.is_empty() && part.consts.is_empty() {
@@ -55,13 +55,13 @@ pub fn replay<'py>(
             _ => {}
         }
     }
-    let base = now.source(jax)?;
+    let base = context.source(jax)?;
     let mut literals = SmallVec::new();
-    let stack = now.stack();
+    let stack = context.stack();
     let whole = stack.is_some_and(Stack::linearizes);
     let share = Share { number: recorded.number, part, call, base: &base, whole, instantiation };
     let mut append = |consts: &[ReadConst]| {
-        let place = Place { frame: now.frame(), args: &call.args, consts, retained: &[] };
+        let place = Place { frame: context.frame(), args: &call.args, consts, retained: &[] };
         share.append(jax, &place, &mut literals)
     };
     let outputs = if part.consts.is_empty() { append(&[]) } else { append(&share.captured(jax)?) }?;
@@ -73,7 +73,7 @@ pub fn replay<'py>(
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
-    let own_literal = |index: usize| Frame::literal_object(now.frame(), jax, literals[index]);
+    let own_literal = |index: usize| Frame::literal_object(context.frame(), jax, literals[index]);
     let outs: Tracers<'py> = recorded
         .needed
         .outs

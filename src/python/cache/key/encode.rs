@@ -8,7 +8,7 @@ use crate::expand::Tag;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encoder::{Encoder, Mode};
 use crate::python::cache::key::functions::{Functions, look_through};
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::key::values::Held;
 use crate::python::cache::reasons::Reason;
@@ -40,8 +40,13 @@ const RULE: Mode = Mode::Rule { passes_arrays: false };
 
 impl<'a, 'py> Encoder<'a, 'py> {
     /// Encodes what a rule is given, programs among it.
-    fn of_rule(py: Python<'py>, jax: &'a Jax, now: &'a Now<'py>, call: &'a mut Call) -> Self {
-        Self { mode: RULE, ..Self::new(py, jax, now, call) }
+    fn of_rule(
+        py: Python<'py>,
+        jax: &'a Jax,
+        context: &'a TraceContext<'py>,
+        call: &'a mut Call,
+    ) -> Self {
+        Self { mode: RULE, ..Self::new(py, jax, context, call) }
     }
 }
 
@@ -50,13 +55,13 @@ impl<'a, 'py> Encoder<'a, 'py> {
 pub fn encode<'py>(
     py: Python<'py>,
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     functions: Functions,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, now, call) };
+    let mut encoder = Encoder { functions, ..Encoder::new(py, jax, context, call) };
     let named = if kwnames.is_null() {
         0
     } else {
@@ -84,15 +89,15 @@ pub fn encode<'py>(
 pub fn encode_rule<'py>(
     py: Python<'py>,
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     primitive: &Bound<'py, PyAny>,
     args: &[*mut ffi::PyObject],
     params: *mut ffi::PyObject,
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder::of_rule(py, jax, now, call);
+    let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.functions = Functions::Params;
-    encoder.given_traceback(now)?;
+    encoder.given_traceback(context)?;
     encoder.primitive(primitive.as_ptr())?;
     let passes_arrays = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
     encoder.mode = Mode::Rule { passes_arrays };
@@ -116,12 +121,12 @@ pub fn encode_rule<'py>(
 pub fn encode_evaluation<'py>(
     py: Python<'py>,
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     given: &[*mut ffi::PyObject],
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder::of_rule(py, jax, now, call);
-    encoder.given_traceback(now)?;
+    let mut encoder = Encoder::of_rule(py, jax, context, call);
+    encoder.given_traceback(context)?;
     given.iter().try_for_each(|&part| encoder.value(part, 0))?;
     encoder.finish()
 }
@@ -191,13 +196,13 @@ pub struct Equation {
 pub fn encode_transposition<'py>(
     py: Python<'py>,
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     equation: &Equation,
     cotangents: &[*mut ffi::PyObject],
     operands: &[TransposedOperand],
     call: &mut Call,
 ) -> Result<(), Reason> {
-    let mut encoder = Encoder::of_rule(py, jax, now, call);
+    let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.identity(equation.context);
     encoder.primitive(equation.primitive)?;
     // SAFETY: live while the equation is transposed.
@@ -209,7 +214,7 @@ pub fn encode_transposition<'py>(
         encoder.value(params, 0)?;
         encoder.mode = RULE;
         if !encoder.call.programs.is_empty() {
-            encoder.given_traceback(now)?;
+            encoder.given_traceback(context)?;
         }
     }
     encoder.call.signature.tag(Tag::Sequence, cotangents.len());

@@ -14,7 +14,7 @@ use crate::ir::Atom;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::key::functions::{FunctionEffects, Functions};
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::reasons::{CHANGES, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES};
 use crate::python::jax::names::Jax;
@@ -61,7 +61,7 @@ pub struct Encoder<'a, 'py> {
     pub(super) py: Python<'py>,
     pub(super) jax: &'a Jax,
     pub(super) trace: *mut ffi::PyObject,
-    pub(super) now: Option<&'a Now<'py>>,
+    pub(super) context: Option<&'a TraceContext<'py>>,
     pub(super) stack: Option<&'a Stack>,
     pub(super) call: &'a mut Call,
     /// The first position of each traced value, where there are many.
@@ -83,17 +83,17 @@ impl<'a, 'py> Encoder<'a, 'py> {
     pub(super) fn new(
         py: Python<'py>,
         jax: &'a Jax,
-        now: &'a Now<'py>,
+        context: &'a TraceContext<'py>,
         call: &'a mut Call,
     ) -> Self {
-        let stack = now.stack();
+        let stack = context.stack();
         if let Some(stack) = stack {
             call.signature.extend(stack.key());
-            call.signature.extend(now.scope_key());
+            call.signature.extend(context.scope_key());
         }
         Self {
-            trace: now.trace.as_ptr(),
-            now: Some(now),
+            trace: context.trace.as_ptr(),
+            context: Some(context),
             stack,
             functions: Functions::Rules,
             mode: Mode::Arguments,
@@ -111,7 +111,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             py,
             jax,
             trace: std::ptr::null_mut(),
-            now: None,
+            context: None,
             stack: None,
             call,
             first: FxHashMap::default(),
@@ -125,8 +125,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
     }
 
     /// The traceback that all equations are given, those of nested programs too.
-    pub(super) fn given_traceback(&mut self, now: &Now<'py>) -> Result<(), Reason> {
-        if let Some(traceback) = now.given_traceback() {
+    pub(super) fn given_traceback(&mut self, context: &TraceContext<'py>) -> Result<(), Reason> {
+        if let Some(traceback) = context.given_traceback() {
             self.traceback(&traceback)?;
         }
         Ok(())
@@ -134,7 +134,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
 
     /// Where the call happens, which is part of it from now on.
     pub(super) fn locate(&mut self) -> Result<(), Reason> {
-        let source = self.now.and_then(|now| now.source(self.jax).ok());
+        let source = self.context.and_then(|context| context.source(self.jax).ok());
         let traceback = source.and_then(|source| source.traceback).ok_or(UNKNOWN_OBJECT)?;
         self.call.located = true;
         if is_omitted(Item::Lines) {

@@ -41,18 +41,18 @@ impl Configuration {
     }
 }
 
-/// The moment of a call.
-pub struct Now<'py> {
+/// Where a call happens: the trace, the configuration and the source info.
+pub struct TraceContext<'py> {
     /// The trace that records; under transformations the one below them.
     pub trace: Bound<'py, PyAny>,
-    moment: Rc<Moment>,
+    read: Rc<ContextRead>,
     /// In place of the user's source info: that of an equation that is transposed.
-    within: Option<Within<'py>>,
+    equation: Option<EquationSource<'py>>,
 }
 
 /// The source info of an equation, with the key of its name stack.
 #[derive(Clone)]
-pub struct Within<'py> {
+pub struct EquationSource<'py> {
     pub source: SourceRef<'py>,
     pub scope_key: Option<Rc<Signature>>,
 }
@@ -61,10 +61,10 @@ pub struct Within<'py> {
 struct Remembered {
     epoch: Epoch,
     /// None where the trace is not ours.
-    moment: Option<Rc<Moment>>,
+    read: Option<Rc<ContextRead>>,
 }
 
-struct Moment {
+struct ContextRead {
     /// The current trace or one below it, so jax holds it.
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
@@ -93,7 +93,7 @@ pub fn forget() {
     drop(old);
 }
 
-impl<'py> Now<'py> {
+impl<'py> TraceContext<'py> {
     /// This moment; None where the current trace is not ours.
     ///
     /// # Errors
@@ -105,40 +105,40 @@ impl<'py> Now<'py> {
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
                 let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
-                Some(known.moment.clone())
+                Some(known.read.clone())
             })
         });
-        let moment = match remembered {
-            Some(moment) => moment,
-            None => attached(|| Moment::read(py, jax, epoch))?,
+        let read = match remembered {
+            Some(read) => read,
+            None => attached(|| ContextRead::read(py, jax, epoch))?,
         };
-        Ok(moment.map(|moment| {
+        Ok(read.map(|read| {
             // SAFETY: in this epoch it is the current trace or one below, which jax holds.
-            let trace = unsafe { Bound::from_borrowed_ptr(py, moment.trace) };
-            Self { trace, moment, within: None }
+            let trace = unsafe { Bound::from_borrowed_ptr(py, read.trace) };
+            Self { trace, read, equation: None }
         }))
     }
 
     /// The program that records.
     pub fn frame(&self) -> &Bound<'py, Frame> {
-        self.moment.frame.bind(self.trace.py())
+        self.read.frame.bind(self.trace.py())
     }
 
     /// The transformations between the current trace and the one that records.
     pub fn stack(&self) -> Option<&Stack> {
-        self.moment.stack.as_ref()
+        self.read.stack.as_ref()
     }
 
     /// The configuration, or why nothing is remembered in it.
     pub fn configuration(&self) -> Result<Configuration, Reason> {
-        self.moment.configuration
+        self.read.configuration
     }
 
     /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
     /// name stack below the current one.
-    pub fn within(&self, context: Within<'py>) -> Self {
-        let (trace, moment) = (self.trace.clone(), self.moment.clone());
-        Self { trace, moment, within: Some(context) }
+    pub fn within(&self, equation: EquationSource<'py>) -> Self {
+        let (trace, read) = (self.trace.clone(), self.read.clone());
+        Self { trace, read, equation: Some(equation) }
     }
 
     /// Whether all equations have a traceback that is given, those of nested programs too: jax is
@@ -149,26 +149,26 @@ impl<'py> Now<'py> {
 
     /// That traceback.
     pub fn given_traceback(&self) -> Option<Bound<'py, PyAny>> {
-        if let Some(context) = &self.within {
-            return context.source.traceback.clone();
+        if let Some(equation) = &self.equation {
+            return equation.source.traceback.clone();
         }
         let py = self.trace.py();
-        self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
+        self.read.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
     }
 
     /// The name stack of this moment.
     pub fn name_stack(&self) -> &Bound<'py, PyAny> {
-        match &self.within {
-            Some(context) => &context.source.name_stack,
-            None => self.moment.name_stack.bind(self.trace.py()),
+        match &self.equation {
+            Some(equation) => &equation.source.name_stack,
+            None => self.read.name_stack.bind(self.trace.py()),
         }
     }
 
     /// What a call depends on of the name stack, beyond what its equations have below it.
     pub fn scope_key(&self) -> &[u64] {
-        let key = match &self.within {
-            Some(context) => &context.scope_key,
-            None => &self.moment.scope_key,
+        let key = match &self.equation {
+            Some(equation) => &equation.scope_key,
+            None => &self.read.scope_key,
         };
         key.as_ref().map_or(&[], |key| key.words())
     }
@@ -187,13 +187,13 @@ impl<'py> Now<'py> {
     }
 }
 
-impl Moment {
+impl ContextRead {
     #[cold]
     fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
         let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-        let remember = |moment| {
+        let remember = |read| {
             if let Some(epoch) = epoch {
-                let old = REMEMBERED.replace(Some(Remembered { epoch, moment }));
+                let old = REMEMBERED.replace(Some(Remembered { epoch, read }));
                 drop(old);
             }
         };
@@ -220,7 +220,7 @@ impl Moment {
             Some(stack) => stack.scope_key(&context.name_stack)?,
             None => None,
         };
-        let moment = Rc::new(Self {
+        let read = Rc::new(Self {
             trace: trace.as_ptr(),
             frame: frame.unbind(),
             stack,
@@ -231,9 +231,9 @@ impl Moment {
         });
         // What is remembered keeps values alive.
         if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {
-            remember(Some(moment.clone()));
+            remember(Some(read.clone()));
         }
-        Ok(Some(moment))
+        Ok(Some(read))
     }
 }
 
