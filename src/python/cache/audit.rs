@@ -400,9 +400,13 @@ impl<'py> Audit<'_, 'py> {
         if !recorded.recipe.agrees(py, &learnt.recipe, &same) {
             return Some("the result".to_owned());
         }
-        let lifted = recorded.lifted.len() == learnt.lifted.len()
-            && recorded.lifted.iter().zip(&learnt.lifted).all(|(a, b)| a.agrees(py, b, &same));
-        if !lifted {
+        let transformed = recorded.transformed.len() == learnt.transformed.len()
+            && recorded
+                .transformed
+                .iter()
+                .zip(&learnt.transformed)
+                .all(|(a, b)| a.agrees(py, b, &same));
+        if !transformed {
             return Some("the values of transformations".to_owned());
         }
         let (own, others) = (&recorded.structured_residuals, &learnt.structured_residuals);

@@ -118,7 +118,7 @@ impl Captured {
             (Self::Value(a), Self::Value(b)) => a.is(b),
             (Self::Arg(a), Self::Arg(b))
             | (Self::Out(a), Self::Out(b))
-            | (Self::Lifted(a), Self::Lifted(b))
+            | (Self::Transformed(a), Self::Transformed(b))
             | (Self::Enclosing(a), Self::Enclosing(b))
             | (Self::Constant(a), Self::Constant(b))
             | (Self::LiteralArg(a), Self::LiteralArg(b))

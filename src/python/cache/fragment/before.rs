@@ -43,9 +43,9 @@ impl<'py> Before<'py> {
         let noted = !call.enclosing.is_empty();
         let constants_used = noted.then(|| context.frame().get().peek(State::note_constants));
         let mut before = Self { source, frame, constants_used, tangents: SmallVec::new() };
-        for (level, layer) in context.stack().into_iter().flat_map(Stack::linearizations) {
-            let frame = layer.tangent_frame.bind(py);
-            let residuals = layer.structured_residuals(py);
+        for (level, linearization) in context.stack().into_iter().flat_map(Stack::linearizations) {
+            let frame = linearization.tangent_frame.bind(py);
+            let residuals = linearization.structured_residuals(py);
             let (mark, constants_used) =
                 frame.get().peek(|state| (state.mark(), state.note_constants()));
             before.tangents.push(BeforeTangents {

@@ -11,7 +11,7 @@ use crate::ir::Var;
 use crate::python::cache::fragment::before::{Before, BeforeTangents, in_order_of_use};
 use crate::python::cache::fragment::read_part::Reading;
 use crate::python::cache::fragment::recorded::{Captured, Part, Recorded};
-use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Origin, Recipe};
+use crate::python::cache::fragment::result::{Needed, Origin, Recipe, TransformedRecipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
@@ -65,21 +65,21 @@ pub fn record<'py>(
         part: &part,
         outs: &outs,
         tangent_outs: &tangent_outs,
-        lifted: &made,
+        transformed: &made,
         constants: &constants,
     };
     let tangents = tangent_parts(&origin, reading, before)?;
     let recipe = Recipe::of(&origin, result, 0)?;
     let structured_residuals = structured_residuals(&origin, before)?;
     check_constants(&origin, before)?;
-    let lifted: Vec<_> = made.into_inner().into_iter().map(|(_, recipe)| recipe).collect();
-    let needed = needed_outputs(&recipe, &lifted, &tangents)?;
+    let transformed: Vec<_> = made.into_inner().into_iter().map(|(_, recipe)| recipe).collect();
+    let needed = needed_outputs(&recipe, &transformed, &tangents)?;
     Ok(Recorded {
         number: store::new_fragment(),
         part,
         tangents,
         recipe,
-        lifted,
+        transformed,
         needed,
         structured_residuals,
         programs: None,
@@ -150,7 +150,7 @@ fn residual<'py>(
         _ => {}
     }
     match Recipe::of_residual(origin, value, begun.level + 1)? {
-        Some(Recipe::Lifted(number)) => Ok(Captured::Lifted(number)),
+        Some(Recipe::Transformed(number)) => Ok(Captured::Transformed(number)),
         Some(_) => Err(OUTER_VALUE),
         None => Captured::constant(jax, value),
     }
@@ -163,8 +163,9 @@ fn structured_residuals<'py>(
 ) -> Result<Vec<(usize, Recipe)>, Reason> {
     let mut residuals = Vec::new();
     for begun in &before.tangents {
-        let layer = origin.stack.and_then(|stack| stack.linearization(begun.level));
-        let list = layer.and_then(|layer| layer.structured_residuals(origin.trace.py()));
+        let linearization = origin.stack.and_then(|stack| stack.linearization(begun.level));
+        let list = linearization
+            .and_then(|linearization| linearization.structured_residuals(origin.trace.py()));
         let Some(list) = list else { continue };
         for item in list.get_slice(begun.structured_residuals, list.len()) {
             let recipe = Recipe::of(origin, &item, 0)?;
@@ -194,7 +195,7 @@ fn check_constants(origin: &Origin<'_, '_>, before: &Before<'_>) -> Result<(), R
 /// The outputs of equations that the result and the residuals are made of.
 fn needed_outputs(
     recipe: &Recipe,
-    lifted: &[LiftedRecipe],
+    transformed: &[TransformedRecipe],
     tangents: &[(usize, Part)],
 ) -> Result<Needed, Reason> {
     let residuals = tangents.iter().flat_map(|(_, part)| &part.consts);
@@ -210,7 +211,7 @@ fn needed_outputs(
             Recipe::Out(*index).outs(&mut needed);
         }
     }
-    for recipe in lifted {
+    for recipe in transformed {
         recipe.outs(&mut needed);
     }
     for (level, part) in tangents {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand};
 
-use crate::python::cache::fragment::result::{LiftedRecipe, Needed, Recipe};
+use crate::python::cache::fragment::result::{Needed, Recipe, TransformedRecipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::decision::Programs;
@@ -31,7 +31,7 @@ pub struct Recorded {
     pub tangents: SmallVec<[(usize, Part); 1]>,
     pub recipe: Recipe,
     /// The tracers of transformations among the results and the residuals.
-    pub lifted: Vec<LiftedRecipe>,
+    pub transformed: Vec<TransformedRecipe>,
     /// Outputs that have tracers: those that the result needs, and residuals.
     pub needed: Needed,
     /// What rules pass by, one each, with the level, from jax 0.11 on.
@@ -118,7 +118,7 @@ pub enum Captured {
     /// A residual: an output of the primal values' equations.
     Out(usize),
     /// A residual: a tracer of a transformation.
-    Lifted(usize),
+    Transformed(usize),
     /// A residual: the argument that is a tracer of a literal.
     LiteralArg(usize),
     /// A residual: a new tracer of a literal of the primal values' equations.
@@ -180,7 +180,7 @@ impl Recorded {
             part,
             tangents: SmallVec::new(),
             recipe: Recipe::Object(none),
-            lifted: Vec::new(),
+            transformed: Vec::new(),
             needed: Needed::default(),
             structured_residuals: Vec::new(),
             programs: None,

@@ -80,7 +80,7 @@ pub fn replay<'py>(
         .iter()
         .map(|&index| Ok((index, tracer(index)?)))
         .collect::<PyResult<_>>()?;
-    let lifted = RefCell::new(vec![None; recorded.lifted.len()]);
+    let transformed = RefCell::new(vec![None; recorded.transformed.len()]);
     let tangents = RefCell::default();
     let made = Made {
         jax,
@@ -89,8 +89,8 @@ pub fn replay<'py>(
         call,
         outs: &outs,
         tangents: &tangents,
-        recipes: &recorded.lifted,
-        lifted: &lifted,
+        recipes: &recorded.transformed,
+        transformed: &transformed,
         literals: &own_literal,
         source: &base,
     };
@@ -105,22 +105,24 @@ fn replay_tangents<'py>(
     made: &Made<'_, 'py>,
 ) -> PyResult<()> {
     let (jax, py) = (made.jax, made.trace.py());
-    let layer_of = |level| made.stack.and_then(|stack| stack.linearization(level));
+    let linearization_of = |level| made.stack.and_then(|stack| stack.linearization(level));
     for (level, part) in &recorded.tangents {
         let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
             .consts
             .iter()
             .map(|(captured, aval)| residual(made, captured, aval))
             .collect::<PyResult<_>>()?;
-        let layer = layer_of(*level)
+        let linearization = linearization_of(*level)
             .ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
         let needed = recorded.needed.of_level(*level);
         let share = Share { part, whole: true, ..*share };
-        let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
+        let of_level = append_tangents(py, jax, linearization, *level, &share, needed, &residuals)?;
         made.tangents.borrow_mut().push((*level, of_level));
     }
     for (level, residual) in &recorded.structured_residuals {
-        if let Some(list) = layer_of(*level).and_then(|layer| layer.structured_residuals(py)) {
+        if let Some(list) = linearization_of(*level)
+            .and_then(|linearization| linearization.structured_residuals(py))
+        {
             list.append(residual.make(made)?)?;
         }
     }
@@ -149,7 +151,7 @@ fn residual<'py>(
         Captured::Enclosing(index) => borrowed(made.call.enclosing.get(*index)),
         Captured::Out(index) => Some(Recipe::Out(*index).make(made)?),
         Captured::Constant(index) => Some(Recipe::Constant(*index).make(made)?),
-        Captured::Lifted(number) => Some(Recipe::Lifted(*number).make(made)?),
+        Captured::Transformed(number) => Some(Recipe::Transformed(*number).make(made)?),
         Captured::OwnLiteral(index) => literal((made.literals)(*index)?)?,
         Captured::Literal(own) => literal(jax.copy_literal(own.bind(py))?)?,
     };
@@ -539,7 +541,7 @@ impl Drop for Held<'_, '_> {
 fn append_tangents<'py>(
     py: Python<'py>,
     jax: &Jax,
-    layer: &Linearization,
+    linearization: &Linearization,
     level: usize,
     share: &Share<'_, 'py>,
     needed: &[usize],
@@ -551,11 +553,11 @@ fn append_tangents<'py>(
     for ((_, aval), value) in part.consts.iter().zip(residuals) {
         consts.push(ReadConst::new(jax, value.clone().unbind(), aval.bind(py))?);
     }
-    let frame = layer.tangent_frame.bind(py);
+    let frame = linearization.tangent_frame.bind(py);
     let place = Place { frame, args: &args, consts: &consts, retained: needed };
     let outputs = share.append(jax, &place, &mut SmallVec::new())?;
     // SAFETY: jax's trace holds it.
-    let trace = unsafe { Bound::from_borrowed_ptr(py, layer.tangent_trace) };
+    let trace = unsafe { Bound::from_borrowed_ptr(py, linearization.tangent_trace) };
     let tracer = |&index: &usize| {
         let (var, source) = outputs.get(index)?;
         let aval = part.out_type(index).bind(py).clone();

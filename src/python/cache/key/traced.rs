@@ -11,7 +11,7 @@ use crate::ir::{Atom, Var};
 use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::encoder::{Encoder, Mode};
 use crate::python::cache::key::functions::Functions;
-use crate::python::cache::key::transformations::{Parts, Stack, is_lifted};
+use crate::python::cache::key::transformations::{Parts, Stack, is_transformed};
 use crate::python::cache::key::values::Held;
 use crate::python::cache::reasons::{
     CAPTURED_CONSTANT, CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, REF, Reason, TANGENT, TWO_TRACERS,
@@ -185,7 +185,7 @@ impl Encoder<'_, '_> {
 
     /// A value under transformations. Objects count here, since a tangent's program knows primal
     /// values as objects.
-    pub(super) fn lifted(
+    pub(super) fn transformed(
         &mut self,
         stack: &Stack,
         value: *mut ffi::PyObject,
@@ -194,13 +194,13 @@ impl Encoder<'_, '_> {
     ) -> Result<(), Reason> {
         let position = self.call.traced.len();
         let known = self.call.traced.iter().position(|&traced| traced == value);
-        self.call.signature.tag(Tag::Lifted, known.unwrap_or(position));
+        self.call.signature.tag(Tag::Transformed, known.unwrap_or(position));
         if known.is_some() {
             return Ok(());
         }
         let aval = self.type_of(value)?;
         let key = self.type_key(aval);
-        self.call.signature.pair(Tag::Layer, level, key);
+        self.call.signature.pair(Tag::Transformation, level, key);
         self.ref_within(aval)?;
         self.call.traced.push(value);
         for part in parts.below() {
@@ -219,7 +219,9 @@ impl Encoder<'_, '_> {
             Parts::Linearize { tangent, .. } => {
                 let var = stack
                     .linearization(level)
-                    .and_then(|layer| layer.tangent_variable(self.py, self.jax, tangent))
+                    .and_then(|linearization| {
+                        linearization.tangent_variable(self.py, self.jax, tangent)
+                    })
                     .ok_or(TANGENT)?;
                 let atom = (level, Atom::var(var));
                 let aval = self.type_of(tangent)?;
@@ -235,7 +237,7 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
-    /// A part of such a value, of the layers from `level` on.
+    /// A part of such a value, of the levels from `level` on.
     fn part(
         &mut self,
         stack: &Stack,
@@ -249,8 +251,8 @@ impl Encoder<'_, '_> {
             Some(Tracer::Enclosing) => self.enclosing(part),
             Some(Tracer::Foreign) => Err(FOREIGN_TRACER),
             None => match stack.parts(self.py, self.jax, part, level) {
-                Some((level, parts)) => self.lifted(stack, part, level, parts),
-                None if is_lifted(self.jax, part) => self.enclosing(part),
+                Some((level, parts)) => self.transformed(stack, part, level, parts),
+                None if is_transformed(self.jax, part) => self.enclosing(part),
                 // SAFETY: a part of a live tracer.
                 None if self.concrete(part, unsafe { ffi::Py_TYPE(part) })? => Ok(()),
                 None => Err(CONCRETE_ARRAY),

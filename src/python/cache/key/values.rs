@@ -8,7 +8,7 @@ use crate::expand::Tag;
 use crate::python::cache::key::classes::version;
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::objects::is_plain_namedtuple;
-use crate::python::cache::key::transformations::is_lifted;
+use crate::python::cache::key::transformations::is_transformed;
 use crate::python::cache::reasons::{
     CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, LARGE_VALUE, NOT_A_NUMBER, Reason, TRACED_PARAM,
     UNKNOWN_OBJECT, USERS_CLASS,
@@ -57,9 +57,9 @@ impl Encoder<'_, '_> {
             if !self.within.is_empty() {
                 return self.captured(value);
             }
-            return self.lifted(stack, value, level, parts);
+            return self.transformed(stack, value, level, parts);
         }
-        if is_lifted(self.jax, value) {
+        if is_transformed(self.jax, value) {
             if !self.within.is_empty() {
                 return self.captured(value);
             }
