@@ -559,7 +559,7 @@ fn learn<'py>(
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(mut recorded), Some(candidate)) => {
             if recorded.agrees(py, candidate, &tolerance) {
-                // The programs within should have the sources of an ordinary call.
+                // The nested programs should have the sources of an ordinary call.
                 let ordinary = !recorded.regenerates() || !context.has_given_traceback();
                 if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }
             } else if site.forgets {

@@ -76,7 +76,7 @@ pub fn dce_consts<'py>(
     jax.stock_dce_consts.bind(py).call1((jaxpr, consts))
 }
 
-/// What becomes of a jaxpr in which nothing is dead but in the programs within, where all outputs are used
+/// What becomes of a jaxpr in which nothing is dead but in nested programs, where all outputs are used
 /// and all inputs but the first so many. None where something is, or it is not so plain.
 fn with_live_programs<'py>(
     jax: &Jax,
@@ -246,7 +246,7 @@ fn all_true(list: &Bound<'_, PyAny>) -> bool {
 enum Rule {
     /// All or nothing.
     Default,
-    /// By a rule of the primitive, which looks through the programs within.
+    /// By a rule of the primitive, which looks through the nested programs.
     Own { of_jit: bool },
 }
 

@@ -249,8 +249,8 @@ impl Known {
 struct Derivation {
     /// From which: until there was another one, it holds for this one alone.
     given: Arc<Given>,
-    /// Which of the programs within were the same for all so far. None where there was one program.
-    same_within: Option<Vec<bool>>,
+    /// Which of the nested programs were the same for all so far. None where there was one program.
+    same_nested: Option<Vec<bool>>,
     /// The function's result, a tuple.
     result: Py<PyTuple>,
     /// The programs among the items of the result.
@@ -299,7 +299,7 @@ impl Derivation {
         }
         let result = result.clone().unbind();
         let given = Arc::new(given);
-        let new = Self { given, same_within: None, result, programs };
+        let new = Self { given, same_nested: None, result, programs };
         match candidate {
             Some(candidate) => new.beside(py, jax, candidate).ok_or(NEW_OBJECTS),
             None => Ok(new),
@@ -317,7 +317,8 @@ impl Derivation {
         for ((item, other), programs) in items.zip(programs) {
             let agrees = match programs {
                 (Some(own), Some(other)) => {
-                    own.params = both.params_within(own.graph.bind(py), other.graph.bind(py))?;
+                    own.params =
+                        both.params_of_equations(own.graph.bind(py), other.graph.bind(py))?;
                     own.form == other.form && own.id == other.id
                 }
                 (None, None) => item.get_type().is(other.get_type()) && item.eq(&other).ok()?,
@@ -329,21 +330,21 @@ impl Derivation {
         }
         drop(both);
         if self.given.is(&before.given) {
-            self.same_within.clone_from(&before.same_within);
+            self.same_nested.clone_from(&before.same_nested);
             return Some(self);
         }
-        let mut same = self.given.same_within(&before.given)?;
-        if let Some(before) = &before.same_within {
+        let mut same = self.given.same_nested(&before.given)?;
+        if let Some(before) = &before.same_nested {
             same.iter_mut().zip(before).for_each(|(same, before)| *same &= before);
         }
-        self.same_within = Some(same);
+        self.same_nested = Some(same);
         Some(self)
     }
 
     /// Whether it holds for other programs, which are structurally equal.
     fn holds_for(&self, given: &Given) -> bool {
-        let Some(needed) = &self.same_within else { return false };
-        let same = self.given.same_within(given);
+        let Some(needed) = &self.same_nested else { return false };
+        let same = self.given.same_nested(given);
         same.is_some_and(|same| same.iter().zip(needed).all(|(same, needed)| *same || !needed))
     }
 

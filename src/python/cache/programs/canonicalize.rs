@@ -31,7 +31,7 @@ pub struct Canonicalizer<'a, 'py> {
     /// Names the call, and how many programs were looked at.
     maker: u64,
     seen: Cell<u64>,
-    /// What stands for programs within others, by their address.
+    /// What stands for nested programs, by their address.
     stand_ins: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
 }
 
@@ -172,8 +172,8 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
             }
             None => {}
         }
-        let within = nested_of(&open);
-        if within.is_empty() {
+        let nested = nested_of(&open);
+        if nested.is_empty() {
             place.note(Form::Open, &open, Maker::Rule);
             place.note(form, program, Maker::Rule);
             return Ok(None);
@@ -195,8 +195,8 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
             }
         }
         if params.is_empty() {
-            // What is remembered of a program must not keep it alive; it does keep those within it.
-            if !within.iter().any(|(_, inner)| self.given.is_one(inner.bind(py))) {
+            // What is remembered of a program must not keep it alive; it does keep those nested in it.
+            if !nested.iter().any(|(_, inner)| self.given.is_one(inner.bind(py))) {
                 place.note(Form::Open, &open, Maker::Rule);
                 place.note(form, program, Maker::Rule);
             }
@@ -205,7 +205,7 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
         // Others may have its variables.
         let vars: Vec<_> = graph.get().side().seen_vars(py).collect();
         let own =
-            fresh_copy(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
+            fresh_copy(jax, &graph, (&params, &vars), &place, nested, &self.stand_ins.borrow())?;
         if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
     }
 }

@@ -224,7 +224,7 @@ impl Comparison<'_> {
         }
         let graph = graph_of(jax, now).ok()?;
         let of_before = graph_of(jax, before).ok()?;
-        let params = self.params_within(&graph, &of_before)?;
+        let params = self.params_of_equations(&graph, &of_before)?;
         let place = self.now.place_of(jax, now.py(), id, 0);
         let plain = place.label;
         let label = place.labelled(&own).map_or(plain, |place| place.label);
@@ -240,8 +240,8 @@ impl Comparison<'_> {
         let is_given = |inner: &Py<PyAny>| {
             open(jax, inner.bind(py)).map_or(true, |(open, _)| self.is_given(&open))
         };
-        let mut within = nested_of(own).into_iter().chain(nested_of(other));
-        self.is_given(own) || within.any(|(_, inner)| is_given(&inner))
+        let mut nested = nested_of(own).into_iter().chain(nested_of(other));
+        self.is_given(own) || nested.any(|(_, inner)| is_given(&inner))
     }
 
     /// Whether programs with a structural id have no lines of the call; None where the
@@ -265,7 +265,7 @@ impl Comparison<'_> {
             return None;
         }
         let (graph, before) = (graph_of(jax, &own).ok()?, graph_of(jax, other).ok()?);
-        let params = self.params_within(&graph, &before)?;
+        let params = self.params_of_equations(&graph, &before)?;
         let (graph, recorded) = (graph.unbind(), own.unbind());
         Some(Node::Regenerated(Box::new(Regenerated { id, form, graph, recorded, params })))
     }
@@ -308,7 +308,7 @@ impl Comparison<'_> {
 
     /// The params of a program's equations that have programs regenerated; None where the two differ in
     /// more.
-    pub fn params_within(
+    pub fn params_of_equations(
         &self,
         now: &Bound<'_, Graph>,
         before: &Bound<'_, Graph>,

@@ -16,7 +16,7 @@ use crate::python::jax::names::Jax;
 pub struct Programs {
     pub(super) given: Arc<Given>,
     /// Other programs were seen to give the same but for fresh copies. Which of the programs, and of those
-    /// within, were the same objects then.
+    /// nested in them, were the same objects then.
     for_others: Option<Fixed>,
     /// How the same programs were seen to give the same.
     repeated: SmallVec<[Repeat; 2]>,

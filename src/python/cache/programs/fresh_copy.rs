@@ -89,31 +89,31 @@ type OwnParams<'py> = (ParamsId, Bound<'py, PyDict>);
 
 type OwnVar<'py> = (Var, Bound<'py, PyAny>);
 
-/// A fresh copy of a program with other params and some variables, where `stand_ins` are in the place of programs within.
+/// A fresh copy of a program with other params and some variables, where `stand_ins` are in the place of nested programs.
 pub(super) fn fresh_copy<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,
     (params, vars): (&[OwnParams<'py>], &[OwnVar<'py>]),
     place: &Place<'py>,
-    within: Vec<(StructuralId, Py<PyAny>)>,
+    nested: Vec<(StructuralId, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let copy = Graph::twin(graph, jax, params, vars)?;
-    note(&copy, place.label.kind.id, own_within(within, stand_ins))?;
+    note(&copy, place.label.kind.id, own_nested(nested, stand_ins))?;
     place.note(Form::Open, &copy, Maker::Replay);
     Ok(copy)
 }
 
-/// The programs within a recorded one, with what stands for them by their address.
-pub(super) fn own_within(
-    within: Vec<(StructuralId, Py<PyAny>)>,
+/// The nested programs of a recorded one, with what stands for them by their address.
+pub(super) fn own_nested(
+    nested: Vec<(StructuralId, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'_, PyAny>>,
 ) -> Vec<(StructuralId, Py<PyAny>)> {
     let own = |(id, recorded): (StructuralId, Py<PyAny>)| {
         let stand_in = stand_ins.get(&(recorded.as_ptr() as usize));
         (id, stand_in.map_or(recorded, |own| own.clone().unbind()))
     };
-    within.into_iter().map(own).collect()
+    nested.into_iter().map(own).collect()
 }
 
 /// An object that is what its fields are, with some others.

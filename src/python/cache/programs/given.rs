@@ -23,7 +23,7 @@ pub struct Given {
     pub(super) programs: Vec<Py<PyAny>>,
     /// Those that are not closed.
     pub(super) open: Vec<Py<PyAny>>,
-    /// Those within them.
+    /// Those nested in them.
     pub(super) nested: Vec<Py<PyAny>>,
     /// Where the call happens is part of it.
     pub(super) located: bool,
@@ -52,7 +52,7 @@ impl Given {
         Some(given)
     }
 
-    /// Adds a program with those within it.
+    /// Adds a program with those nested in it.
     ///
     /// # Errors
     /// It has constants.
@@ -72,7 +72,7 @@ impl Given {
         jax: &Jax,
         program: &Bound<'_, PyAny>,
     ) -> Result<(Self, StructuralId), Reason> {
-        // What is within is known once there is a number.
+        // What is nested is known once there is a structural id.
         let id = structural_id_of(jax, &open(jax, program)?.0)?;
         let mut given = Self::default();
         given.add(jax, program)?;
@@ -84,9 +84,9 @@ impl Given {
         self.repeats(other).is_some()
     }
 
-    /// Which of the programs within them are the same as those of others that are structurally equal; None where
+    /// Which of the nested programs are the same as those of others that are structurally equal; None where
     /// there are others.
-    pub fn same_within(&self, other: &Self) -> Option<Vec<bool>> {
+    pub fn same_nested(&self, other: &Self) -> Option<Vec<bool>> {
         (self.nested.len() == other.nested.len())
             .then(|| same_objects(&self.nested, &other.nested).collect())
     }
@@ -108,12 +108,12 @@ impl Given {
 
     /// Whether other calls had some of them, but not all.
     pub fn are_ambiguous(&self, py: Python<'_>, jax: &Jax) -> bool {
-        let within = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());
-        let within: Vec<_> = within.map(|(open, _)| open).collect();
-        are_ambiguous(&self.open, &within, !is_running(), py)
+        let nested = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());
+        let nested: Vec<_> = nested.map(|(open, _)| open).collect();
+        are_ambiguous(&self.open, &nested, !is_running(), py)
     }
 
-    /// The derivative rules that they have, and those within them.
+    /// The derivative rules that they have, and those nested in them.
     pub(super) fn rules<'py>(
         &self,
         py: Python<'py>,
@@ -144,7 +144,7 @@ impl Given {
         self.open.iter().chain(&self.programs).any(|own| own.is(program))
     }
 
-    /// Whether a program is one of them, or within one.
+    /// Whether a program is one of them, or nested in one.
     pub(super) fn has(&self, program: &Bound<'_, PyAny>) -> bool {
         self.is_one(program) || self.nested.iter().any(|own| own.is(program))
     }

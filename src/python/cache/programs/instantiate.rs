@@ -16,7 +16,7 @@ use crate::ir::{ParamsId, Var};
 use crate::python::cache::programs::decision::Programs;
 use crate::python::cache::programs::forms::{Form, all_vars, open};
 use crate::python::cache::programs::fresh_copy::{
-    Place, close, fresh_copy, like, own_within, with_fields,
+    Place, close, fresh_copy, like, own_nested, with_fields,
 };
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};
@@ -31,8 +31,8 @@ type OwnRules<'py> = (Vec<Bound<'py, PyAny>>, Bound<'py, PyDict>);
 /// Makes params for the programs of a call.
 pub struct Instantiation<'py> {
     given: Given,
-    /// What stands for programs within those recorded, by their address.
-    within: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
+    /// What stands for nested programs, by their address.
+    stand_ins: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
     /// The recorded programs.
     recorded: Arc<Given>,
     /// The derivative rules of the programs, and what stands for the recorded ones, by address.
@@ -48,7 +48,7 @@ impl<'py> Instantiation<'py> {
 
     /// As `new`, of what a cache of jax's has for a program.
     pub fn of(given: Given, recorded: Arc<Given>) -> Self {
-        Self { given, within: RefCell::default(), recorded, rules: OnceCell::new() }
+        Self { given, stand_ins: RefCell::default(), recorded, rules: OnceCell::new() }
     }
 
     /// The derivative rules of the programs, and what stands for those of the recorded ones and for
@@ -137,7 +137,7 @@ impl<'py> Instantiation<'py> {
                 if derived.form == Form::Closed { place.close(jax, &open)? } else { open }
             }
         };
-        self.within.borrow_mut().insert(address(recorded), made.clone());
+        self.stand_ins.borrow_mut().insert(address(recorded), made.clone());
         Ok(made)
     }
 
@@ -193,8 +193,8 @@ impl<'py> Instantiation<'py> {
         id: StructuralId,
         recorded: &Bound<'py, PyAny>,
     ) -> PyResult<()> {
-        let within = nested_of(recorded);
-        note(copy, id, own_within(within, &self.within.borrow()))
+        let nested = nested_of(recorded);
+        note(copy, id, own_nested(nested, &self.stand_ins.borrow()))
     }
 
     /// What stands for a variable.
@@ -226,11 +226,11 @@ impl<'py> Instantiation<'py> {
         derived: &Derived,
         place: &Place<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let within = nested_of(derived.recorded.bind(py));
+        let nested = nested_of(derived.recorded.bind(py));
         if let Some((known, _)) = place.made(Form::Open) {
             let of_known = nested_of(&known);
-            let mut stand_ins = self.within.borrow_mut();
-            for ((_, recorded), (_, known)) in within.iter().zip(&of_known) {
+            let mut stand_ins = self.stand_ins.borrow_mut();
+            for ((_, recorded), (_, known)) in nested.iter().zip(&of_known) {
                 stand_ins.insert(recorded.as_ptr() as usize, known.bind(py).clone());
             }
             return Ok(known);
@@ -239,6 +239,6 @@ impl<'py> Instantiation<'py> {
         let vars: Vec<_> =
             derived.vars.iter().map(|var| self.var(py, jax, var)).collect::<PyResult<_>>()?;
         let changes = (&params[..], &vars[..]);
-        fresh_copy(jax, derived.graph.bind(py), changes, place, within, &self.within.borrow())
+        fresh_copy(jax, derived.graph.bind(py), changes, place, nested, &self.stand_ins.borrow())
     }
 }

@@ -22,7 +22,7 @@ struct Known {
     id: StructuralId,
     /// Tells it from all other programs that ever were.
     serial: u64,
-    /// The programs within it, however deep, in order; as they are, closed or not.
+    /// The programs nested in it, however deep, in order; as they are, closed or not.
     nested: Vec<(StructuralId, Py<PyAny>)>,
     /// Those of them that jits have, which may use them elsewhere too.
     of_jits: Vec<Py<PyAny>>,
@@ -32,7 +32,7 @@ struct Known {
     made: FxHashMap<(Others, Label), Made>,
     /// In which outermost trace it was first seen.
     since: u64,
-    /// The programs of the first call that had it, and of the first that had one that it is within.
+    /// The programs of the first call that had it, and of the first that had one that it is nested in.
     together: [Option<Together>; 2],
     /// Variables of what was made of it, by the address of the recorded ones.
     vars: FxHashMap<usize, [Py<PyAny>; 2]>,
@@ -128,7 +128,7 @@ fn forget_gone(py: Python<'_>) {
     }
 }
 
-/// The programs within one that has a number.
+/// The nested programs of one that has a structural id.
 pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(StructuralId, Py<PyAny>)> {
     let py = program.py();
     let copy = |known: &mut Known| {
@@ -159,7 +159,7 @@ pub(super) fn known_id(program: &Bound<'_, PyAny>) -> Option<StructuralId> {
     with(program, |known| known.id)
 }
 
-/// The programs within one that jits have.
+/// The nested programs of one that jits have.
 pub(super) fn jits_of(program: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
     let py = program.py();
     let copy = |known: &mut Known| known.of_jits.iter().map(|jit| jit.clone_ref(py)).collect();
@@ -171,7 +171,7 @@ pub(super) fn note_jits(program: &Bound<'_, PyAny>, of_jits: Vec<Py<PyAny>>) {
     with(program, |known| known.of_jits = of_jits);
 }
 
-/// Whether a program has one within that is new in this outermost trace and that a jit has: it may be
+/// Whether a program has a nested one that is new in this outermost trace and that a jit has: it may be
 /// used elsewhere too.
 pub fn has_new_jit(program: &Bound<'_, PyAny>) -> bool {
     let py = program.py();

@@ -26,26 +26,26 @@ static FACTS: Locked<SharingFacts> = Locked::new(SharingFacts::default);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Given,
-    Within,
+    Nested,
 }
 
 /// The serials of the programs of a call.
 pub(super) type Together = SmallVec<[u64; 2]>;
 
-/// Whether some program of a call came beside others before, or one within them, new in this outermost
-/// trace, within others: what is made of it alone would be taken for what is made of all. Notes which
+/// Whether some program of a call came beside others before, or one nested in them, new in this
+/// outermost trace, nested in others: what is made of it alone would be taken for what is made of all. Notes which
 /// came together where `outermost` says that the call is no part of another one's rule.
 pub fn are_ambiguous(
     given: &[Py<PyAny>],
-    within: &[Bound<'_, PyAny>],
+    nested: &[Bound<'_, PyAny>],
     outermost: bool,
     py: Python<'_>,
 ) -> bool {
     let together: Together = given.iter().filter_map(|open| serial_of(open.bind(py))).collect();
     let given = given.iter().map(|open| (open.bind(py), Place::Given));
-    let within = within.iter().map(|open| (open, Place::Within));
+    let nested = nested.iter().map(|open| (open, Place::Nested));
     let mut ambiguous = false;
-    for (program, place) in given.chain(within) {
+    for (program, place) in given.chain(nested) {
         let Some((id, is_new, apart)) = beside_others(program, place, &together, outermost) else {
             continue;
         };
