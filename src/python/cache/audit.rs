@@ -53,7 +53,7 @@ type Counts = (u64, u64, u64);
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static REPLAYS: Counter = Counter::new();
 static EVALUATIONS: Counter = Counter::new();
-/// Audited calls that are structurally equal with other objects.
+/// Audited calls that agreed, but with other objects.
 static OTHER_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
 impl Counter {
@@ -184,7 +184,7 @@ pub fn set_audit(every: u64) -> u64 {
 }
 
 /// What was counted: of replays and of abstract evaluations what was seen, audited, and differed; and how
-/// many audited calls had other objects that are structurally equal.
+/// many audited calls agreed, but with other objects.
 #[pyfunction]
 pub fn audit_counts() -> (Counts, Counts, u64) {
     (REPLAYS.values(), EVALUATIONS.values(), OTHER_OBJECTS.load(Ordering::Relaxed))

@@ -438,7 +438,7 @@ impl Pass {
         let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
             return self.step(py, jax, step, &cotangents);
         };
-        let context = context.within(source_of(&context, step, scopes)?);
+        let context = context.at_equation(source_of(&context, step, scopes)?);
         self.replay_or_run_step(jax, step, &cotangents, &described, &site, &context, number)
     }
 
@@ -577,8 +577,8 @@ fn set_inputs<'py>(
     Ok(env)
 }
 
-/// The kinds of primitives, by address; equations that make Refs get their accumulators. None where jax's own
-/// loop is to do it.
+/// The kinds of primitives, by address; equations that make Refs get their accumulators. None where jax's
+/// own loop is to do it.
 fn set_refs(
     jax: &Jax,
     py: Python<'_>,

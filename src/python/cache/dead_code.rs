@@ -201,8 +201,8 @@ impl Live {
     }
 }
 
-/// What is used of a jaxpr in which no equation is dead; None where one is, or has effects. `by_rule` is told
-/// of each equation whose primitive has a rule, and whether that is a jit; it says whether to go on.
+/// What is used of a jaxpr in which no equation is dead; None where one is, or has effects. `by_rule` is
+/// told of each equation whose primitive has a rule, and whether that is a jit; it says whether to go on.
 fn all_live<'py, V: JaxprView<'py>>(
     jax: &Jax,
     view: &V,

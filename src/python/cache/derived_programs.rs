@@ -1,10 +1,10 @@
 //! What jax makes of a program and keeps with it: its linearization, its `jvp`, its batched form, its
 //! transpose.
 //!
-//! jax has caches of these, which know a program by identity; the program of a jit that is regenerated is
-//! a new one. Here the computation behind such a cache is remembered by the structural id of the program. What
-//! jax's cache then holds for the new program is a fresh copy of what it would have computed: objects of
-//! its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
+//! jax has caches of these, which know a program by identity; the program of a jit that is traced
+//! again is a new one. Here the computation behind such a cache is remembered by the structural id of the program.
+//! What jax's cache then holds for the new program is a fresh copy of what it would have computed: objects
+//! of its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
 //! often, or what else is made of the program.
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! recorded.rs  what was recorded, with its Python objects
 //! agree.rs     whether two recordings agree
 //! result.rs    what the call returned, as a recipe
-//! replay.rs    appending a fragment to a frame, instantiation the result
+//! replay.rs    appending a fragment to a frame, making the result
 //! ```
 
 pub mod agree;

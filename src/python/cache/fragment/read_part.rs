@@ -1,7 +1,7 @@
 //! Reads what a call appended to one program, as a fragment.
 //!
-//! Two passes: the first takes equations apart and gives rows to their types, literals and constants; the
-//! second, once the order of the constants is known, makes templates of them and gives rows to their scopes.
+//! There are two passes. The first takes equations apart and gives rows to their types, literals and
+//! constants. Then the order of the constants is known, and the second makes templates and rows of scopes.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

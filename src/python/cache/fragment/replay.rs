@@ -1,4 +1,4 @@
-//! Appending what a call appends, and instantiation its result.
+//! Appending what a call appends, and making its result.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -16,7 +16,8 @@ use crate::python::jax::values::{known, typed_equal};
 static CANONICAL: Once<Py<PyDict>> = Once::new();
 const MAX_CANONICAL: usize = 8192;
 
-/// The object that stands for those that are structurally equal to `object`: a name stack, a sharding, params.
+/// The object that stands for those that are structurally equal to `object`: a name stack, a sharding,
+/// params.
 ///
 /// # Errors
 /// It has no hash.
@@ -33,7 +34,8 @@ pub fn canonical<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>
     Ok(object.clone())
 }
 
-/// Whether two equal objects are structurally equal: a scope is equal to a transformation of its name, and `True` to 1.
+/// Whether two objects that Python takes for equal are structurally equal: to Python a scope is equal to a
+/// transformation of its name, and `True` to 1.
 fn is_structurally_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     if a.is(b) {
         return Ok(true);

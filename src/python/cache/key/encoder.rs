@@ -56,7 +56,7 @@ impl Mode {
     }
 }
 
-/// Writes arguments.
+/// Writes a key.
 pub struct Encoder<'a, 'py> {
     pub(super) py: Python<'py>,
     pub(super) jax: &'a Jax,
@@ -79,7 +79,7 @@ pub struct Encoder<'a, 'py> {
 }
 
 impl<'a, 'py> Encoder<'a, 'py> {
-    /// Starts with the transformations of the moment.
+    /// Starts with the transformations of the trace context.
     pub(super) fn new(
         py: Python<'py>,
         jax: &'a Jax,

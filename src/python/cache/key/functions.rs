@@ -2,8 +2,8 @@
 //!
 //! One whose instructions only compute (`jaxide._transparent` looks through them) does the same whenever
 //! what it reads is the same. jax has caches that go by the identity of functions, and does not look at
-//! what they read: so a function's own key is its identity, unless nobody but the call holds it,
-//! which jax cannot have seen before. Then it is its code's.
+//! what they read: so the key of a function has its identity. Where nobody but the call holds it, jax cannot
+//! have seen it before: then its code is enough.
 
 use std::cell::Cell;
 use std::ptr::null_mut;

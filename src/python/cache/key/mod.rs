@@ -9,7 +9,7 @@
 //! functions.rs        functions of the user
 //! jaxprs.rs           jaxprs
 //! traced.rs           traced values and concrete arrays
-//! trace_context.rs    the trace, the configuration and the source info at the moment of a call
+//! trace_context.rs    the trace, the configuration and the source info that a call is made in
 //! transformations.rs  calls under transformations
 //! classes.rs          classes of values, and whether what is used of them is known
 //! canonical.rs        one object for all that are equal

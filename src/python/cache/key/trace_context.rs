@@ -94,7 +94,7 @@ pub fn forget() {
 }
 
 impl<'py> TraceContext<'py> {
-    /// This moment; None where the current trace is not ours.
+    /// The current trace context; None where the current trace is not ours.
     ///
     /// # Errors
     /// jax's state cannot be read.
@@ -134,9 +134,9 @@ impl<'py> TraceContext<'py> {
         self.read.configuration
     }
 
-    /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
+    /// This context with the source info of an equation, as jax transposes it: its traceback, and its
     /// name stack below the current one.
-    pub fn within(&self, equation: EquationSource<'py>) -> Self {
+    pub fn at_equation(&self, equation: EquationSource<'py>) -> Self {
         let (trace, read) = (self.trace.clone(), self.read.clone());
         Self { trace, read, equation: Some(equation) }
     }
@@ -156,7 +156,7 @@ impl<'py> TraceContext<'py> {
         self.read.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
     }
 
-    /// The name stack of this moment.
+    /// The current name stack.
     pub fn name_stack(&self) -> &Bound<'py, PyAny> {
         match &self.equation {
             Some(equation) => &equation.source.name_stack,
@@ -173,7 +173,7 @@ impl<'py> TraceContext<'py> {
         key.as_ref().map_or(&[], |key| key.words())
     }
 
-    /// The source of this moment: `source_info_util.current()`.
+    /// The current source: `source_info_util.current()`.
     ///
     /// # Errors
     /// The stack cannot be read.
@@ -237,7 +237,7 @@ impl ContextRead {
     }
 }
 
-/// The configuration of this moment, whatever the trace, or why nothing is remembered in it.
+/// The current configuration, whatever the trace, or why nothing is remembered in it.
 ///
 /// # Errors
 /// jax's state cannot be read.

@@ -28,7 +28,7 @@ use crate::python::trace::tracer::variable_of_trace;
 pub struct Stack {
     /// The current one first.
     pub transformations: SmallVec<[Transformation; 2]>,
-    /// What else of the moment a call depends on, as the start of a signature.
+    /// What else of the trace context a call depends on, as the start of a signature.
     key: Signature,
 }
 

@@ -1,9 +1,9 @@
 //! Compares two recordings of a call, for structurally equal programs.
 //!
 //! jax makes each program once for those it is given, which it knows by identity, and prints one that
-//! occurs twice as such. So what was made of one program is no answer for another that is structurally equal.
-//! Two recordings, for structurally equal programs, show what depends on the program: what is the same
-//! object in both does not.
+//! occurs twice as such. So what was made of one program is no answer for a structurally equal one.
+//! Two recordings, for structurally equal programs, show what depends on the program: all but the objects
+//! that are the same in both.
 
 use std::cell::RefCell;
 use std::sync::Arc;

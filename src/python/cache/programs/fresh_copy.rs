@@ -59,7 +59,7 @@ impl<'py> Place<'py> {
 }
 
 impl Given {
-    /// Where what was made of them and has a structural id is known; `maker` tells it from
+    /// Where a program is known that was made of them and has a structural id; `maker` tells it from
     /// others that do.
     pub(super) fn place_of<'py>(
         &self,
@@ -89,7 +89,8 @@ type OwnParams<'py> = (ParamsId, Bound<'py, PyDict>);
 
 type OwnVar<'py> = (Var, Bound<'py, PyAny>);
 
-/// A fresh copy of a program with other params and some variables, where `stand_ins` are in the place of nested programs.
+/// A fresh copy of a program with other params and some variables, where `stand_ins` are in the place of
+/// nested programs.
 pub(super) fn fresh_copy<'py>(
     jax: &Jax,
     graph: &Bound<'py, Graph>,

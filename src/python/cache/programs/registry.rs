@@ -262,9 +262,9 @@ pub(super) fn serial_of(program: &Bound<'_, PyAny>) -> Option<u64> {
     with(program, |known| known.serial)
 }
 
-/// The structural id of a program, whether it is new in this outermost trace, and whether it came beside others than
-/// `together` before. Notes what came together where `outermost` says that the call is no part of another
-/// one's rule.
+/// The structural id of a program, whether the program is new in this outermost trace, and whether it came
+/// beside others than `together` before. Notes what came together where `outermost` says that the call is no
+/// part of another one's rule.
 pub(super) fn beside_others(
     program: &Bound<'_, PyAny>,
     place: Place,

@@ -1,5 +1,5 @@
-//! Which programs come together in calls, and of which jax makes several that are structurally equal: what is made of
-//! one is then not known from its structure.
+//! Sharing facts: which programs come together in calls, and of which jax makes several instances that are
+//! structurally equal. A structural id alone does not tell what is made of such a program.
 
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
@@ -32,9 +32,10 @@ pub(super) enum Place {
 /// The serials of the programs of a call.
 pub(super) type Together = SmallVec<[u64; 2]>;
 
-/// Whether some program of a call came beside others before, or one nested in them, new in this
-/// outermost trace, nested in others: what is made of it alone would be taken for what is made of all. Notes which
-/// came together where `outermost` says that the call is no part of another one's rule.
+/// Whether the grouping of a call's programs is ambiguous: what is made of one alone would be taken for what
+/// is made of all. That is so where one came beside others before; or where one nested in them, new in this
+/// outermost trace, was nested in others. Notes which came together where `outermost` says that the call is
+/// no part of another one's rule.
 pub fn are_ambiguous(
     given: &[Py<PyAny>],
     nested: &[Bound<'_, PyAny>],
@@ -61,7 +62,7 @@ pub fn are_ambiguous(
     ambiguous
 }
 
-/// Notes that jax makes several programs of a kind of the same programs.
+/// Notes that jax makes multiple instances of a kind of the same programs.
 pub fn note_multiple(kind: Kind, form: Form) {
     FACTS.with(|facts| facts.multiple.insert((kind, form)));
 }
