@@ -22,7 +22,7 @@ use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::encode_fully;
 use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
-use crate::python::cache::linear_program::{Kind, Linear, Read, Step};
+use crate::python::cache::linear_program::{Linear, PrimitiveKind, Read, Step};
 use crate::python::cache::programs::params::{self, Transposition};
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::rules::{Sites, has_programs};
@@ -104,7 +104,7 @@ struct Pass {
     /// `Zero` of cotangents' types.
     zeros: FxHashMap<usize, Py<PyAny>>,
     /// By the address of the primitive.
-    kinds: FxHashMap<usize, Kind>,
+    kinds: FxHashMap<usize, PrimitiveKind>,
     /// The places of equations that are not linear.
     evaluated: FxHashSet<usize>,
 }
@@ -418,7 +418,7 @@ impl Pass {
         if self.evaluated.contains(&self.steps.len()) {
             return Ok(None);
         }
-        if self.kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
+        if self.kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&PrimitiveKind::Ref) {
             return self.ref_step(py, jax, step).map(|()| None);
         }
         let mut cotangents: SmallVec<[Bound<'py, PyAny>; 2]> = SmallVec::new();
@@ -584,19 +584,19 @@ fn set_refs(
     py: Python<'_>,
     steps: &[Step],
     env: &mut [Slot],
-) -> PyResult<Option<FxHashMap<usize, Kind>>> {
-    let mut kinds: FxHashMap<usize, Kind> = FxHashMap::default();
+) -> PyResult<Option<FxHashMap<usize, PrimitiveKind>>> {
+    let mut kinds: FxHashMap<usize, PrimitiveKind> = FxHashMap::default();
     for step in steps {
         let primitive = step.primitive.bind(py);
         let kind = match kinds.get(&address(primitive)) {
             Some(&known) => known,
-            None => Kind::of(jax, primitive)?,
+            None => PrimitiveKind::of(jax, primitive)?,
         };
         kinds.insert(address(primitive), kind);
-        if kind == Kind::Other {
+        if kind == PrimitiveKind::Other {
             return Ok(None);
         }
-        if kind == Kind::Ref {
+        if kind == PrimitiveKind::Ref {
             let [(place, aval)] = &step.outs[..] else { return Ok(None) };
             let aval = aval.bind(py);
             let made = jax.ref_accumulator.bind(py).call1((primitive, aval))?;
@@ -618,12 +618,12 @@ fn evaluate_all(
     jax: &Jax,
     jaxpr: &Bound<'_, PyAny>,
     steps: &[Step],
-    kinds: &FxHashMap<usize, Kind>,
+    kinds: &FxHashMap<usize, PrimitiveKind>,
     env: &mut [Slot],
 ) -> PyResult<FxHashSet<usize>> {
     let mut evaluated = FxHashSet::default();
     for (index, step) in steps.iter().enumerate() {
-        if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
+        if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&PrimitiveKind::Ref) {
             continue;
         }
         let of_linear = |read: &Read| match read {

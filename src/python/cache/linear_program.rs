@@ -79,7 +79,7 @@ pub(super) enum Read {
 
 /// How jax's loop treats equations of a primitive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PrimitiveKind {
     /// By the rule of the primitive.
     Plain,
     /// They make a Ref, or read its last value.
@@ -88,7 +88,7 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
+impl PrimitiveKind {
     pub(super) fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = primitive.py();
         let node = jax.vjp_node_type.bind(py);

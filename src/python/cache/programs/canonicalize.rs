@@ -130,7 +130,7 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
     fn place_of(&self, open: &Bound<'py, PyAny>, id: StructuralId) -> Place<'py> {
         let (py, jax) = (open.py(), self.jax);
         let plain = self.given.place_of(jax, py, id, 0);
-        if !has_multiple(plain.label.kind, Form::Open) {
+        if !has_multiple(plain.label.lineage, Form::Open) {
             return plain;
         }
         let other = |maker| self.given.place_of(jax, py, id, maker);
@@ -156,7 +156,7 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
                 return Ok(Some(own));
             }
             Some((known, Maker::Rule)) if !known.is(&open) => {
-                note_multiple(place.label.kind, Form::Open);
+                note_multiple(place.label.lineage, Form::Open);
                 let place = self.place_of(&open, id);
                 place.note(Form::Open, &open, Maker::Rule);
                 place.note(form, program, Maker::Rule);
@@ -165,7 +165,7 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
             Some(_) => {
                 match place.made(form) {
                     Some((known, _)) if known.is(program) => {}
-                    Some(_) => note_multiple(place.label.kind, form),
+                    Some(_) => note_multiple(place.label.lineage, form),
                     None => place.note(form, program, Maker::Rule),
                 }
                 return Ok(None);

@@ -50,7 +50,8 @@ impl Programs {
     /// fragment.
     pub fn decide(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Decision {
         let is_plain = |label: &Label| label.maker == 0;
-        if self.made.iter().any(|label| is_plain(label) && has_multiple(label.kind, Form::Open)) {
+        if self.made.iter().any(|label| is_plain(label) && has_multiple(label.lineage, Form::Open))
+        {
             return Decision::Learn;
         }
         if let Some(repeat) = self.given.repeats(given) {

@@ -15,7 +15,7 @@ use crate::python::cache::key::objects::{fields_of, is_plain_namedtuple};
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{
-    Kind, Label, Maker, Others, label_of, made, note, note_made,
+    Label, Lineage, Maker, Others, label_of, made, note, note_made,
 };
 use crate::python::cache::programs::sharing::has_multiple;
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
@@ -40,13 +40,13 @@ impl<'py> Place<'py> {
 
     /// The same place, for the label that a program has there.
     pub(super) fn labelled(mut self, open: &Bound<'py, PyAny>) -> Option<Self> {
-        self.label = label_of(&self.first, &self.others, self.label.kind, open)?;
+        self.label = label_of(&self.first, &self.others, self.label.lineage, open)?;
         Some(self)
     }
 
     /// The closed one of an open one that a replay has made.
     pub(super) fn close(&self, jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        if has_multiple(self.label.kind, Form::Closed) {
+        if has_multiple(self.label.lineage, Form::Closed) {
             return close(jax, open);
         }
         if let Some((known, _)) = self.made(Form::Closed) {
@@ -74,7 +74,7 @@ impl Given {
         }
         let first = self.first(py).clone();
         let others = self.open[1..].iter().map(|program| program.as_ptr() as usize).collect();
-        let label = Label { kind: Kind { id, of: hasher.finish() }, maker };
+        let label = Label { lineage: Lineage { id, of: hasher.finish() }, maker };
         Place { first, others, label }
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn fresh_copy<'py>(
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let copy = Graph::twin(graph, jax, params, vars)?;
-    note(&copy, place.label.kind.id, own_nested(nested, stand_ins))?;
+    note(&copy, place.label.lineage.id, own_nested(nested, stand_ins))?;
     place.note(Form::Open, &copy, Maker::Replay);
     Ok(copy)
 }

@@ -132,7 +132,7 @@ impl<'py> Instantiation<'py> {
             Node::Nested(index) => self.given.nested[*index].bind(py).clone(),
             Node::Derived(derived) => {
                 let place =
-                    self.given.place_of(jax, py, derived.label.kind.id, derived.label.maker);
+                    self.given.place_of(jax, py, derived.label.lineage.id, derived.label.maker);
                 let open = self.derived(py, jax, derived, &place)?;
                 if derived.form == Form::Closed { place.close(jax, &open)? } else { open }
             }

@@ -26,7 +26,7 @@ pub struct FragmentParams {
 }
 
 #[derive(Default)]
-struct Known {
+struct ParamsFacts {
     /// How many fragments have the dict.
     owners: usize,
     /// In which outermost trace the first of them was recorded.
@@ -46,13 +46,13 @@ impl Drop for Transposition {
     }
 }
 
-static KNOWN: AddressCache<Known> = AddressCache::new();
+static PARAMS: AddressCache<ParamsFacts> = AddressCache::new();
 
 impl FragmentParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
-        let new = Known { since: install::outermost(), ..Known::default() };
-        let ((), unused) = KNOWN.get_or_insert(address(&params), new, |known| known.owners += 1);
+        let new = ParamsFacts { since: install::outermost(), ..ParamsFacts::default() };
+        let ((), unused) = PARAMS.get_or_insert(address(&params), new, |known| known.owners += 1);
         drop(unused);
         Self { params: params.unbind(), is_known: true }
     }
@@ -74,7 +74,7 @@ impl Deref for FragmentParams {
 impl Drop for FragmentParams {
     fn drop(&mut self) {
         if self.is_known {
-            drop(KNOWN.remove_if(&(self.params.as_ptr() as usize), |known| {
+            drop(PARAMS.remove_if(&(self.params.as_ptr() as usize), |known| {
                 known.owners = known.owners.saturating_sub(1);
                 known.owners == 0
             }));
@@ -92,37 +92,38 @@ pub fn transposition(
     primitive: &Bound<'_, PyAny>,
 ) -> PyResult<Option<Arc<Transposition>>> {
     let address = address(params);
-    match KNOWN.get(&address, |known| known.transposition.clone()) {
+    match PARAMS.get(&address, |known| known.transposition.clone()) {
         None => return Ok(None),
         Some(Some(transposition)) => return Ok(Some(transposition)),
         Some(None) => {}
     }
     let name = string_of(&primitive.getattr(intern!(params.py(), "name"))?.str()?);
     let new = Arc::new(Transposition { site: Site::pure(&format!("transpose of {name}")) });
-    let first = |known: &mut Known| known.transposition.get_or_insert_with(|| new.clone()).clone();
-    Ok(KNOWN.get(&address, first))
+    let first =
+        |known: &mut ParamsFacts| known.transposition.get_or_insert_with(|| new.clone()).clone();
+    Ok(PARAMS.get(&address, first))
 }
 
 /// Whether the params may go with the trace that is under way: no fragment had them before it.
 pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
-    let is_new = |known: &mut Known| known.since == install::outermost();
-    KNOWN.get(&address(params), is_new).unwrap_or(true)
+    let is_new = |known: &mut ParamsFacts| known.since == install::outermost();
+    PARAMS.get(&address(params), is_new).unwrap_or(true)
 }
 
 /// Whether a fragment has the params.
 pub fn is_of_fragment(params: &Bound<'_, PyDict>) -> bool {
-    KNOWN.contains(&address(params))
+    PARAMS.contains(&address(params))
 }
 
 /// What dead-code removal makes of the params of an equation all of whose outputs are used; None
 /// where that is not known.
 pub fn without_dead_code(params: &Bound<'_, PyDict>) -> Option<Arc<FragmentParams>> {
-    KNOWN.get(&address(params), |known| known.without_dead_code.clone())?
+    PARAMS.get(&address(params), |known| known.without_dead_code.clone())?
 }
 
 /// Remembers what `without_dead_code` is to say, where a fragment has the params.
 pub fn note_without_dead_code(params: &Bound<'_, PyDict>, new: &Arc<FragmentParams>) {
-    KNOWN.get(&address(params), |known| {
+    PARAMS.get(&address(params), |known| {
         known.without_dead_code.get_or_insert_with(|| new.clone());
     });
 }

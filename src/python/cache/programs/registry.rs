@@ -17,7 +17,7 @@ use crate::python::jax::names::Jax;
 use crate::python::program::objects::{address, is_exactly};
 
 /// What is known of a program for as long as it lives.
-struct Known {
+struct ProgramFacts {
     program: Py<PyWeakrefReference>,
     id: StructuralId,
     /// Tells it from all other programs that ever were.
@@ -40,7 +40,7 @@ struct Known {
 
 /// Programs that are structurally equal and were made of programs that are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct Lineage {
     pub id: StructuralId,
     /// Names what those say that it was made of.
     pub of: u64,
@@ -50,7 +50,7 @@ pub struct Kind {
 /// are structurally equal, which call has made it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    pub kind: Kind,
+    pub lineage: Lineage,
     pub maker: u64,
 }
 
@@ -74,16 +74,16 @@ pub enum Maker {
 /// The addresses of the programs that a call has besides the first one.
 pub type Others = SmallVec<[usize; 1]>;
 
-static KNOWN: AddressCache<Known> = AddressCache::new();
+static PROGRAMS: AddressCache<ProgramFacts> = AddressCache::new();
 
 /// Reads or changes what is known of a program. In `body` nothing is dropped, and no Python runs.
-fn with<R>(program: &Bound<'_, PyAny>, body: impl FnOnce(&mut Known) -> R) -> Option<R> {
+fn with<R>(program: &Bound<'_, PyAny>, body: impl FnOnce(&mut ProgramFacts) -> R) -> Option<R> {
     let py = program.py();
-    let body = |known: &mut Known| {
+    let body = |known: &mut ProgramFacts| {
         let alive = known.program.bind(py).upgrade();
         alive.is_some_and(|alive| alive.is(program)).then(|| body(known))
     };
-    KNOWN.get(&address(program), body)?
+    PROGRAMS.get(&address(program), body)?
 }
 
 /// Notes the structural id of a program.
@@ -96,7 +96,7 @@ pub fn note(
     nested: Vec<(StructuralId, Py<PyAny>)>,
 ) -> PyResult<()> {
     let py = program.py();
-    let known = Known {
+    let known = ProgramFacts {
         program: PyWeakrefReference::new(program)?.unbind(),
         id,
         serial: next_serial(),
@@ -108,7 +108,7 @@ pub fn note(
         together: [None, None],
         vars: FxHashMap::default(),
     };
-    drop(KNOWN.insert(address(program), known));
+    drop(PROGRAMS.insert(address(program), known));
     if LOOKED.swap(install::epoch(), Ordering::Relaxed) != install::epoch() {
         forget_gone(py);
     }
@@ -121,7 +121,7 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// Forgets programs that are gone, and those that only these have kept.
 fn forget_gone(py: Python<'_>) {
     loop {
-        let gone = KNOWN.retain_not(|known| known.program.bind(py).upgrade().is_none());
+        let gone = PROGRAMS.retain_not(|known| known.program.bind(py).upgrade().is_none());
         if gone.is_empty() {
             return;
         }
@@ -131,7 +131,7 @@ fn forget_gone(py: Python<'_>) {
 /// The nested programs of one that has a structural id.
 pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(StructuralId, Py<PyAny>)> {
     let py = program.py();
-    let copy = |known: &mut Known| {
+    let copy = |known: &mut ProgramFacts| {
         known.nested.iter().map(|(id, inner)| (*id, inner.clone_ref(py))).collect()
     };
     with(program, copy).unwrap_or_default()
@@ -139,7 +139,7 @@ pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(StructuralId, Py<PyAny>)> {
 
 /// What was given when a fragment was replayed for a program: its address, closed or not.
 pub fn was_replayed(program: &Bound<'_, PyAny>, fragment: u64) -> Option<usize> {
-    let find = |known: &mut Known| {
+    let find = |known: &mut ProgramFacts| {
         let all = known.replayed.iter();
         all.rev().find(|(other, _)| *other == fragment).map(|&(_, given)| given)
     };
@@ -162,7 +162,8 @@ pub(super) fn known_id(program: &Bound<'_, PyAny>) -> Option<StructuralId> {
 /// The nested programs of one that jits have.
 pub(super) fn jits_of(program: &Bound<'_, PyAny>) -> Vec<Py<PyAny>> {
     let py = program.py();
-    let copy = |known: &mut Known| known.of_jits.iter().map(|jit| jit.clone_ref(py)).collect();
+    let copy =
+        |known: &mut ProgramFacts| known.of_jits.iter().map(|jit| jit.clone_ref(py)).collect();
     with(program, copy).unwrap_or_default()
 }
 
@@ -175,7 +176,7 @@ pub(super) fn note_jits(program: &Bound<'_, PyAny>, of_jits: Vec<Py<PyAny>>) {
 /// used elsewhere too.
 pub fn has_new_jit(program: &Bound<'_, PyAny>) -> bool {
     let py = program.py();
-    let is_new = |known: &mut Known| known.since == install::outermost();
+    let is_new = |known: &mut ProgramFacts| known.since == install::outermost();
     jits_of(program).iter().any(|inner| with(inner.bind(py), is_new).unwrap_or(true))
 }
 
@@ -189,8 +190,9 @@ pub fn own_var<'py>(
     recorded: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = first.py();
-    let find =
-        |known: &mut Known| known.vars.get(&address(recorded)).map(|[_, own]| own.bind(py).clone());
+    let find = |known: &mut ProgramFacts| {
+        known.vars.get(&address(recorded)).map(|[_, own]| own.bind(py).clone())
+    };
     if let Some(own) = with(first, find).flatten() {
         return Ok(own);
     }
@@ -210,14 +212,14 @@ pub fn own_var<'py>(
 pub fn label_of(
     first: &Bound<'_, PyAny>,
     others: &Others,
-    kind: Kind,
+    lineage: Lineage,
     open: &Bound<'_, PyAny>,
 ) -> Option<Label> {
-    let find = |known: &mut Known| {
+    let find = |known: &mut ProgramFacts| {
         let is = |made: &Made| made.open.as_ref().is_some_and(|(made, _)| made.is(open));
         let mut all = known.made.iter();
         let of = |(key, made): &(&(Others, Label), &Made)| {
-            key.1.kind == kind && key.0 == *others && is(made)
+            key.1.lineage == lineage && key.0 == *others && is(made)
         };
         all.find(of).map(|(key, _)| key.1)
     };
@@ -232,7 +234,7 @@ pub fn made<'py>(
     form: Form,
 ) -> Option<(Bound<'py, PyAny>, Maker)> {
     let py = first.py();
-    let find = |known: &mut Known| {
+    let find = |known: &mut ProgramFacts| {
         let made = known.made.get(&(others.clone(), label))?;
         let made = if form == Form::Open { &made.open } else { &made.closed };
         made.as_ref().map(|(made, maker)| (made.bind(py).clone(), *maker))
@@ -286,6 +288,6 @@ pub(super) fn beside_others(
 
 /// Forgets what is known of programs.
 pub fn forget() {
-    drop(KNOWN.clear());
+    drop(PROGRAMS.clear());
     forget_sharing();
 }

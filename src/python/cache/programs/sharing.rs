@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::python::cache::programs::forms::Form;
-use crate::python::cache::programs::registry::{Kind, beside_others, serial_of};
+use crate::python::cache::programs::registry::{Lineage, beside_others, serial_of};
 use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::cpython::address_cache::Locked;
 
@@ -16,7 +16,7 @@ struct SharingFacts {
     /// Programs that calls had beside different others: what is made of one alone is ambiguous.
     ambiguous: FxHashSet<(StructuralId, Place)>,
     /// jax makes more than one of them of the same programs.
-    multiple: FxHashSet<(Kind, Form)>,
+    multiple: FxHashSet<(Lineage, Form)>,
     serial: u64,
 }
 
@@ -63,13 +63,13 @@ pub fn are_ambiguous(
 }
 
 /// Notes that jax makes multiple instances of a kind of the same programs.
-pub fn note_multiple(kind: Kind, form: Form) {
-    FACTS.with(|facts| facts.multiple.insert((kind, form)));
+pub fn note_multiple(lineage: Lineage, form: Form) {
+    FACTS.with(|facts| facts.multiple.insert((lineage, form)));
 }
 
 /// Whether jax was seen to do so.
-pub fn has_multiple(kind: Kind, form: Form) -> bool {
-    FACTS.with(|facts| facts.multiple.contains(&(kind, form)))
+pub fn has_multiple(lineage: Lineage, form: Form) -> bool {
+    FACTS.with(|facts| facts.multiple.contains(&(lineage, form)))
 }
 
 /// A number that no other program has had.
