@@ -242,55 +242,25 @@ pub fn replay_or_learn<'py>(
         store::count_bypass(site.id, AMBIGUOUS);
         return site.run(proceed);
     }
-    let candidate = match known {
-        Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
-            match decide(py, site, recorded, given.as_ref()) {
-                Decision::Replay => {
-                    site.hits.add_one();
-                    if audit::is_due() {
-                        return attached(|| {
-                            audit::call(py, jax, site, context, call, recorded, describe, proceed)
-                        });
-                    }
-                    let instantiation = given
-                        .zip(recorded.programs.as_ref())
-                        .map(|(given, own)| Instantiation::new(py, given, recorded.number, own));
-                    return replay(jax, context, call, recorded, instantiation.as_ref());
-                }
-                Decision::Learn => Some(recorded),
-                Decision::Run => {
-                    store::count_bypass(site.id, KEPT);
-                    return site.run(proceed);
-                }
+    let candidate = match action(py, site, known, given.as_ref(), generation, Some(context)) {
+        Action::Replay(recorded) => {
+            site.hits.add_one();
+            if audit::is_due() {
+                return attached(|| {
+                    audit::call(py, jax, site, context, call, recorded, describe, proceed)
+                });
             }
+            let instantiation = given
+                .zip(recorded.programs.as_ref())
+                .map(|(given, own)| Instantiation::new(py, given, recorded.number, own));
+            return replay(jax, context, call, recorded, instantiation.as_ref());
         }
-        Some(entry) => match &entry.known {
-            Known::Replay(recorded) if recorded.regenerates() && context.has_given_traceback() => {
-                store::count_bypass(site.id, GIVEN_TRACEBACK);
-                return proceed();
-            }
-            Known::Replay(recorded) if entry.is_current(generation) => {
-                site.hits.add_one();
-                if audit::is_due() {
-                    return attached(|| {
-                        audit::call(py, jax, site, context, call, recorded, describe, proceed)
-                    });
-                }
-                return replay(jax, context, call, recorded, None);
-            }
-            Known::Bypass(reason) => {
-                store::count_bypass(site.id, reason);
-                return if given.is_some() { site.run(proceed) } else { proceed() };
-            }
-            Known::Replay(recorded) | Known::Candidate(recorded) => Some(recorded),
-        },
-        None if store::is_barred(site.id) => {
-            store::count_bypass(site.id, BARRED);
+        Action::Run(reason) => {
+            store::count_bypass(site.id, reason);
             return if given.is_some() { site.run(proceed) } else { proceed() };
         }
-        None => None,
+        Action::Learn(candidate) => candidate,
     };
-
     attached(|| {
         let mut pinned = pins(py, call, &describe);
         let (result, known, validity) =
@@ -339,33 +309,22 @@ pub fn derive_params<'py>(
         return run_rule(run);
     }
     let known = store::find(py, site.id, &call.signature)?;
-    let candidate = match known.as_ref().map(|entry| &entry.get().known) {
-        Some(Known::Replay(recorded)) => match decide(py, site, recorded, Some(&given)) {
-            Decision::Replay => {
-                site.hits.add_one();
-                if audit::is_due() {
-                    return audited_params(jax, site, &call, primitive, recorded, &given, run);
-                }
-                let Some(own) = &recorded.programs else { return run_rule(run) };
-                let instantiation = Instantiation::new(py, given, recorded.number, own);
-                return recorded.made_params(jax, &instantiation, py);
+    let known = known.as_ref().map(Bound::get);
+    let candidate = match action(py, site, known, Some(&given), None, None) {
+        Action::Replay(recorded) => {
+            site.hits.add_one();
+            if audit::is_due() {
+                return audited_params(jax, site, &call, primitive, recorded, &given, run);
             }
-            Decision::Learn => Some(recorded),
-            Decision::Run => {
-                store::count_bypass(site.id, KEPT);
-                return run_rule(run);
-            }
-        },
-        Some(Known::Candidate(recorded)) => Some(recorded),
-        Some(Known::Bypass(reason)) => {
+            let Some(own) = &recorded.programs else { return run_rule(run) };
+            let instantiation = Instantiation::new(py, given, recorded.number, own);
+            return recorded.made_params(jax, &instantiation, py);
+        }
+        Action::Run(reason) => {
             store::count_bypass(site.id, reason);
             return run_rule(run);
         }
-        None if store::is_barred(site.id) => {
-            store::count_bypass(site.id, BARRED);
-            return run_rule(run);
-        }
-        None => None,
+        Action::Learn(candidate) => candidate,
     };
     let (made, refusal, validity) = watched(py, jax, Ok(configuration), || run_rule(run))?;
     let Some(made) = made? else { return Ok(None) };
@@ -411,13 +370,49 @@ fn audited_params<'py>(
     Ok(Some(made))
 }
 
-/// How a call with programs is replayed.
-fn decide(py: Python<'_>, site: &Site, recorded: &Recorded, given: Option<&Given>) -> Decision {
-    match (&recorded.programs, given) {
-        (Some(programs), Some(given)) => {
-            programs.decide(py, given, recorded.number, site.programs == Use::Kept)
+/// What to do with a call.
+enum Action<'a> {
+    Replay(&'a Recorded),
+    /// It runs, and is recorded beside a candidate where there is one.
+    Learn(Option<&'a Recorded>),
+    /// It runs, and nothing is learnt.
+    Run(Reason),
+}
+
+/// What to do with a call of which something is `known` or nothing.
+fn action<'a>(
+    py: Python<'_>,
+    site: &Site,
+    known: Option<&'a Entry>,
+    given: Option<&Given>,
+    generation: Option<u64>,
+    context: Option<&TraceContext<'_>>,
+) -> Action<'a> {
+    let Some(entry) = known else {
+        return if store::is_barred(site.id) { Action::Run(BARRED) } else { Action::Learn(None) };
+    };
+    match (&entry.known, given) {
+        (Known::Bypass(reason), _) => Action::Run(reason),
+        (Known::Candidate(recorded), _) => Action::Learn(Some(recorded)),
+        (Known::Replay(recorded), Some(given)) => {
+            let kept = site.programs == Use::Kept;
+            let programs = recorded.programs.as_ref();
+            match programs.map(|programs| programs.decide(py, given, recorded.number, kept)) {
+                Some(Decision::Replay) => Action::Replay(recorded),
+                Some(Decision::Run) => Action::Run(KEPT),
+                Some(Decision::Learn) | None => Action::Learn(Some(recorded)),
+            }
         }
-        _ => Decision::Learn,
+        (Known::Replay(recorded), None) => {
+            let has_given = || context.is_some_and(TraceContext::has_given_traceback);
+            if recorded.regenerates() && has_given() {
+                Action::Run(GIVEN_TRACEBACK)
+            } else if entry.is_current(generation) {
+                Action::Replay(recorded)
+            } else {
+                Action::Learn(Some(recorded))
+            }
+        }
     }
 }
 
@@ -439,25 +434,19 @@ fn known_of(
         recorded.programs = Some(Programs::new(given));
         return Known::Candidate(recorded);
     };
-    if let Some(repeat) = before.repeats(&given) {
-        let both = before.beside(jax, &given);
-        if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) })
-        {
-            return Known::Bypass(NEW_OBJECTS);
-        }
-        drop(both);
-        if before.is_confirmed() {
-            recorded.take_plans(candidate);
-        }
-        recorded.programs = Some(before.again(given, repeat));
-        return Known::Replay(recorded);
-    }
     let both = before.beside(jax, &given);
     if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) }) {
         return Known::Bypass(NEW_OBJECTS);
     }
     let made = both.made();
-    recorded.programs = Some(before.confirmed(given, made));
+    recorded.programs = Some(if let Some(repeat) = before.repeats(&given) {
+        if before.is_confirmed() {
+            recorded.take_plans(candidate);
+        }
+        before.again(given, repeat)
+    } else {
+        before.confirmed(given, made)
+    });
     Known::Replay(recorded)
 }
 
