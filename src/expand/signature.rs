@@ -40,7 +40,7 @@ pub enum Tag {
     Accumulator,
     /// A value under a transformation: the position of the same object among the traced ones; where
     /// it is new its level and its parts follow, as traced values.
-    Lifted,
+    Transformed,
     /// A value of an enclosing trace: the position of the same object among those, its type.
     Enclosing,
     /// The value of an enclosing trace before this is a concrete array: whether it is bound to devices,
@@ -50,7 +50,7 @@ pub enum Tag {
     /// follow.
     Array,
     /// A transformation: its kind; what its rules depend on follows.
-    Layer,
+    Transformation,
     /// A function: how much it reads, its code's identity, and its own where that counts; then its
     /// name, its defaults, its attributes, and what it reads.
     Function,

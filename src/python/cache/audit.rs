@@ -20,14 +20,16 @@ use rustc_hash::FxHashMap;
 use crate::expand::{CallableId, Operand, Template};
 use crate::ir::Eqn;
 
-use crate::python::cache::call::{CHANGED_MEANWHILE, Ran, Site, run_recorded};
-use crate::python::cache::fragment::record::{
-    Before, Captured, EquationObjects, Part, Recorded, Renew, Scope, same_literal, same_value,
-};
+use crate::python::cache::call::{Ran, Site, run_recorded};
+use crate::python::cache::fragment::agree::{Tolerance, same_literal, same_value};
+use crate::python::cache::fragment::before::Before;
+use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::Recipe;
-use crate::python::cache::key::encode::{Call, Reason};
-use crate::python::cache::key::trace_context::Now;
-use crate::python::cache::programs::instantiate::{Given, Making};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::programs::given::Given;
+use crate::python::cache::programs::instantiate::Instantiation;
+use crate::python::cache::reasons::{CHANGED_MEANWHILE, Reason};
 use crate::python::cache::store;
 use crate::python::cpython::native::string_of;
 use crate::python::jax::names::Jax;
@@ -51,7 +53,7 @@ type Counts = (u64, u64, u64);
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static REPLAYS: Counter = Counter::new();
 static EVALUATIONS: Counter = Counter::new();
-/// Audited calls that say the same with other objects.
+/// Audited calls that agreed, but with other objects.
 static OTHER_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
 impl Counter {
@@ -182,7 +184,7 @@ pub fn set_audit(every: u64) -> u64 {
 }
 
 /// What was counted: of replays and of abstract evaluations what was seen, audited, and differed; and how
-/// many audited calls had other objects that say the same.
+/// many audited calls agreed, but with other objects.
 #[pyfunction]
 pub fn audit_counts() -> (Counts, Counts, u64) {
     (REPLAYS.values(), EVALUATIONS.values(), OTHER_OBJECTS.load(Ordering::Relaxed))
@@ -237,7 +239,7 @@ pub fn call<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     recorded: &Recorded,
     describe: impl FnOnce(&mut Call) -> Result<(), Reason>,
@@ -246,11 +248,11 @@ pub fn call<'py>(
     let _running = Running::begin();
     if let (Some(given), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
         // Later calls go on as after a replay.
-        drop(Making::new(py, given, recorded.number, own));
+        drop(Instantiation::new(py, given, recorded.number, own));
     }
     let Ran { result, learnt, given, before, .. } =
-        run_recorded(py, jax, site, now, call, proceed, true)?;
-    let mut audit = Audit { py, jax, renews: !site.forgets };
+        run_recorded(py, jax, site, context, call, proceed, true)?;
+    let mut audit = Audit { py, jax, regenerates: !site.forgets };
     let mut real = None;
     let reason = match learnt {
         Err(CHANGED_MEANWHILE) => None,
@@ -270,7 +272,7 @@ pub fn call<'py>(
     drop(before);
     if let Some(reason) = reason {
         let replayed = Some(rows(py, recorded)?);
-        let key = Some(key_in_words(py, call, describe)?);
+        let key = Some(key_of(py, call, describe)?);
         tell(py, site.id, Difference { reason, key, replayed, real })?;
     }
     Ok(result)
@@ -290,7 +292,7 @@ pub fn params<'py>(
 ) -> PyResult<()> {
     let py = primitive.py();
     let learnt = made.map(|made| Recorded::of_params(primitive, made.clone()));
-    let mut audit = Audit { py, jax, renews: false };
+    let mut audit = Audit { py, jax, regenerates: false };
     let (reason, real) = match learnt {
         Some(Ok(mut learnt)) => {
             let found = audit.difference(recorded, &mut learnt, Some(given));
@@ -350,7 +352,7 @@ pub fn evaluation<'py>(
     })
 }
 
-/// Whether two objects say the same, whatever they are.
+/// Whether two objects are structurally equal, whatever they are.
 pub fn same_content(py: Python<'_>, one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
     let compare = || -> PyResult<bool> {
         let module = py.import(intern!(py, "jaxide._reports.audit"))?;
@@ -364,7 +366,7 @@ struct Audit<'a, 'py> {
     py: Python<'py>,
     jax: &'a Jax,
     /// Derivative rules may be new at each call.
-    renews: bool,
+    regenerates: bool,
 }
 
 impl<'py> Audit<'_, 'py> {
@@ -379,8 +381,9 @@ impl<'py> Audit<'_, 'py> {
         let both = given.and_then(|given| {
             recorded.programs.as_ref().map(|programs| programs.beside(jax, given))
         });
-        let renew = Renew { jax, rules: both.is_none() && self.renews, programs: both.as_ref() };
-        let agrees = learnt.agrees(py, recorded, &renew);
+        let tolerance =
+            Tolerance { jax, rules: both.is_none() && self.regenerates, programs: both.as_ref() };
+        let agrees = learnt.agrees(py, recorded, &tolerance);
         let levels = |recorded: &Recorded| -> Vec<usize> {
             recorded.tangents.iter().map(|(level, _)| *level).collect()
         };
@@ -397,9 +400,13 @@ impl<'py> Audit<'_, 'py> {
         if !recorded.recipe.agrees(py, &learnt.recipe, &same) {
             return Some("the result".to_owned());
         }
-        let lifted = recorded.lifted.len() == learnt.lifted.len()
-            && recorded.lifted.iter().zip(&learnt.lifted).all(|(a, b)| a.agrees(py, b, &same));
-        if !lifted {
+        let transformed = recorded.transformed.len() == learnt.transformed.len()
+            && recorded
+                .transformed
+                .iter()
+                .zip(&learnt.transformed)
+                .all(|(a, b)| a.agrees(py, b, &same));
+        if !transformed {
             return Some("the values of transformations".to_owned());
         }
         let (own, others) = (&recorded.structured_residuals, &learnt.structured_residuals);
@@ -626,7 +633,7 @@ fn same_bits(one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The key of a call: what is traced, what is known by identity, and the words.
-fn key_in_words<'py>(
+fn key_of<'py>(
     py: Python<'py>,
     call: &Call,
     describe: impl FnOnce(&mut Call) -> Result<(), Reason>,

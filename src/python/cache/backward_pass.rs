@@ -5,7 +5,7 @@
 //! known yet jax does itself, one equation at a time.
 
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
@@ -16,20 +16,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::Signature;
-use crate::ir::{Atom, AtomKind, Eqn, Var};
 
-use crate::python::cache::call::{put_in_words, replay_or_learn};
-use crate::python::cache::key::encode::{Call, Equation, Operand, encode_transposition};
-use crate::python::cache::key::trace_context::{Now, Within};
-use crate::python::cache::programs::instantiate::{is_running, run_rule};
-use crate::python::cache::programs::params;
+use crate::python::cache::call::{Site, replay_or_learn};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::encode_fully;
+use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
+use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
+use crate::python::cache::linear_program::{Linear, PrimitiveKind, Read, Step};
+use crate::python::cache::programs::params::{self, Transposition};
+use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
 use crate::python::cpython::native::{allocate, instance};
-use crate::python::jax::names::{EqnParts, Jax, jax};
+use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
-use crate::python::program::graph::{Graph, Unread, unfilled};
 use crate::python::program::objects::address;
 use crate::python::trace::arguments::{Derived, derived_type};
 
@@ -46,7 +47,9 @@ pub fn backward_pass<'py>(
     let py = jaxpr.py();
     let jax = jax(py)?;
     poll_soon();
-    let pass = if crate::python::interpose::install::is_tracing() && Now::read(py, jax)?.is_some() {
+    let pass = if crate::python::interpose::install::is_tracing()
+        && TraceContext::read(py, jax)?.is_some()
+    {
         Pass::new(jax, jaxpr, consts, primals_in, cotangents_in)?
     } else {
         None
@@ -67,127 +70,6 @@ pub fn backward_pass<'py>(
     jax.transposition_loop.bind(py).call1((transform_stack, body))
 }
 
-/// An operand of a linear program.
-enum Read {
-    /// A jax `Literal`.
-    Literal(Py<PyAny>),
-    /// A variable, by its place.
-    Var(u32),
-}
-
-/// An equation of a linear program.
-struct Step {
-    primitive: Py<PyAny>,
-    params: Py<PyDict>,
-    context: Py<PyAny>,
-    traceback: Option<Py<PyAny>>,
-    name_stack: Py<PyAny>,
-    operands: SmallVec<[Read; 4]>,
-    /// The outputs, with their types.
-    outs: SmallVec<[(u32, Py<PyAny>); 1]>,
-}
-
-/// A linear program: its equations, and its variables by place.
-struct Linear {
-    steps: Vec<Step>,
-    /// Constants, then inputs.
-    inputs: Vec<u32>,
-    outputs: Vec<Read>,
-    num_vars: usize,
-}
-
-impl Linear {
-    /// Reads a jaxpr that was recorded here and that nobody has read.
-    fn of_graph(py: Python<'_>, jax: &Jax, graph: &Bound<'_, Graph>) -> Self {
-        let Unread { program, graph, params } = Graph::unread(graph);
-        let side = graph.get().side();
-        let read = |atom: &Atom| match atom.kind() {
-            AtomKind::Var(var) => Read::Var(var.as_u32()),
-            // Equal to the one that Python would see, which is what counts for a call.
-            AtomKind::Literal(id) => {
-                Read::Literal(side.seen_literal(py, id, program.literal(id).object).unbind())
-            }
-        };
-        let source = |id| side.source_object(py, id).unbind();
-        let step = |eqn: Eqn| {
-            let data = program.eqn(eqn);
-            let at = program.source(data.source);
-            let params = match params.get(&data.params) {
-                Some(params) => params.clone_ref(py),
-                None => side.params_dict(py, data.params).unbind(),
-            };
-            let out = |var: Var| (var.as_u32(), side.aval(py, program.var_type(var)).unbind());
-            Step {
-                primitive: side.object(py, program.primitive(data.primitive).object).unbind(),
-                params,
-                context: side.object(py, program.context(data.context)).unbind(),
-                traceback: at.traceback.map(source),
-                name_stack: at
-                    .name_stack
-                    .map_or_else(|| jax.empty_name_stack.clone_ref(py), source),
-                operands: program.eqn_invars(eqn).iter().map(read).collect(),
-                outs: data.outvars().map(out).collect(),
-            }
-        };
-        let constvars = program.constvars().iter().map(|&(var, _)| var);
-        Self {
-            steps: program.eqns().map(step).collect(),
-            inputs: constvars.chain(program.invars().iter().copied()).map(Var::as_u32).collect(),
-            outputs: program.outvars().iter().map(read).collect(),
-            num_vars: program.num_vars(),
-        }
-    }
-
-    /// Reads any jaxpr; None where an equation is none of jax's.
-    fn of_jaxpr<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
-        let py = jaxpr.py();
-        let mut places: FxHashMap<usize, u32> = FxHashMap::default();
-        let mut place = |var: &Bound<'py, PyAny>| {
-            let next = u32::try_from(places.len()).unwrap_or(u32::MAX);
-            *places.entry(address(var)).or_insert(next)
-        };
-        let mut inputs = Vec::new();
-        for name in [intern!(py, "constvars"), intern!(py, "invars")] {
-            for var in jaxpr.getattr(name)?.try_iter()? {
-                inputs.push(place(&var?));
-            }
-        }
-        let mut read = |atom: &Bound<'py, PyAny>| {
-            if jax.is_literal(atom.as_ptr()) {
-                Read::Literal(atom.clone().unbind())
-            } else {
-                Read::Var(place(atom))
-            }
-        };
-        let mut steps = Vec::new();
-        for eqn in jaxpr.getattr(intern!(py, "eqns"))?.try_iter()? {
-            let Some(parts) = EqnParts::of(jax, &eqn?) else { return Ok(None) };
-            let source = SourceRef::of(jax, &parts.source_info)?;
-            let mut outs = SmallVec::new();
-            for var in &parts.outvars {
-                let aval = var.getattr(intern!(py, "aval"))?.unbind();
-                if let Read::Var(place) = read(&var) {
-                    outs.push((place, aval));
-                }
-            }
-            steps.push(Step {
-                primitive: parts.primitive.unbind(),
-                params: parts.params.unbind(),
-                context: parts.ctx.unbind(),
-                traceback: source.traceback.map(Bound::unbind),
-                name_stack: source.name_stack.unbind(),
-                operands: parts.invars.iter().map(|atom| read(&atom)).collect(),
-                outs,
-            });
-        }
-        let mut outputs = Vec::new();
-        for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
-            outputs.push(read(&atom?));
-        }
-        Ok(Some(Self { steps, inputs, outputs, num_vars: places.len() }))
-    }
-}
-
 /// What a variable stands for while the program is transposed.
 enum Slot {
     /// Nothing yet, or no longer.
@@ -200,6 +82,18 @@ enum Slot {
     Sum { aval: Py<PyAny>, sum: Option<Py<PyAny>> },
 }
 
+impl Slot {
+    /// A linear variable of a type, without a cotangent so far.
+    fn zero(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
+        Ok(Self::Sum { aval, sum: None })
+    }
+
+    fn is_linear(&self) -> bool {
+        matches!(self, Self::Given(_) | Self::Sum { .. })
+    }
+}
+
 /// A linear program about to be transposed.
 struct Pass {
     /// Whose equations are asked for where a rule has to run.
@@ -210,7 +104,7 @@ struct Pass {
     /// `Zero` of cotangents' types.
     zeros: FxHashMap<usize, Py<PyAny>>,
     /// By the address of the primitive.
-    kinds: FxHashMap<usize, Kind>,
+    kinds: FxHashMap<usize, PrimitiveKind>,
     /// The places of equations that are not linear.
     evaluated: FxHashSet<usize>,
 }
@@ -229,7 +123,6 @@ impl Pass {
         primals_in: &Bound<'py, PyAny>,
         cotangents_in: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Self>> {
-        let py = jaxpr.py();
         let mut any_cotangent = false;
         for cotangent in cotangents_in.try_iter()? {
             any_cotangent |= !cotangent?.get_type().is(&jax.zero_type);
@@ -237,71 +130,18 @@ impl Pass {
         if !any_cotangent {
             return Ok(None);
         }
-        let linear = match unfilled(jax, jaxpr) {
-            Some(graph) => Some(Linear::of_graph(py, jax, &graph)),
-            None => Linear::of_jaxpr(jax, jaxpr)?,
-        };
-        let Some(Linear { steps, inputs, outputs, num_vars }) = linear else { return Ok(None) };
-        if inputs.len() != consts.len()? + primals_in.len()? {
+        let Some(linear) = Linear::of_jaxpr(jax, jaxpr)? else { return Ok(None) };
+        if linear.inputs.len() != consts.len()? + primals_in.len()? {
             return Ok(None);
         }
-        let mut env: Vec<Slot> = Vec::new();
-        env.resize_with(num_vars, || Slot::Unset);
         let values = consts.try_iter()?.chain(primals_in.try_iter()?);
-        for (place, value) in inputs.into_iter().zip(values) {
-            let value = value?;
-            let accumulator = value.get_type().is(&jax.val_accum_type)
-                || value.is_instance(jax.grad_accum_type.bind(py))?;
-            let value = value.unbind();
-            env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
-        }
-        let mut kinds: FxHashMap<usize, Kind> = FxHashMap::default();
-        for step in &steps {
-            let primitive = step.primitive.bind(py);
-            let kind = match kinds.get(&address(primitive)) {
-                Some(&known) => known,
-                None => Kind::of(jax, primitive)?,
-            };
-            kinds.insert(address(primitive), kind);
-            if kind == Kind::Other {
-                return Ok(None);
-            }
-            if kind == Kind::Ref {
-                let [(place, aval)] = &step.outs[..] else { return Ok(None) };
-                let aval = aval.bind(py);
-                let made = jax.ref_accumulator.bind(py).call1((primitive, aval))?;
-                env[*place as usize] = if made.is_instance(jax.grad_accum_type.bind(py))? {
-                    Slot::Given(made.unbind())
-                } else if made.is_none() {
-                    let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
-                    Slot::Sum { aval, sum: None }
-                } else {
-                    return Ok(None);
-                };
-            }
-        }
+        let mut env = set_inputs(jax, &linear, values)?;
+        let Some(kinds) = set_refs(jax, jaxpr.py(), &linear.steps, &mut env)? else {
+            return Ok(None);
+        };
         // From here on something is bound: jax's loop would do it once more.
-        let mut evaluated = FxHashSet::default();
-        for (index, step) in steps.iter().enumerate() {
-            if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
-                continue;
-            }
-            let of_linear = |read: &Read| match read {
-                Read::Var(place) => {
-                    matches!(env[*place as usize], Slot::Given(_) | Slot::Sum { .. })
-                }
-                Read::Literal(_) => false,
-            };
-            if !step.operands.iter().any(of_linear) {
-                evaluate(jax, jaxpr, index, step, &mut env)?;
-                evaluated.insert(index);
-                continue;
-            }
-            for (place, aval) in &step.outs {
-                let aval = derived_type(jax, aval.bind(py), Derived::Cotangent)?.unbind();
-                env[*place as usize] = Slot::Sum { aval, sum: None };
-            }
-        }
+        let evaluated = evaluate_all(jax, jaxpr, &linear.steps, &kinds, &mut env)?;
+        let Linear { steps, outputs, .. } = linear;
         let (jaxpr, zeros) = (jaxpr.clone().unbind(), FxHashMap::default());
         Ok(Some(Self { jaxpr, steps, outputs, env, zeros, kinds, evaluated }))
     }
@@ -493,14 +333,14 @@ impl Pass {
         for read in &step.operands {
             let place = match read {
                 Read::Literal(literal) => {
-                    described.operands.push(Operand::Literal(literal.as_ptr()));
+                    described.operands.push(TransposedOperand::Literal(literal.as_ptr()));
                     continue;
                 }
                 Read::Var(place) => *place,
             };
             let aval = match &self.env[place as usize] {
                 Slot::Value(value) => {
-                    described.operands.push(Operand::Value(value.as_ptr()));
+                    described.operands.push(TransposedOperand::Value(value.as_ptr()));
                     continue;
                 }
                 Slot::Given(given) if given.bind(py).get_type().is(&jax.val_accum_type) => {
@@ -512,7 +352,11 @@ impl Pass {
             };
             let sum = self.sum(py, jax, place)?;
             let (aval_ptr, sum_ptr) = (aval.as_ptr(), sum.as_ptr());
-            described.operands.push(Operand::Accumulator { place, aval: aval_ptr, sum: sum_ptr });
+            described.operands.push(TransposedOperand::Accumulator {
+                place,
+                aval: aval_ptr,
+                sum: sum_ptr,
+            });
             described.sums.push(Before { place, sum, _aval: aval });
         }
         Ok(Some(described))
@@ -574,51 +418,60 @@ impl Pass {
         if self.evaluated.contains(&self.steps.len()) {
             return Ok(None);
         }
-        if self.kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&Kind::Ref) {
+        if self.kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&PrimitiveKind::Ref) {
             return self.ref_step(py, jax, step).map(|()| None);
         }
         let mut cotangents: SmallVec<[Bound<'py, PyAny>; 2]> = SmallVec::new();
         for &(place, _) in &step.outs {
             cotangents.push(self.freeze(py, jax, place)?);
         }
-        let (primitive, params) = (step.primitive.bind(py), step.params.bind(py));
-        let Some(now) = Now::read(py, jax)? else {
-            return self.run_step(py, jax, step, &cotangents);
-        };
-        let Ok(configuration) = now.configuration() else {
+        let context = TraceContext::read(py, jax)?;
+        let Some((context, number)) = context
+            .and_then(|context| context.configuration().ok().map(|known| (context, known.number)))
+        else {
             return self.run_step(py, jax, step, &cotangents);
         };
         let Some(described) = self.describe(py, jax, step)? else {
             return self.run_step(py, jax, step, &cotangents);
         };
-        // What is known of programs by what they say outlives them.
-        let by_words = params::is_new(params) && has_programs(jax, params);
-        if by_words && is_running() {
-            return self.step(py, jax, step, &cotangents);
-        }
-        let owned = if by_words { None } else { params::transposition(params, primitive)? };
-        let of_primitive = if owned.is_none() { Some(SITES.of(primitive)?) } else { None };
-        let of_primitive = of_primitive.as_deref();
-        let Some(site) = owned.as_ref().map(|owned| &owned.site).or(of_primitive) else {
+        let primitive = step.primitive.bind(py);
+        let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
             return self.step(py, jax, step, &cotangents);
         };
-        let now = now.within(within(&now, step, scopes)?);
-        let mut call = Call::new(configuration.number);
+        let context = context.at_equation(source_of(&context, step, scopes)?);
+        self.replay_or_run_step(jax, step, &cotangents, &described, &site, &context, number)
+    }
+
+    /// As `step`, for an equation that is remembered.
+    #[allow(clippy::too_many_arguments)] // an equation, what is known of it, and when
+    fn replay_or_run_step<'py>(
+        &mut self,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+        described: &Described<'py>,
+        site: &TransposeSite,
+        context: &TraceContext<'py>,
+        configuration: u64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = context.trace.py();
+        let mut call = Call::new(configuration);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
         let equation = Equation {
             context: step.context.as_ptr(),
-            primitive: primitive.as_ptr(),
+            primitive: step.primitive.as_ptr(),
             // Those of a fragment are known by their site.
-            params: if owned.is_none() { Some(params.as_ptr()) } else { None },
+            params: if site.is_of_params() { None } else { Some(step.params.as_ptr()) },
         };
         let operands = &described.operands;
-        let in_words = |call: &mut Call| {
-            encode_transposition(py, jax, &now, &equation, &pointers, operands, call)
+        let encode = |call: &mut Call| {
+            encode_transposition(py, jax, context, &equation, &pointers, operands, call)
         };
-        if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+        let site = site.site();
+        if let Err(reason) = encode_fully(py, &mut call, encode)? {
             store::count_bypass(site.id, reason);
-            return self.run_step(py, jax, step, &cotangents);
+            return self.run_step(py, jax, step, cotangents);
         }
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;
@@ -626,12 +479,12 @@ impl Pass {
             py,
             jax,
             site,
-            &now,
+            context,
             &call,
-            in_words,
+            encode,
             || {
                 ran = true;
-                logs = self.step(py, jax, step, &cotangents)?;
+                logs = self.step(py, jax, step, cotangents)?;
                 self.changed_sums(py, jax, before)
             },
             || Ok(false),
@@ -647,6 +500,45 @@ impl Pass {
     }
 }
 
+/// Where the transpositions of an equation are remembered.
+enum TransposeSite {
+    /// With the params, which are a fragment's.
+    OfParams(Arc<Transposition>),
+    OfPrimitive(Arc<Site>),
+}
+
+impl TransposeSite {
+    /// None where an equation is not remembered.
+    fn of<'py>(
+        jax: &Jax,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Self>> {
+        // What is known of programs by their structure outlives them.
+        let by_structure = params::is_new(params) && has_programs(jax, params);
+        if by_structure && is_running() {
+            return Ok(None);
+        }
+        let of_fragment =
+            if by_structure { None } else { params::transposition(params, primitive)? };
+        Ok(Some(match of_fragment {
+            Some(known) => Self::OfParams(known),
+            None => Self::OfPrimitive(SITES.of(primitive)?),
+        }))
+    }
+
+    fn is_of_params(&self) -> bool {
+        matches!(self, Self::OfParams(_))
+    }
+
+    fn site(&self) -> &Site {
+        match self {
+            Self::OfParams(transposition) => &transposition.site,
+            Self::OfPrimitive(site) => site,
+        }
+    }
+}
+
 /// A linear variable as an accumulator of jax's, for as long as a rule runs.
 struct Lent<'py> {
     place: u32,
@@ -656,7 +548,7 @@ struct Lent<'py> {
 
 /// The operands of an equation for its signature, and the sums of its accumulators.
 struct Described<'py> {
-    operands: SmallVec<[Operand; 4]>,
+    operands: SmallVec<[TransposedOperand; 4]>,
     sums: SmallVec<[Before<'py>; 4]>,
 }
 
@@ -665,6 +557,89 @@ struct Before<'py> {
     place: u32,
     sum: Bound<'py, PyAny>,
     _aval: Bound<'py, PyAny>,
+}
+
+/// What variables stand for at first: inputs for their values or accumulators.
+fn set_inputs<'py>(
+    jax: &Jax,
+    linear: &Linear,
+    values: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Vec<Slot>> {
+    let mut env: Vec<Slot> = Vec::new();
+    env.resize_with(linear.num_vars, || Slot::Unset);
+    for (&place, value) in linear.inputs.iter().zip(values) {
+        let value = value?;
+        let accumulator = value.get_type().is(&jax.val_accum_type)
+            || value.is_instance(jax.grad_accum_type.bind(value.py()))?;
+        let value = value.unbind();
+        env[place as usize] = if accumulator { Slot::Given(value) } else { Slot::Value(value) };
+    }
+    Ok(env)
+}
+
+/// The kinds of primitives, by address; equations that make Refs get their accumulators. None where jax's
+/// own loop is to do it.
+fn set_refs(
+    jax: &Jax,
+    py: Python<'_>,
+    steps: &[Step],
+    env: &mut [Slot],
+) -> PyResult<Option<FxHashMap<usize, PrimitiveKind>>> {
+    let mut kinds: FxHashMap<usize, PrimitiveKind> = FxHashMap::default();
+    for step in steps {
+        let primitive = step.primitive.bind(py);
+        let kind = match kinds.get(&address(primitive)) {
+            Some(&known) => known,
+            None => PrimitiveKind::of(jax, primitive)?,
+        };
+        kinds.insert(address(primitive), kind);
+        if kind == PrimitiveKind::Other {
+            return Ok(None);
+        }
+        if kind == PrimitiveKind::Ref {
+            let [(place, aval)] = &step.outs[..] else { return Ok(None) };
+            let aval = aval.bind(py);
+            let made = jax.ref_accumulator.bind(py).call1((primitive, aval))?;
+            env[*place as usize] = if made.is_instance(jax.grad_accum_type.bind(py))? {
+                Slot::Given(made.unbind())
+            } else if made.is_none() {
+                Slot::zero(jax, aval)?
+            } else {
+                return Ok(None);
+            };
+        }
+    }
+    Ok(Some(kinds))
+}
+
+/// Evaluates the equations that are not linear, whose places these are; outputs of the others have no
+/// cotangent yet.
+fn evaluate_all(
+    jax: &Jax,
+    jaxpr: &Bound<'_, PyAny>,
+    steps: &[Step],
+    kinds: &FxHashMap<usize, PrimitiveKind>,
+    env: &mut [Slot],
+) -> PyResult<FxHashSet<usize>> {
+    let mut evaluated = FxHashSet::default();
+    for (index, step) in steps.iter().enumerate() {
+        if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&PrimitiveKind::Ref) {
+            continue;
+        }
+        let of_linear = |read: &Read| match read {
+            Read::Var(place) => env[*place as usize].is_linear(),
+            Read::Literal(_) => false,
+        };
+        if !step.operands.iter().any(of_linear) {
+            evaluate(jax, jaxpr, index, step, env)?;
+            evaluated.insert(index);
+            continue;
+        }
+        for (place, aval) in &step.outs {
+            env[*place as usize] = Slot::zero(jax, aval.bind(jaxpr.py()))?;
+        }
+    }
+    Ok(evaluated)
 }
 
 /// Binds an equation that is not linear, which is number `index` of the program.
@@ -693,29 +668,6 @@ fn evaluate(
         env[*place as usize] = Slot::Value(result?.unbind());
     }
     Ok(())
-}
-
-/// How jax's loop treats equations of a primitive.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// By the rule of the primitive.
-    Plain,
-    /// They make a Ref, or read its last value.
-    Ref,
-    /// In a way of their own.
-    Other,
-}
-
-impl Kind {
-    fn of(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = primitive.py();
-        let node = jax.vjp_node_type.bind(py);
-        if !node.is_none() && primitive.is_instance(node)? {
-            return Ok(Self::Other);
-        }
-        let of_refs = primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?;
-        Ok(if of_refs { Self::Ref } else { Self::Plain })
-    }
 }
 
 /// `ValAccum(aval, sum)`, of a type that fits.
@@ -749,19 +701,23 @@ pub fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py,
 type Scopes<'py> = FxHashMap<usize, (Bound<'py, PyAny>, Option<Rc<Signature>>)>;
 
 /// `_name_stack_ctx`: the source info in which an equation is transposed.
-fn within<'py>(now: &Now<'py>, step: &Step, scopes: &mut Scopes<'py>) -> PyResult<Within<'py>> {
-    let py = now.trace.py();
+fn source_of<'py>(
+    context: &TraceContext<'py>,
+    step: &Step,
+    scopes: &mut Scopes<'py>,
+) -> PyResult<EquationSource<'py>> {
+    let py = context.trace.py();
     let own = step.name_stack.bind(py);
-    let (name_stack, words) = if let Some(known) = scopes.get(&address(own)) {
+    let (name_stack, scope_key) = if let Some(known) = scopes.get(&address(own)) {
         known.clone()
     } else {
-        let whole = now.name_stack().add(own)?;
-        let words = now.stack().map(|stack| stack.scope_words(&whole)).transpose()?.flatten();
-        scopes.insert(address(own), (whole.clone(), words.clone()));
-        (whole, words)
+        let whole = context.name_stack().add(own)?;
+        let scope_key = context.stack().map(|stack| stack.scope_key(&whole)).transpose()?.flatten();
+        scopes.insert(address(own), (whole.clone(), scope_key.clone()));
+        (whole, scope_key)
     };
     let traceback = step.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
-    Ok(Within { source: SourceRef { traceback, name_stack }, words })
+    Ok(EquationSource { source: SourceRef { traceback, name_stack }, scope_key })
 }
 
 /// The sites of transpositions.

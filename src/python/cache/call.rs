@@ -9,16 +9,25 @@ use pyo3::types::PyDict;
 use crate::expand::CallableId;
 
 use crate::python::cache::audit;
-use crate::python::cache::fragment::record::{Before, NEW_OBJECTS, Recorded, Renew, record};
+use crate::python::cache::fragment::agree::Tolerance;
+use crate::python::cache::fragment::before::Before;
+use crate::python::cache::fragment::record::record;
+use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::fragment::replay::replay;
-use crate::python::cache::key::encode::{Call, Reason, encode, encode_params, is_stable};
-use crate::python::cache::key::functions::{self, Functions, look_through};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::{encode, encode_fully, encode_params};
+use crate::python::cache::key::functions::{self, Functions};
 use crate::python::cache::key::pins::Pins;
-use crate::python::cache::key::trace_context::{
-    Configuration, FOLDS_EAGERLY, Now, configuration_now,
-};
-use crate::python::cache::programs::instantiate::{
-    Given, Making, Programs, Settling, Way, is_running, run_rule,
+use crate::python::cache::key::stable::is_stable;
+use crate::python::cache::key::trace_context::{Configuration, TraceContext, configuration_now};
+use crate::python::cache::programs::canonicalize::Canonicalizer;
+use crate::python::cache::programs::decision::{Decision, Programs};
+use crate::python::cache::programs::given::Given;
+use crate::python::cache::programs::instantiate::Instantiation;
+use crate::python::cache::programs::running::{is_running, run_rule};
+use crate::python::cache::reasons::{
+    AMBIGUOUS, BARRED, CAPTURES, CHANGED_MEANWHILE, FOLDS_EAGERLY, GIVEN_TRACEBACK, JIT_DISABLED,
+    KEPT, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
 };
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
@@ -30,18 +39,6 @@ use crate::python::jax::watch_arrays;
 use crate::python::jax::watch_config;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{self, Reach, Validity};
-
-pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
-pub const CAPTURES: Reason = "user's function that refers to traced values";
-pub const GIVEN_TRACEBACK: Reason = "rule within a program that is evaluated";
-pub const READ: Reason = "function that looks into a concrete array";
-pub const WARNED: Reason = "function that warned";
-pub const KEPT: Reason = "new program that may be used again";
-pub const REACHES_CHANGE: Reason = "function that reaches what was changed of jax";
-/// Says nothing about the next call, so it is not kept.
-pub const CHANGED_MEANWHILE: Reason = "call during which jax changed";
-pub const MINGLED: Reason = "program that other calls have beside others";
-pub const BARRED: Reason = "barred by audit";
 
 /// Runs what is to be remembered in a configuration, as long as that is valid; why it must not be: for
 /// what it reaches of jax, or since somebody, a signal handler or another thread, changed jax or a setting
@@ -62,7 +59,7 @@ pub fn watched<R>(
         Reach::Unknown => Some(CHANGED_MEANWHILE),
         Reach::Nothing => {
             let is_same = configuration_now(py, jax)?
-                .is_ok_and(|now| configuration.is_ok_and(|before| now.is(before)));
+                .is_ok_and(|after| configuration.is_ok_and(|before| after.is(before)));
             (!is_same || watch_config::assigned() != assigned).then_some(CHANGED_MEANWHILE)
         }
     };
@@ -162,15 +159,15 @@ fn replay_or_run<'py>(
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let jax = jax(py)?;
-    let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let configuration = match now.configuration() {
+    let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
+    let configuration = match context.configuration() {
         Ok(configuration) if site.forgets && configuration.jit_disabled => Err(JIT_DISABLED),
         configuration => configuration,
     };
     let computes = configuration.is_err_and(|reason| reason == FOLDS_EAGERLY);
-    if computes && site.is_compiled && now.stack().is_none() && are_concrete(jax, args) {
+    if computes && site.is_compiled && context.stack().is_none() && are_concrete(jax, args) {
         store::count_bypass(site.id, FOLDS_EAGERLY);
-        return computed(jax, &now, proceed);
+        return computed(jax, &context, proceed);
     }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
     let functions = match site.types_only {
@@ -178,16 +175,16 @@ fn replay_or_run<'py>(
         true => Functions::typed(py, args)?,
         false => Functions::Rules,
     };
-    let describe = |call: &mut Call| encode(py, jax, &now, args, kwnames, functions, call);
+    let describe = |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, call);
     let described = match configuration {
-        Ok(_) => put_in_words(py, &mut call, describe)?,
+        Ok(_) => encode_fully(py, &mut call, describe)?,
         Err(reason) => Err(reason),
     };
     if let Err(reason) = described {
         store::count_bypass(site.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, site, &now, &call, describe, proceed, captures)
+    replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures)
 }
 
 /// Whether nothing traced can be among the arguments of a function of jax: they are arrays, scalars,
@@ -211,38 +208,18 @@ fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
 /// where jax finds what is compiled sooner.
 fn computed<'py>(
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let set_trace = jax.set_trace.bind(now.trace.py());
+    let set_trace = jax.set_trace.bind(context.trace.py());
     set_trace.call1((&jax.eval_trace,))?;
     let result = attached(proceed);
-    set_trace.call1((&now.trace,))?;
+    set_trace.call1((&context.trace,))?;
     result
 }
 
-/// Describes a call, once all code that is part of it was looked through.
-///
-/// # Errors
-/// Code cannot be looked through.
-pub fn put_in_words(
-    py: Python<'_>,
-    call: &mut Call,
-    describe: impl Fn(&mut Call) -> Result<(), Reason>,
-) -> PyResult<Result<(), Reason>> {
-    let mut described = describe(call);
-    while let Some(code) = call.unread_code.take() {
-        // SAFETY: the code of a function among the arguments.
-        let code = unsafe { Bound::from_borrowed_ptr(py, code) };
-        attached(|| look_through(&code))?;
-        *call = call.empty();
-        described = describe(call);
-    }
-    Ok(described)
-}
-
-/// Replays what is known of a call whose arguments are in words, else runs it and learns.
-/// `describe` puts the arguments in words once more.
+/// Replays what is known of a call whose arguments have a key, else runs it and learns.
+/// `describe` encodes the arguments once more.
 ///
 /// # Errors
 /// Whatever the callable raises.
@@ -251,7 +228,7 @@ pub fn replay_or_learn<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     describe: impl Fn(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
@@ -261,63 +238,33 @@ pub fn replay_or_learn<'py>(
     let known = store::find(py, site.id, &call.signature)?;
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
-    if given.as_ref().is_some_and(|given| given.are_mingled(py, jax)) {
-        store::count_bypass(site.id, MINGLED);
+    if given.as_ref().is_some_and(|given| given.are_ambiguous(py, jax)) {
+        store::count_bypass(site.id, AMBIGUOUS);
         return site.run(proceed);
     }
-    let candidate = match known {
-        Some(Entry { known: Known::Replay(recorded), .. }) if given.is_some() => {
-            match way(py, site, recorded, given.as_ref()) {
-                Way::Replay => {
-                    site.hits.add_one();
-                    if audit::is_due() {
-                        return attached(|| {
-                            audit::call(py, jax, site, now, call, recorded, describe, proceed)
-                        });
-                    }
-                    let making = given
-                        .zip(recorded.programs.as_ref())
-                        .map(|(given, own)| Making::new(py, given, recorded.number, own));
-                    return replay(jax, now, call, recorded, making.as_ref());
-                }
-                Way::Learn => Some(recorded),
-                Way::Run => {
-                    store::count_bypass(site.id, KEPT);
-                    return site.run(proceed);
-                }
+    let candidate = match action(py, site, known, given.as_ref(), generation, Some(context)) {
+        Action::Replay(recorded) => {
+            site.hits.add_one();
+            if audit::is_due() {
+                return attached(|| {
+                    audit::call(py, jax, site, context, call, recorded, describe, proceed)
+                });
             }
+            let instantiation = given
+                .zip(recorded.programs.as_ref())
+                .map(|(given, own)| Instantiation::new(py, given, recorded.number, own));
+            return replay(jax, context, call, recorded, instantiation.as_ref());
         }
-        Some(entry) => match &entry.known {
-            Known::Replay(recorded) if recorded.renews() && now.has_given_traceback() => {
-                store::count_bypass(site.id, GIVEN_TRACEBACK);
-                return proceed();
-            }
-            Known::Replay(recorded) if entry.is_current(generation) => {
-                site.hits.add_one();
-                if audit::is_due() {
-                    return attached(|| {
-                        audit::call(py, jax, site, now, call, recorded, describe, proceed)
-                    });
-                }
-                return replay(jax, now, call, recorded, None);
-            }
-            Known::Bypass(reason) => {
-                store::count_bypass(site.id, reason);
-                return if given.is_some() { site.run(proceed) } else { proceed() };
-            }
-            Known::Replay(recorded) | Known::Candidate(recorded) => Some(recorded),
-        },
-        None if store::is_barred(site.id) => {
-            store::count_bypass(site.id, BARRED);
+        Action::Run(reason) => {
+            store::count_bypass(site.id, reason);
             return if given.is_some() { site.run(proceed) } else { proceed() };
         }
-        None => None,
+        Action::Learn(candidate) => candidate,
     };
-
     attached(|| {
         let mut pinned = pins(py, call, &describe);
         let (result, known, validity) =
-            learn(py, jax, site, now, call, candidate, proceed, captures)?;
+            learn(py, jax, site, context, call, candidate, proceed, captures)?;
         if call.may_change && pinned.is_some() {
             let after = pins(py, call, &describe);
             drop(std::mem::replace(&mut pinned, after));
@@ -349,7 +296,7 @@ pub fn derive_params<'py>(
     let Ok(configuration) = configuration_now(py, jax)? else { return run_rule(run) };
     let mut call = Call::new(configuration.number);
     let describe = |call: &mut Call| encode_params(py, jax, params.as_ptr(), call);
-    let given = match put_in_words(py, &mut call, describe)? {
+    let given = match encode_fully(py, &mut call, describe)? {
         Ok(()) => Given::of(py, jax, &call),
         Err(reason) => {
             store::count_bypass(site.id, reason);
@@ -357,43 +304,32 @@ pub fn derive_params<'py>(
         }
     };
     let Some(given) = given else { return run_rule(run) };
-    if given.are_mingled(py, jax) {
-        store::count_bypass(site.id, MINGLED);
+    if given.are_ambiguous(py, jax) {
+        store::count_bypass(site.id, AMBIGUOUS);
         return run_rule(run);
     }
     let known = store::find(py, site.id, &call.signature)?;
-    let candidate = match known.as_ref().map(|entry| &entry.get().known) {
-        Some(Known::Replay(recorded)) => match way(py, site, recorded, Some(&given)) {
-            Way::Replay => {
-                site.hits.add_one();
-                if audit::is_due() {
-                    return audited_params(jax, site, &call, primitive, recorded, &given, run);
-                }
-                let Some(own) = &recorded.programs else { return run_rule(run) };
-                let making = Making::new(py, given, recorded.number, own);
-                return recorded.made_params(jax, &making, py);
+    let known = known.as_ref().map(Bound::get);
+    let candidate = match action(py, site, known, Some(&given), None, None) {
+        Action::Replay(recorded) => {
+            site.hits.add_one();
+            if audit::is_due() {
+                return audited_params(jax, site, &call, primitive, recorded, &given, run);
             }
-            Way::Learn => Some(recorded),
-            Way::Run => {
-                store::count_bypass(site.id, KEPT);
-                return run_rule(run);
-            }
-        },
-        Some(Known::Candidate(recorded)) => Some(recorded),
-        Some(Known::Bypass(reason)) => {
+            let Some(own) = &recorded.programs else { return run_rule(run) };
+            let instantiation = Instantiation::new(py, given, recorded.number, own);
+            return recorded.made_params(jax, &instantiation, py);
+        }
+        Action::Run(reason) => {
             store::count_bypass(site.id, reason);
             return run_rule(run);
         }
-        None if store::is_barred(site.id) => {
-            store::count_bypass(site.id, BARRED);
-            return run_rule(run);
-        }
-        None => None,
+        Action::Learn(candidate) => candidate,
     };
     let (made, refusal, validity) = watched(py, jax, Ok(configuration), || run_rule(run))?;
     let Some(made) = made? else { return Ok(None) };
-    let settling = Settling::new(jax, &given, (site.id, call.signature.words()));
-    let made = settling.params(primitive, &made)?.unwrap_or(made);
+    let canonicalizer = Canonicalizer::new(jax, &given, (site.id, call.signature.words()));
+    let made = canonicalizer.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
         let learnt = refusal.map_or(learnt, Err);
@@ -422,25 +358,61 @@ fn audited_params<'py>(
     let py = primitive.py();
     let _running = audit::Running::begin();
     if let (Some(again), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
-        drop(Making::new(py, again, recorded.number, own));
+        drop(Instantiation::new(py, again, recorded.number, own));
     }
     let Some(made) = run_rule(run)? else {
         audit::params(jax, site, primitive, recorded, None, given)?;
         return Ok(None);
     };
-    let settling = Settling::new(jax, given, (site.id, call.signature.words()));
-    let made = settling.params(primitive, &made)?.unwrap_or(made);
+    let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+    let made = canonicalizer.params(primitive, &made)?.unwrap_or(made);
     audit::params(jax, site, primitive, recorded, Some(&made), given)?;
     Ok(Some(made))
 }
 
-/// How a call with programs is replayed.
-fn way(py: Python<'_>, site: &Site, recorded: &Recorded, given: Option<&Given>) -> Way {
-    match (&recorded.programs, given) {
-        (Some(programs), Some(given)) => {
-            programs.way(py, given, recorded.number, site.programs == Use::Kept)
+/// What to do with a call.
+enum Action<'a> {
+    Replay(&'a Recorded),
+    /// It runs, and is recorded beside a candidate where there is one.
+    Learn(Option<&'a Recorded>),
+    /// It runs, and nothing is learnt.
+    Run(Reason),
+}
+
+/// What to do with a call of which something is `known` or nothing.
+fn action<'a>(
+    py: Python<'_>,
+    site: &Site,
+    known: Option<&'a Entry>,
+    given: Option<&Given>,
+    generation: Option<u64>,
+    context: Option<&TraceContext<'_>>,
+) -> Action<'a> {
+    let Some(entry) = known else {
+        return if store::is_barred(site.id) { Action::Run(BARRED) } else { Action::Learn(None) };
+    };
+    match (&entry.known, given) {
+        (Known::Bypass(reason), _) => Action::Run(reason),
+        (Known::Candidate(recorded), _) => Action::Learn(Some(recorded)),
+        (Known::Replay(recorded), Some(given)) => {
+            let kept = site.programs == Use::Kept;
+            let programs = recorded.programs.as_ref();
+            match programs.map(|programs| programs.decide(py, given, recorded.number, kept)) {
+                Some(Decision::Replay) => Action::Replay(recorded),
+                Some(Decision::Run) => Action::Run(KEPT),
+                Some(Decision::Learn) | None => Action::Learn(Some(recorded)),
+            }
         }
-        _ => Way::Learn,
+        (Known::Replay(recorded), None) => {
+            let has_given = || context.is_some_and(TraceContext::has_given_traceback);
+            if recorded.regenerates() && has_given() {
+                Action::Run(GIVEN_TRACEBACK)
+            } else if entry.is_current(generation) {
+                Action::Replay(recorded)
+            } else {
+                Action::Learn(Some(recorded))
+            }
+        }
     }
 }
 
@@ -462,24 +434,19 @@ fn known_of(
         recorded.programs = Some(Programs::new(given));
         return Known::Candidate(recorded);
     };
-    if let Some(repeat) = before.repeats(&given) {
-        let both = before.beside(jax, &given);
-        if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
-            return Known::Bypass(NEW_OBJECTS);
-        }
-        drop(both);
-        if before.is_confirmed() {
-            recorded.take_plans(candidate);
-        }
-        recorded.programs = Some(before.again(given, repeat));
-        return Known::Replay(recorded);
-    }
     let both = before.beside(jax, &given);
-    if !recorded.agrees(py, candidate, &Renew { jax, rules: false, programs: Some(&both) }) {
+    if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) }) {
         return Known::Bypass(NEW_OBJECTS);
     }
     let made = both.made();
-    recorded.programs = Some(before.confirmed(given, made));
+    recorded.programs = Some(if let Some(repeat) = before.repeats(&given) {
+        if before.is_confirmed() {
+            recorded.take_plans(candidate);
+        }
+        before.again(given, repeat)
+    } else {
+        before.confirmed(given, made)
+    });
     Known::Replay(recorded)
 }
 
@@ -519,23 +486,23 @@ pub fn run_recorded<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     audited: bool,
 ) -> PyResult<Ran<'py>> {
-    let before = Before::now(jax, now, call)?;
+    let before = Before::call(jax, context, call)?;
     let (warnings, reads) = (watch_warnings::count(), watch_arrays::count());
     let recording = watch_warnings::Recording::begin(py, jax)?;
-    let (result, refusal, validity) = watched(py, jax, now.configuration(), || {
+    let (result, refusal, validity) = watched(py, jax, context.configuration(), || {
         if call.programs.is_empty() { proceed() } else { run_rule(proceed) }
     })?;
     drop(recording);
     let result = result?;
     let given = Given::of(py, jax, call);
     if let Some(given) = &given {
-        let settling = Settling::new(jax, given, (site.id, call.signature.words()));
-        before.frames().try_for_each(|(frame, first)| settling.settle(frame, first))?;
+        let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+        before.frames().try_for_each(|(frame, first)| canonicalizer.canonicalize(frame, first))?;
     }
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.
@@ -548,7 +515,7 @@ pub fn run_recorded<'py>(
     } else if call.has_arrays && watch_arrays::count() != reads && !audited {
         Err(READ)
     } else {
-        record(jax, now, &before, call, &result, audited)
+        record(jax, context, &before, call, &result, audited)
     };
     Ok(Ran { result, learnt, given, before, validity })
 }
@@ -560,14 +527,14 @@ fn learn<'py>(
     py: Python<'py>,
     jax: &Jax,
     site: &Site,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     candidate: Option<&Recorded>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<(Bound<'py, PyAny>, Known, Validity)> {
     let Ran { result, learnt, given, before, validity } =
-        run_recorded(py, jax, site, now, call, proceed, false)?;
+        run_recorded(py, jax, site, context, call, proceed, false)?;
     drop(before);
     let learnt = match learnt {
         Ok(_) if captures()? => Err(CAPTURES),
@@ -576,13 +543,13 @@ fn learn<'py>(
     if let Some(given) = given {
         return Ok((result, known_of(py, jax, learnt, candidate, given), validity));
     }
-    let renew = Renew { jax, rules: !site.forgets, programs: None };
+    let tolerance = Tolerance { jax, rules: !site.forgets, programs: None };
     let known = match (learnt, candidate) {
         (Err(reason), _) => Known::Bypass(reason),
         (Ok(mut recorded), Some(candidate)) => {
-            if recorded.agrees(py, candidate, &renew) {
-                // The programs within should have the sources of an ordinary call.
-                let ordinary = !recorded.renews() || !now.has_given_traceback();
+            if recorded.agrees(py, candidate, &tolerance) {
+                // The nested programs should have the sources of an ordinary call.
+                let ordinary = !recorded.regenerates() || !context.has_given_traceback();
                 if ordinary { Known::Replay(recorded) } else { Known::Candidate(recorded) }
             } else if site.forgets {
                 Known::Candidate(recorded)

@@ -13,24 +13,25 @@ use cranelift_entity::EntitySet;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use crate::ir::{AtomKind, EffectsId, ParamsId, PrimitiveId, Var};
+use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::call::derive_params;
-use crate::python::cache::fragment::record::same_value;
-use crate::python::cache::programs::instantiate::run_rule;
+use crate::python::cache::fragment::agree::same_value;
 use crate::python::cache::programs::params::{
-    OwnedParams, is_owned, note_without_dead_code, without_dead_code,
+    FragmentParams, is_of_fragment, note_without_dead_code, without_dead_code,
 };
+use crate::python::cache::programs::running::run_rule;
 use crate::python::cache::rules::Sites;
-use crate::python::jax::names::{EqnParts, Jax, jax};
+use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};
 use crate::python::program::graph::{Graph, unfilled};
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
 use crate::python::program::objects::address;
 
 /// Params that are others once dead code is removed.
-type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
+type Changed = FxHashMap<ParamsId, Arc<FragmentParams>>;
 
 /// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
 #[pyfunction]
@@ -75,7 +76,7 @@ pub fn dce_consts<'py>(
     jax.stock_dce_consts.bind(py).call1((jaxpr, consts))
 }
 
-/// What becomes of a jaxpr in which nothing is dead but in the programs within, where all outputs are used
+/// What becomes of a jaxpr in which nothing is dead but in nested programs, where all outputs are used
 /// and all inputs but the first so many. None where something is, or it is not so plain.
 fn with_live_programs<'py>(
     jax: &Jax,
@@ -86,53 +87,33 @@ fn with_live_programs<'py>(
     if has_changed_rules(py)? || jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
         return Ok(None);
     }
-    let mut live: FxHashSet<usize> = FxHashSet::default();
-    let mut rules: FxHashMap<usize, Rule> = FxHashMap::default();
-    let is_var = |atom: &Bound<'_, PyAny>| !jax.is_literal(atom.as_ptr());
-    for atom in jaxpr.getattr(intern!(py, "outvars"))?.try_iter()? {
-        live.insert(address(&atom?));
-    }
-    let eqns = jaxpr.getattr(intern!(py, "eqns"))?.cast_into::<PyList>()?;
+    let view = ListsView::new(jax, jaxpr);
     let whole = jax.whole_programs.bind(py);
     let mut others: Vec<(usize, Bound<'py, PyAny>)> = Vec::new();
-    for (index, eqn) in eqns.iter().enumerate().rev() {
-        let Some(parts) = EqnParts::of(jax, &eqn) else { return Ok(None) };
-        let used = parts.outvars.iter().filter(|var| live.contains(&address(var))).count();
-        if used == 0 || parts.effects.is_truthy()? {
-            return Ok(None);
+    let live = all_live(jax, &view, |index, eqn, primitive, of_jit| {
+        let (eqn, params) = (view.eqn_object(eqn)?, view.params(eqn));
+        // For a jit the rule looks at nothing but its program.
+        let program = params.get_item(intern!(py, "jaxpr"))?.filter(|_| of_jit);
+        let is_whole = |program| whole.contains(program);
+        if program.as_ref().map_or(Ok(false), is_whole)? {
+            return Ok(true);
         }
-        let rule = match rules.get(&address(&parts.primitive)) {
-            Some(&rule) => rule,
-            None => Rule::of(jax, &parts.primitive)?,
-        };
-        rules.insert(address(&parts.primitive), rule);
-        if let Rule::Own { of_jit } = rule {
-            if used < parts.outvars.len() {
-                return Ok(None);
-            }
-            // For a jit the rule looks at nothing but its program.
-            let program = parts.params.get_item(intern!(py, "jaxpr"))?.filter(|_| of_jit);
-            let is_whole = |program| whole.contains(program);
-            if !program.as_ref().map_or(Ok(false), is_whole)? {
-                let Some(new) = run_rule(|| trimmed(jax, &parts.primitive, &eqn))? else {
-                    return Ok(None);
-                };
-                if !same_params(jax, &parts.params, &new) {
-                    others.push((index, jax.with_params(&eqn, new)?));
-                } else if let Some(program) = program {
-                    whole.call_method1(intern!(py, "add"), (program,))?;
-                }
-            }
+        let Some(new) = run_rule(|| trimmed(jax, primitive, &eqn))? else { return Ok(false) };
+        if !same_params(jax, &params, &new) {
+            others.push((index, jax.with_params(&eqn, new)?));
+        } else if let Some(program) = program {
+            whole.call_method1(intern!(py, "add"), (program,))?;
         }
-        live.extend(parts.invars.iter().filter(is_var).map(|var| address(&var)));
-    }
-    let invars = jaxpr.getattr(intern!(py, "invars"))?.cast_into::<PyList>()?;
-    if !invars.iter().take(num_consts).all(|var| live.contains(&address(&var))) {
+        Ok(true)
+    })?;
+    let Some(live) = live else { return Ok(None) };
+    if !view.invars()?.iter().take(num_consts).all(|var| live.has(view.number(var))) {
         return Ok(None);
     }
     if others.is_empty() {
         return Ok(Some(jaxpr.clone()));
     }
+    let eqns = jaxpr.getattr(intern!(py, "eqns"))?.cast_into::<PyList>()?;
     let eqns = eqns.get_slice(0, eqns.len());
     for (index, eqn) in others {
         eqns.set_item(index, eqn)?;
@@ -182,56 +163,76 @@ fn nothing_dead<'py>(
     {
         return Ok(None);
     }
+    let view = GraphView::new(jax, graph);
     let program = graph.get().program();
-    let mut live: EntitySet<Var> = EntitySet::with_capacity(program.num_vars());
-    let mut rules: FxHashMap<PrimitiveId, Rule> = FxHashMap::default();
     let mut changed = Changed::default();
-    let object = |id| graph.get().side().object(py, program.primitive(id).object);
-    for atom in program.outvars() {
-        if let AtomKind::Var(var) = atom.kind() {
-            live.insert(var);
+    let live = all_live(jax, &view, |_, &eqn, primitive, of_jit| {
+        let params = view.params(&eqn);
+        let object = || view.eqn_object(&eqn);
+        let Some(new) = params_by_rule(jax, primitive, &params, of_jit, object)? else {
+            return Ok(false);
+        };
+        match changed.entry(program.eqn(eqn).params) {
+            Entry::Vacant(unknown) => {
+                unknown.insert(new);
+                Ok(true)
+            }
+            // Equations that share params may come to have programs of their own.
+            Entry::Occupied(known) => Ok(same_params(jax, known.get().bind(py), new.bind(py))),
+        }
+    })?;
+    let Some(live) = live else { return Ok(None) };
+    let all_used = view.constvars()?.iter().all(|var| live.has(view.number(var)));
+    Ok(all_used.then_some(changed))
+}
+
+/// The variables of a jaxpr that are used.
+struct Live(EntitySet<Var>);
+
+impl Live {
+    fn has(&self, number: u32) -> bool {
+        self.0.contains(Var::from_u32(number))
+    }
+
+    fn add<'py, V: JaxprView<'py>>(&mut self, view: &V, operand: &Operand<'py, V::Var>) {
+        if let Operand::Var(var) = operand {
+            self.0.insert(Var::from_u32(view.number(var)));
         }
     }
-    for id in program.eqns().rev() {
-        let data = program.eqn(id);
-        let used = program.eqn_outvars(id).filter(|&var| live.contains(var)).count();
-        if used == 0 || data.effects != EffectsId::NONE {
+}
+
+/// What is used of a jaxpr in which no equation is dead; None where one is, or has effects. `by_rule` is
+/// told of each equation whose primitive has a rule, and whether that is a jit; it says whether to go on.
+fn all_live<'py, V: JaxprView<'py>>(
+    jax: &Jax,
+    view: &V,
+    mut by_rule: impl FnMut(usize, &V::Eqn, &Bound<'py, PyAny>, bool) -> PyResult<bool>,
+) -> PyResult<Option<Live>> {
+    let mut live = Live(EntitySet::with_capacity(view.num_vars()));
+    let mut rules: FxHashMap<usize, Rule> = FxHashMap::default();
+    view.outvars()?.iter().for_each(|out| live.add(view, out));
+    for (index, eqn) in view.eqns()?.enumerate().rev() {
+        let Some(eqn) = eqn else { return Ok(None) };
+        let outs = view.eqn_outvars(&eqn);
+        let num_outs = outs.len();
+        let used = outs.filter(|var| live.has(view.number(var))).count();
+        if used == 0 || view.has_effects(&eqn)? {
             return Ok(None);
         }
-        let rule = match rules.get(&data.primitive) {
+        let primitive = view.primitive(&eqn);
+        let rule = match rules.get(&address(&primitive)) {
             Some(&rule) => rule,
-            None => Rule::of(jax, &object(data.primitive))?,
+            None => Rule::of(jax, &primitive)?,
         };
-        rules.insert(data.primitive, rule);
-        match rule {
-            Rule::Default => {}
-            Rule::Own { of_jit } if used == program.eqn_outvars(id).len() => {
-                let params = graph.get().side().params_dict(py, data.params);
-                let eqn = || Graph::eqn_object(graph, jax, id);
-                let primitive = object(data.primitive);
-                let Some(new) = params_by_rule(jax, &primitive, &params, of_jit, eqn)? else {
-                    return Ok(None);
-                };
-                match changed.entry(data.params) {
-                    Entry::Vacant(unknown) => {
-                        unknown.insert(new);
-                    }
-                    // Equations that share params may come to have programs of their own.
-                    Entry::Occupied(known)
-                        if same_params(jax, known.get().bind(py), new.bind(py)) => {}
-                    Entry::Occupied(_) => return Ok(None),
-                }
-            }
-            Rule::Own { .. } => return Ok(None),
+        rules.insert(address(&primitive), rule);
+        if let Rule::Own { of_jit } = rule
+            && (used < num_outs || !by_rule(index, &eqn, &primitive, of_jit)?)
+        {
+            return Ok(None);
         }
-        for atom in program.eqn_invars(id) {
-            if let AtomKind::Var(var) = atom.kind() {
-                live.insert(var);
-            }
-        }
+        view.eqn_invars(&eqn).for_each(|operand| live.add(view, &operand));
     }
-    let all_used = program.constvars().iter().all(|&(var, _)| live.contains(var));
-    Ok(all_used.then_some(changed))
+    Ok(Some(live))
 }
 
 fn all_true(list: &Bound<'_, PyAny>) -> bool {
@@ -245,7 +246,7 @@ fn all_true(list: &Bound<'_, PyAny>) -> bool {
 enum Rule {
     /// All or nothing.
     Default,
-    /// By a rule of the primitive, which looks through the programs within.
+    /// By a rule of the primitive, which looks through the nested programs.
     Own { of_jit: bool },
 }
 
@@ -270,9 +271,9 @@ fn params_by_rule<'py>(
     params: &Bound<'py, PyDict>,
     of_jit: bool,
     eqn: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Option<Arc<OwnedParams>>> {
-    // jax remembers what this is for the program of a jit, and makes others anew for each equation.
-    let is_remembered = of_jit && is_owned(params);
+) -> PyResult<Option<Arc<FragmentParams>>> {
+    // jax remembers what this is for the program of a jit, and regenerates others for each equation.
+    let is_remembered = of_jit && is_of_fragment(params);
     if is_remembered && let Some(known) = without_dead_code(params) {
         return Ok(Some(known));
     }
@@ -280,9 +281,9 @@ fn params_by_rule<'py>(
     let new = derive_params(jax, &*SITES.of(primitive)?, primitive, params, run)?;
     let Some(new) = new else { return Ok(None) };
     if !is_remembered {
-        return Ok(Some(Arc::new(OwnedParams::of_program(new))));
+        return Ok(Some(Arc::new(FragmentParams::of_program(new))));
     }
-    let new = Arc::new(OwnedParams::new(new));
+    let new = Arc::new(FragmentParams::new(new));
     note_without_dead_code(params, &new);
     Ok(Some(new))
 }

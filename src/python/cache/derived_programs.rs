@@ -1,10 +1,10 @@
 //! What jax makes of a program and keeps with it: its linearization, its `jvp`, its batched form, its
 //! transpose.
 //!
-//! jax has caches of these, which know a program by identity; the program of a jit that is made anew is
-//! a new one. Here the computation behind such a cache is remembered by what the program says. What
-//! jax's cache then holds for the new program is a twin of what it would have computed: objects of
-//! its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
+//! jax has caches of these, which know a program by identity; the program of a jit that is traced
+//! again is a new one. Here the computation behind such a cache is remembered by the structural id of the program.
+//! What jax's cache then holds for the new program is a fresh copy of what it would have computed: objects
+//! of its own, which jax uses from then on as if it had made them. So it does not matter who asks, how
 //! often, or what else is made of the program.
 
 use std::sync::Arc;
@@ -17,14 +17,17 @@ use rustc_hash::FxHashSet;
 use crate::expand::CallableId;
 
 use crate::python::cache::audit;
-use crate::python::cache::call::{BARRED, CHANGED_MEANWHILE, WARNED, watched};
-use crate::python::cache::fragment::record::NEW_OBJECTS;
-use crate::python::cache::key::encode::{Reason, UNKNOWN_OBJECT};
+use crate::python::cache::call::watched;
 use crate::python::cache::key::trace_context::configuration_now;
-use crate::python::cache::programs::instantiate::{
-    Given, Making, OwnChanges, close, has_lines_among,
+use crate::python::cache::programs::forms::{Form, is_jaxpr, open};
+use crate::python::cache::programs::fresh_copy::close;
+use crate::python::cache::programs::given::{Given, has_lines_among};
+use crate::python::cache::programs::instantiate::Instantiation;
+use crate::python::cache::programs::plan::OwnChanges;
+use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
+use crate::python::cache::reasons::{
+    BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
 };
-use crate::python::cache::programs::registry::{Form, Number, is_jaxpr, number_of, open};
 use crate::python::cache::store::{self, Hits};
 use crate::python::cpython::native::attached;
 use crate::python::cpython::shared::Once;
@@ -52,7 +55,7 @@ impl DerivationCache {
         Self { stock, id, hits }
     }
 
-    /// Makes twins of what is known for a program that says the same, else runs the function and
+    /// Makes fresh copies of what is known for a structurally equal program, else runs the function and
     /// learns.
     #[pyo3(signature = (jaxpr, *key))]
     fn __call__<'py>(
@@ -70,14 +73,14 @@ impl DerivationCache {
             return run();
         }
         let configuration = configuration_now(py, jax)?;
-        let (given, number, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
-            (Ok((given, number)), Ok(configuration)) => (given, number, configuration),
+        let (given, id, configuration) = match (Given::of_program(jax, jaxpr), configuration) {
+            (Ok((given, id)), Ok(configuration)) => (given, id, configuration),
             (Err(reason), _) | (_, Err(reason)) => {
                 store::count_bypass(self.id, reason);
                 return run();
             }
         };
-        let key = (self.id.0, number.raw(), configuration.number, key).into_pyobject(py)?;
+        let key = (self.id.0, id.raw(), configuration.number, key).into_pyobject(py)?;
         let known = match Memo::get(&key)? {
             Some(known) if known.get().validity.holds() && is_as_before(py)? => Some(known),
             _ => None,
@@ -88,7 +91,7 @@ impl DerivationCache {
                 if audit::is_due() {
                     return self.audited(jax, &key, derivation, given, run);
                 }
-                return derivation.twin(jax, py, given);
+                return derivation.fresh_copy(jax, py, given);
             }
             Some(Ok(candidate)) => Some(candidate),
             Some(Err(reason)) => {
@@ -116,7 +119,7 @@ impl DerivationCache {
             Err(reason) => store::count_bypass(self.id, reason),
         }
         if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
-            Memo::insert(&key, Known { derivation, validity })?;
+            Memo::insert(&key, Remembered { derivation, validity })?;
         }
         Ok(result)
     }
@@ -148,7 +151,7 @@ impl DerivationCache {
     }
 }
 
-/// What is known, by function, number of the program, configuration and key, in the order of use.
+/// What is known, by function, structural id of the program, configuration and key, in the order of use.
 /// Keys compare as those of jax's caches do, which have found them hashable.
 struct Memo {
     known: Py<PyDict>,
@@ -166,7 +169,7 @@ impl Memo {
     }
 
     /// What is known; it is the last in the order of use from now on.
-    fn get<'py>(key: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Known>>> {
+    fn get<'py>(key: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Remembered>>> {
         let memo = Self::of_process(key.py()).known.bind(key.py());
         let Some(known) = memo.get_item(key)? else { return Ok(None) };
         // Another thread may have removed it meanwhile.
@@ -186,7 +189,7 @@ impl Memo {
         Ok(())
     }
 
-    fn insert(key: &Bound<'_, PyTuple>, known: Known) -> PyResult<()> {
+    fn insert(key: &Bound<'_, PyTuple>, known: Remembered) -> PyResult<()> {
         let py = key.py();
         let memo = Self::of_process(py);
         Self::remove(key)?;
@@ -209,7 +212,7 @@ impl Memo {
         let py = key.py();
         let memo = Self::of_process(py);
         if let Some(known) = memo.known.bind(py).get_item(key)? {
-            let bytes = known.cast::<Known>()?.get().memory_bytes(py);
+            let bytes = known.cast::<Remembered>()?.get().memory_bytes(py);
             // Where it is still there: keys are compared by Python code.
             if memo.known.bind(py).del_item(key).is_ok() {
                 memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -227,18 +230,15 @@ pub fn forget(py: Python<'_>) {
     }
 }
 
-pub const NOT_ALONE: Reason = "program that shares variables with another";
-pub const OF_THE_CALL: Reason = "program with the lines of the call";
-
-/// What is known of a function, a key, and the programs that say the same.
+/// What is known of a function, a key, and the structurally equal programs.
 #[pyclass(module = "jaxide._core", frozen)]
-struct Known {
+struct Remembered {
     /// Or why what was derived from one program says nothing about that of others.
     derivation: Result<Derivation, Reason>,
     validity: Validity,
 }
 
-impl Known {
+impl Remembered {
     fn memory_bytes(&self, py: Python<'_>) -> usize {
         let derived = self.derivation.iter().flat_map(|derivation| &derivation.programs).flatten();
         size_of::<Self>() + derived.map(|derived| derived.memory_bytes(py)).sum::<usize>()
@@ -249,8 +249,8 @@ impl Known {
 struct Derivation {
     /// From which: until there was another one, it holds for this one alone.
     given: Arc<Given>,
-    /// Which of the programs within were the same for all so far. None where there was one program.
-    same_within: Option<Vec<bool>>,
+    /// Which of the nested programs were the same for all so far. None where there was one program.
+    same_nested: Option<Vec<bool>>,
     /// The function's result, a tuple.
     result: Py<PyTuple>,
     /// The programs among the items of the result.
@@ -261,9 +261,9 @@ struct Derivation {
 struct Derived {
     form: Form,
     open: Py<PyAny>,
-    number: Number,
+    id: StructuralId,
     graph: Py<Graph>,
-    /// Params of its equations with programs that are made anew.
+    /// Params of its equations with programs that are regenerated.
     params: OwnChanges,
 }
 
@@ -289,7 +289,7 @@ impl Derivation {
                 continue;
             }
             let derived = Derived::of(jax, &item)?;
-            if !has_lines_among(&sources, derived.number).ok_or(UNKNOWN_OBJECT)? {
+            if !has_lines_among(&sources, derived.id).ok_or(UNKNOWN_OBJECT)? {
                 return Err(OF_THE_CALL);
             }
             if !derived.has_own_vars(py, &mut vars) {
@@ -299,7 +299,7 @@ impl Derivation {
         }
         let result = result.clone().unbind();
         let given = Arc::new(given);
-        let new = Self { given, same_within: None, result, programs };
+        let new = Self { given, same_nested: None, result, programs };
         match candidate {
             Some(candidate) => new.beside(py, jax, candidate).ok_or(NEW_OBJECTS),
             None => Ok(new),
@@ -317,8 +317,9 @@ impl Derivation {
         for ((item, other), programs) in items.zip(programs) {
             let agrees = match programs {
                 (Some(own), Some(other)) => {
-                    own.params = both.params_within(own.graph.bind(py), other.graph.bind(py))?;
-                    own.form == other.form && own.number == other.number
+                    own.params =
+                        both.params_of_equations(own.graph.bind(py), other.graph.bind(py))?;
+                    own.form == other.form && own.id == other.id
                 }
                 (None, None) => item.get_type().is(other.get_type()) && item.eq(&other).ok()?,
                 _ => false,
@@ -329,30 +330,35 @@ impl Derivation {
         }
         drop(both);
         if self.given.is(&before.given) {
-            self.same_within.clone_from(&before.same_within);
+            self.same_nested.clone_from(&before.same_nested);
             return Some(self);
         }
-        let mut same = self.given.same_within(&before.given)?;
-        if let Some(before) = &before.same_within {
+        let mut same = self.given.same_nested(&before.given)?;
+        if let Some(before) = &before.same_nested {
             same.iter_mut().zip(before).for_each(|(same, before)| *same &= before);
         }
-        self.same_within = Some(same);
+        self.same_nested = Some(same);
         Some(self)
     }
 
-    /// Whether it holds for other programs, which say the same.
+    /// Whether it holds for other programs, which are structurally equal.
     fn holds_for(&self, given: &Given) -> bool {
-        let Some(needed) = &self.same_within else { return false };
-        let same = self.given.same_within(given);
+        let Some(needed) = &self.same_nested else { return false };
+        let same = self.given.same_nested(given);
         same.is_some_and(|same| same.iter().zip(needed).all(|(same, needed)| *same || !needed))
     }
 
     /// What the function would return for other programs.
-    fn twin<'py>(&self, jax: &Jax, py: Python<'py>, given: Given) -> PyResult<Bound<'py, PyAny>> {
+    fn fresh_copy<'py>(
+        &self,
+        jax: &Jax,
+        py: Python<'py>,
+        given: Given,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let result = self.result.bind(py);
-        let making = Making::of(given, self.given.clone());
+        let instantiation = Instantiation::of(given, self.given.clone());
         let items = result.iter().zip(&self.programs).map(|(item, derived)| match derived {
-            Some(derived) => derived.twin(jax, py, &making),
+            Some(derived) => derived.fresh_copy(jax, py, &instantiation),
             None => Ok(item),
         });
         let items: Vec<_> = items.collect::<PyResult<_>>()?;
@@ -363,9 +369,9 @@ impl Derivation {
 impl Derived {
     fn of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Self, Reason> {
         let (open, form) = open(jax, program)?;
-        let number = number_of(jax, &open)?;
+        let id = structural_id_of(jax, &open)?;
         let graph = graph_of(jax, &open).map_err(|_| UNKNOWN_OBJECT)?.unbind();
-        Ok(Self { form, open: open.unbind(), number, graph, params: OwnChanges::default() })
+        Ok(Self { form, open: open.unbind(), id, graph, params: OwnChanges::default() })
     }
 
     fn memory_bytes(&self, py: Python<'_>) -> usize {
@@ -379,14 +385,14 @@ impl Derived {
         side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 
-    fn twin<'py>(
+    fn fresh_copy<'py>(
         &self,
         jax: &Jax,
         py: Python<'py>,
-        making: &Making<'py>,
+        instantiation: &Instantiation<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let twin = making.twin(jax, self.graph.bind(py), &self.params)?;
-        making.note_twin(&twin, self.number, self.open.bind(py))?;
-        if self.form == Form::Closed { close(jax, &twin) } else { Ok(twin) }
+        let copy = instantiation.fresh_copy(jax, self.graph.bind(py), &self.params)?;
+        instantiation.note_copy(&copy, self.id, self.open.bind(py))?;
+        if self.form == Form::Closed { close(jax, &copy) } else { Ok(copy) }
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! call.rs              the life of one call: found and replayed, or run and recorded
-//! key/                 what a replay rests on, as words
+//! key/                 what a replay rests on, as a key
 //! fragment/            what a call appended and returned, and appending that again
-//! programs/            programs among the params of a call, by what they say
+//! programs/            programs among the params of a call, by their structure
 //! store.rs             the cache of the process: entries, counts, bounds
 //! rules.rs             rules of jax under transformations
 //! backward_pass.rs     transposing a linear program, equation by equation
+//! linear_program.rs    the equations of one, read once
 //! derived_programs.rs  what jax makes of a program and keeps with it
 //! dead_code.rs         dead-code removal of a linear program in which nothing is dead
 //! audit.rs             replays compared with what jax does
+//! reasons.rs           why a call is not remembered
 //! script.rs            the user's code alone, for benches
 //! ```
 
@@ -21,7 +23,9 @@ pub mod dead_code;
 pub mod derived_programs;
 pub mod fragment;
 pub mod key;
+mod linear_program;
 pub mod programs;
+pub mod reasons;
 pub mod rules;
 pub mod script;
 pub mod store;

@@ -3,23 +3,25 @@
 //!
 //! jax makes new programs of those that it is given, which is most of what differentiating or batching
 //! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
-//! each time: here it is known by what it says.
+//! each time: here it is known by its structural id.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::python::cache::call::{Site, Use, put_in_words, replay_or_learn};
-use crate::python::cache::key::encode::{Call, encode_evaluation, encode_rule};
-use crate::python::cache::key::trace_context::Now;
-use crate::python::cache::programs::instantiate::{is_running, run_rule};
-use crate::python::cache::programs::registry::is_jaxpr;
+use crate::python::cache::call::{Site, Use, replay_or_learn};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::encode_fully;
+use crate::python::cache::key::encode::{encode_evaluation, encode_rule};
+use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::programs::forms::is_jaxpr;
+use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::string_of;
 use crate::python::interpose::install;
 use crate::python::jax::names::{Jax, jax};
@@ -42,21 +44,22 @@ pub fn bind<'py>(
     if is_running() || !has_programs(jax, params) {
         return Ok(None);
     }
-    let Some(now) = Now::read(py, jax)?.filter(|now| now.stack().is_some()) else {
+    let Some(context) = TraceContext::read(py, jax)?.filter(|context| context.stack().is_some())
+    else {
         return run_rule(proceed).map(Some);
     };
-    let Ok(configuration) = now.configuration() else { return run_rule(proceed).map(Some) };
+    let Ok(configuration) = context.configuration() else { return run_rule(proceed).map(Some) };
     let site = SITES.of(primitive)?;
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
     let mut call = Call::new(configuration.number);
-    let in_words =
-        |call: &mut Call| encode_rule(py, jax, &now, primitive, &args, params.as_ptr(), call);
-    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+    let encode =
+        |call: &mut Call| encode_rule(py, jax, &context, primitive, &args, params.as_ptr(), call);
+    if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run_rule(proceed).map(Some);
     }
-    replay_or_learn(py, jax, &site, &now, &call, in_words, proceed, || Ok(false)).map(Some)
+    replay_or_learn(py, jax, &site, &context, &call, encode, proceed, || Ok(false)).map(Some)
 }
 
 /// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
@@ -77,16 +80,16 @@ pub fn eval_jaxpr<'py>(
     if install::rests(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
         return proceed();
     }
-    let Some(now) = Now::read(py, jax)? else { return proceed() };
-    let Ok(configuration) = now.configuration() else { return proceed() };
+    let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
+    let Ok(configuration) = context.configuration() else { return proceed() };
     let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
     let mut call = Call::new(configuration.number);
-    let in_words = |call: &mut Call| encode_evaluation(py, jax, &now, &given, call);
-    if let Err(reason) = put_in_words(py, &mut call, in_words)? {
+    let encode = |call: &mut Call| encode_evaluation(py, jax, &context, &given, call);
+    if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(EVALUATION.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, &EVALUATION, &now, &call, in_words, proceed, || Ok(false))
+    replay_or_learn(py, jax, &EVALUATION, &context, &call, encode, proceed, || Ok(false))
 }
 
 static EVALUATION: LazyLock<Site> =
@@ -108,7 +111,7 @@ fn has_program(jax: &Jax, value: &Bound<'_, PyAny>) -> bool {
 pub struct Sites {
     /// What comes before the primitive's name.
     kind: &'static str,
-    known: Mutex<Option<FxHashMap<usize, Arc<Site>>>>,
+    known: AddressCache<Arc<Site>>,
 }
 
 static SITES: Sites = Sites::new("rule of ");
@@ -116,7 +119,7 @@ static SITES: Sites = Sites::new("rule of ");
 impl Sites {
     /// Those of a kind.
     pub const fn new(kind: &'static str) -> Self {
-        Self { kind, known: Mutex::new(None) }
+        Self { kind, known: AddressCache::new() }
     }
 
     /// That of a primitive.
@@ -124,9 +127,8 @@ impl Sites {
     /// # Errors
     /// It has no name.
     pub fn of(&self, primitive: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let place = address(primitive);
-        if let Some(site) = known().as_ref().and_then(|sites| sites.get(&place).cloned()) {
+        if let Some(site) = self.known.get(&place, |site| site.clone()) {
             return Ok(site);
         }
         let name = string_of(&primitive.getattr(intern!(primitive.py(), "name"))?.str()?);
@@ -137,6 +139,8 @@ impl Sites {
         let site = Arc::new(Site { programs, ..pure });
         // Its address is known from now on, so it must stay its own.
         std::mem::forget(primitive.clone().unbind());
-        Ok(known().get_or_insert_default().entry(place).or_insert(site).clone())
+        let (site, late) = self.known.get_or_insert(place, site, |site| site.clone());
+        drop(late);
+        Ok(site)
     }
 }

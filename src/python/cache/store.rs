@@ -9,10 +9,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
-use crate::python::cache::call::{BARRED, CHANGED_MEANWHILE};
-use crate::python::cache::fragment::record::Recorded;
-use crate::python::cache::key::encode::Reason;
+use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::key::pins::Pins;
+use crate::python::cache::reasons::{BARRED, CHANGED_MEANWHILE, Reason};
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::world::{Validity, is_as_before};
 

@@ -1,6 +1,7 @@
 //! Helpers for CPython's C API.
 //!
 //! ```text
+//! address_cache.rs what is known of objects by their address
 //! native.rs        slots of Python classes, heap types, method trampolines
 //! shared.rs        state that no Python code finds half changed
 //! immortals.rs     objects that are never freed, by address
@@ -8,6 +9,7 @@
 //! environment.rs   environment variables as the process has them
 //! ```
 
+pub mod address_cache;
 pub mod environment;
 pub mod immortals;
 pub mod native;

@@ -12,12 +12,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, call, call_of_user};
-use crate::python::cache::key::encode::{is_stable, register_stable};
+use crate::python::cache::key::stable::{is_stable, register_stable};
 use crate::python::cache::store;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
 use crate::python::interpose::code_switch::{Code, Switched, keeps_versions};
@@ -92,7 +92,7 @@ pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
 }
 
 /// Jits by address, with a weak reference that says when one is gone.
-static JITS: Mutex<Option<FxHashMap<usize, Jit>>> = Mutex::new(None);
+static JITS: AddressCache<Jit> = AddressCache::new();
 
 struct Jit {
     site: Arc<Site>,
@@ -303,14 +303,10 @@ unsafe extern "C" fn call_jit(
     unsafe { guarded_by_caller(std::ptr::null_mut(), body) }
 }
 
-fn jits<R>(body: impl FnOnce(&mut FxHashMap<usize, Jit>) -> R) -> R {
-    body(JITS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
-
 /// The site of a jit, made when it is first called.
 fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     let address = jitted.as_ptr() as usize;
-    if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
+    if let Some(site) = JITS.get(&address, |jit| jit.site.clone()) {
         return Ok(site);
     }
     let py = jitted.py();
@@ -322,7 +318,7 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     let site = Arc::new(Site { forgets, is_compiled: !forgets, ..Site::pure(&name) });
     let id = site.id;
     let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
-        let jit = jits(|jits| jits.remove(&address));
+        let jit = JITS.remove(&address);
         store::forget_callable(id);
         drop(jit);
     })?;
@@ -333,13 +329,7 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         .unbind();
     let own = Jit { site: site.clone(), _weakref: weakref };
     // Somebody may have called it meanwhile: the first one is its site.
-    let (site, late) = jits(|jits| {
-        if let Some(known) = jits.get(&address) {
-            return (known.site.clone(), Some(own));
-        }
-        jits.insert(address, own);
-        (site, None)
-    });
+    let (site, late) = JITS.get_or_insert(address, own, |jit| jit.site.clone());
     drop(late);
     Ok(site)
 }
@@ -368,7 +358,7 @@ pub fn jit_generation(py: Python<'_>, jax: &Jax) -> PyResult<u64> {
 #[pyfunction]
 pub fn evict_jit<'py>(jitted: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let address = jitted.as_ptr() as usize;
-    if let Some(site) = jits(|jits| jits.get(&address).map(|jit| jit.site.clone())) {
+    if let Some(site) = JITS.get(&address, |jit| jit.site.clone()) {
         store::forget_entries(site.id);
     }
     let py = jitted.py();

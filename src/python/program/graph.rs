@@ -25,7 +25,7 @@ use crate::ir::{
 
 use crate::structure::{equal, fingerprint};
 
-use crate::python::cache::programs::params::OwnedParams;
+use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cpython::native::{
     Args, NoCollection, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots,
 };
@@ -82,7 +82,7 @@ impl Deref for SideOf {
 /// A program that shares its variables, and the equations that are the same, with another.
 struct Derived {
     base: Py<Graph>,
-    params: FxHashMap<ParamsId, Arc<OwnedParams>>,
+    params: FxHashMap<ParamsId, Arc<FragmentParams>>,
 }
 
 /// The program of a jaxpr that nobody has read, with its objects.
@@ -91,7 +91,7 @@ pub struct Unread<'py> {
     /// What has the objects.
     pub graph: Bound<'py, Graph>,
     /// Params that are others than the graph's.
-    pub params: FxHashMap<ParamsId, Arc<OwnedParams>>,
+    pub params: FxHashMap<ParamsId, Arc<FragmentParams>>,
 }
 
 /// A list of a jaxpr that is made when it is first read.
@@ -194,7 +194,7 @@ impl Graph {
         slf: &Bound<'py, Self>,
         jax: &Jax,
         jaxpr: &Bound<'py, PyAny>,
-        params: FxHashMap<ParamsId, Arc<OwnedParams>>,
+        params: FxHashMap<ParamsId, Arc<FragmentParams>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let constvars = jaxpr.getattr(intern!(slf.py(), "constvars"))?.cast_into::<PyList>()?;
         let base = slf.get();

@@ -1,15 +1,13 @@
 //! What jax does with each leaf of a function's arguments and results, done with all of them at
 //! once where every leaf is a traced array.
 
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple, PyType};
-use rustc_hash::FxHashMap;
 
 use crate::python::cache::backward_pass::{new_accumulator, new_zero};
 use crate::python::cache::key::transformations::new_linear;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{Slot, allocate};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
@@ -92,15 +90,14 @@ pub enum Derived {
 }
 
 /// What was derived, by the address of its origin, which is kept alive.
-type DerivedTypes = FxHashMap<(usize, Derived), (Py<PyAny>, Py<PyAny>)>;
+type DerivedTypes = AddressCache<(Py<PyAny>, Py<PyAny>), (usize, Derived)>;
 
-static DERIVED: Mutex<Option<DerivedTypes>> = Mutex::new(None);
+static DERIVED: DerivedTypes = AddressCache::new();
 const MAX_DERIVED: usize = 4096;
 
 /// Forgets what is remembered of types.
 pub fn forget_derived() {
-    let old = DERIVED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    drop(old);
+    drop(DERIVED.clear());
 }
 
 /// What jax derives from a type: remembered, since arrays' types exist once and do not change.
@@ -114,11 +111,7 @@ pub fn derived_type<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = aval.py();
     let key = (address(aval), derived);
-    let known = {
-        let all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.as_ref().and_then(|all| all.get(&key)).map(|(_, new)| new.bind(py).clone())
-    };
-    if let Some(known) = known {
+    if let Some(known) = DERIVED.get(&key, |(_, new)| new.bind(py).clone()) {
         return Ok(known);
     }
     let new = match derived {
@@ -128,13 +121,7 @@ pub fn derived_type<'py>(
     };
     if is_shaped_array(jax, aval) {
         let entry = (aval.clone().unbind(), new.clone().unbind());
-        let old = {
-            let mut all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
-            let all = all.get_or_insert_default();
-            let old = if all.len() < MAX_DERIVED { None } else { Some(std::mem::take(all)) };
-            (old, all.insert(key, entry))
-        };
-        drop(old);
+        drop(DERIVED.insert_bounded(key, entry, MAX_DERIVED));
     }
     Ok(new)
 }
@@ -292,8 +279,7 @@ pub fn check_input_type(
     x: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     /// Types that are fine as inputs, by address and by what was asked. They are kept alive.
-    type Fine = FxHashMap<(usize, bool, bool), Py<PyAny>>;
-    static FINE: Mutex<Option<Fine>> = Mutex::new(None);
+    static FINE: AddressCache<Py<PyAny>, (usize, bool, bool)> = AddressCache::new();
     const MAX_FINE: usize = 1024;
 
     let py = x.py();
@@ -306,23 +292,14 @@ pub fn check_input_type(
         }
         _ => None,
     };
-    let fine = || FINE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(key) = key
-        && fine().as_ref().is_some_and(|fine| fine.contains_key(&key))
+        && FINE.contains(&key)
     {
         return Ok(());
     }
     jax.stock_check_input_type.bind(py).call1((name, holomorphic, allow_int, x))?;
     if let (Some(key), Some(aval)) = (key, aval) {
-        let forgotten = {
-            let mut fine = fine();
-            let fine = fine.get_or_insert_default();
-            let full = fine.len() >= MAX_FINE;
-            let forgotten = if full { std::mem::take(fine) } else { FxHashMap::default() };
-            fine.insert(key, aval.unbind());
-            forgotten
-        };
-        drop(forgotten);
+        drop(FINE.insert_bounded(key, aval.unbind(), MAX_FINE));
     }
     Ok(())
 }

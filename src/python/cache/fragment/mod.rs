@@ -1,13 +1,23 @@
 //! What a call appended and returned.
 //!
 //! ```text
-//! appended.rs  what was appended to a program under construction
-//! record.rs    that as a fragment, with its Python objects
+//! before.rs    where the programs that record were before the call
+//! appended.rs  what was appended to a program under construction since then
+//! record.rs    that and the result, read back
+//! read_part.rs what was appended to one program, as a fragment
+//! sources.rs   where equations come from, beside where the call is
+//! recorded.rs  what was recorded, with its Python objects
+//! agree.rs     whether two recordings agree
 //! result.rs    what the call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
 //! ```
 
+pub mod agree;
 pub mod appended;
+pub mod before;
+mod read_part;
 pub mod record;
+pub mod recorded;
 pub mod replay;
 pub mod result;
+mod sources;

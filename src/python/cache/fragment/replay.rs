@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 use crate::expand::{Operand, Operands, out};
 use crate::ir::{Atom, AtomKind, EffectsId, SourceId, TypeId, Var};
 
-use crate::python::cache::fragment::record::{Captured, Part, Recorded, Scope};
+use crate::python::cache::fragment::recorded::{Captured, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::{Made, Recipe};
-use crate::python::cache::key::encode::Call;
-use crate::python::cache::key::trace_context::Now;
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::{Linearization, Stack};
-use crate::python::cache::programs::instantiate::Making;
+use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{AvalInfo, aval_info, build_error};
 use crate::python::jax::names::Jax;
@@ -30,19 +30,19 @@ use crate::python::trace::tracer::{new_literal_tracer, new_tracer};
 /// Outputs with their tracers.
 pub type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
 
-/// Does again what was recorded; the result of the call. `making` is there where the programs are
+/// Does again what was recorded; the result of the call. `instantiation` is there where the programs are
 /// others than those that were recorded.
 ///
 /// # Errors
 /// The program cannot grow.
 pub fn replay<'py>(
     jax: &Jax,
-    now: &Now<'py>,
+    context: &TraceContext<'py>,
     call: &Call,
     recorded: &Recorded,
-    making: Option<&Making<'py>>,
+    instantiation: Option<&Instantiation<'py>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (trace, part) = (&now.trace, &recorded.part);
+    let (trace, part) = (&context.trace, &recorded.part);
     let py = trace.py();
     let plain = recorded.tangents.is_empty() && recorded.structured_residuals.is_empty();
     if plain && part.equations.is_empty() && part.consts.is_empty() {
@@ -55,13 +55,13 @@ pub fn replay<'py>(
             _ => {}
         }
     }
-    let base = now.source(jax)?;
+    let base = context.source(jax)?;
     let mut literals = SmallVec::new();
-    let stack = now.stack();
+    let stack = context.stack();
     let whole = stack.is_some_and(Stack::linearizes);
-    let share = Share { number: recorded.number, part, call, base: &base, whole, making };
+    let share = Share { number: recorded.number, part, call, base: &base, whole, instantiation };
     let mut append = |consts: &[ReadConst]| {
-        let place = Place { frame: now.frame(), args: &call.args, consts, retained: &[] };
+        let place = Place { frame: context.frame(), args: &call.args, consts, retained: &[] };
         share.append(jax, &place, &mut literals)
     };
     let outputs = if part.consts.is_empty() { append(&[]) } else { append(&share.captured(jax)?) }?;
@@ -73,14 +73,14 @@ pub fn replay<'py>(
     if let (true, &Recipe::Out(index)) = (plain, &recorded.recipe) {
         return tracer(index);
     }
-    let own_literal = |index: usize| Frame::literal_object(now.frame(), jax, literals[index]);
+    let own_literal = |index: usize| Frame::literal_object(context.frame(), jax, literals[index]);
     let outs: Tracers<'py> = recorded
         .needed
         .outs
         .iter()
         .map(|&index| Ok((index, tracer(index)?)))
         .collect::<PyResult<_>>()?;
-    let lifted = RefCell::new(vec![None; recorded.lifted.len()]);
+    let transformed = RefCell::new(vec![None; recorded.transformed.len()]);
     let tangents = RefCell::default();
     let made = Made {
         jax,
@@ -89,32 +89,44 @@ pub fn replay<'py>(
         call,
         outs: &outs,
         tangents: &tangents,
-        recipes: &recorded.lifted,
-        lifted: &lifted,
+        recipes: &recorded.transformed,
+        transformed: &transformed,
         literals: &own_literal,
         source: &base,
     };
+    replay_tangents(recorded, &share, &made)?;
+    recorded.recipe.make(&made)
+}
+
+/// Appends to the programs of tangents, and passes by what rules have passed by.
+fn replay_tangents<'py>(
+    recorded: &Recorded,
+    share: &Share<'_, 'py>,
+    made: &Made<'_, 'py>,
+) -> PyResult<()> {
+    let (jax, py) = (made.jax, made.trace.py());
+    let linearization_of = |level| made.stack.and_then(|stack| stack.linearization(level));
     for (level, part) in &recorded.tangents {
         let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
             .consts
             .iter()
-            .map(|(captured, aval)| residual(&made, captured, aval))
+            .map(|(captured, aval)| residual(made, captured, aval))
             .collect::<PyResult<_>>()?;
-        let layer = stack.and_then(|stack| stack.linearization(*level));
-        let layer =
-            layer.ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
+        let linearization = linearization_of(*level)
+            .ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
         let needed = recorded.needed.of_level(*level);
-        let share = Share { part, whole: true, ..share };
-        let of_level = append_tangents(py, jax, layer, *level, &share, needed, &residuals)?;
-        tangents.borrow_mut().push((*level, of_level));
+        let share = Share { part, whole: true, ..*share };
+        let of_level = append_tangents(py, jax, linearization, *level, &share, needed, &residuals)?;
+        made.tangents.borrow_mut().push((*level, of_level));
     }
     for (level, residual) in &recorded.structured_residuals {
-        let layer = stack.and_then(|stack| stack.linearization(*level));
-        if let Some(list) = layer.and_then(|layer| layer.structured_residuals(py)) {
-            list.append(residual.make(&made)?)?;
+        if let Some(list) = linearization_of(*level)
+            .and_then(|linearization| linearization.structured_residuals(py))
+        {
+            list.append(residual.make(made)?)?;
         }
     }
-    recorded.recipe.make(&made)
+    Ok(())
 }
 
 /// A value that a tangents' program captures.
@@ -139,7 +151,7 @@ fn residual<'py>(
         Captured::Enclosing(index) => borrowed(made.call.enclosing.get(*index)),
         Captured::Out(index) => Some(Recipe::Out(*index).make(made)?),
         Captured::Constant(index) => Some(Recipe::Constant(*index).make(made)?),
-        Captured::Lifted(number) => Some(Recipe::Lifted(*number).make(made)?),
+        Captured::Transformed(number) => Some(Recipe::Transformed(*number).make(made)?),
         Captured::OwnLiteral(index) => literal((made.literals)(*index)?)?,
         Captured::Literal(own) => literal(jax.copy_literal(own.bind(py))?)?,
     };
@@ -160,7 +172,7 @@ struct Share<'a, 'py> {
     base: &'a SourceRef<'py>,
     /// Name scopes are whole, not below the caller's.
     whole: bool,
-    making: Option<&'a Making<'py>>,
+    instantiation: Option<&'a Instantiation<'py>>,
 }
 
 /// Where a share is appended, and to what.
@@ -200,7 +212,7 @@ impl<'py> Share<'_, 'py> {
         place: &Place<'_, 'py>,
         literals: &mut SmallVec<[Atom; 4]>,
     ) -> PyResult<Outputs> {
-        let (first, source) = match self.part.only_scope(self.making.is_some()) {
+        let (first, source) = match self.part.only_scope(self.instantiation.is_some()) {
             Some(scope) if scope.is_callers() => {
                 self.append_again(jax, place, self.base, literals)?
             }
@@ -333,14 +345,14 @@ impl<'py> Share<'_, 'py> {
     fn params(&self, jax: &Jax) -> PyResult<Vec<(usize, Py<PyDict>)>> {
         let (part, py) = (self.part, self.base.name_stack.py());
         let mut params = Vec::new();
-        for (index, renewed) in &part.renewed {
+        for (index, regenerated) in &part.regenerated {
             let recorded = part.equations[*index].params.bind(py);
-            params.push((*index, renewed.make(jax, recorded)?.unbind()));
+            params.push((*index, regenerated.make(jax, recorded)?.unbind()));
         }
-        if let Some(making) = self.making {
+        if let Some(instantiation) = self.instantiation {
             for (index, plan) in &part.plans {
                 let recorded = part.equations[*index].params.bind(py);
-                params.push((*index, making.params(jax, recorded, plan)?.unbind()));
+                params.push((*index, instantiation.params(jax, recorded, plan)?.unbind()));
             }
         }
         Ok(params)
@@ -529,7 +541,7 @@ impl Drop for Held<'_, '_> {
 fn append_tangents<'py>(
     py: Python<'py>,
     jax: &Jax,
-    layer: &Linearization,
+    linearization: &Linearization,
     level: usize,
     share: &Share<'_, 'py>,
     needed: &[usize],
@@ -541,11 +553,11 @@ fn append_tangents<'py>(
     for ((_, aval), value) in part.consts.iter().zip(residuals) {
         consts.push(ReadConst::new(jax, value.clone().unbind(), aval.bind(py))?);
     }
-    let frame = layer.tangent_frame.bind(py);
+    let frame = linearization.tangent_frame.bind(py);
     let place = Place { frame, args: &args, consts: &consts, retained: needed };
     let outputs = share.append(jax, &place, &mut SmallVec::new())?;
     // SAFETY: jax's trace holds it.
-    let trace = unsafe { Bound::from_borrowed_ptr(py, layer.tangent_trace) };
+    let trace = unsafe { Bound::from_borrowed_ptr(py, linearization.tangent_trace) };
     let tracer = |&index: &usize| {
         let (var, source) = outputs.get(index)?;
         let aval = part.out_type(index).bind(py).clone();

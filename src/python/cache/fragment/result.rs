@@ -11,12 +11,15 @@ use smallvec::SmallVec;
 
 use crate::ir::{Atom, Var};
 
-use crate::python::cache::fragment::record::{Part, same_literal};
+use crate::python::cache::fragment::agree::same_literal;
+use crate::python::cache::fragment::recorded::Part;
 use crate::python::cache::fragment::replay::Tracers;
-use crate::python::cache::key::encode::{
-    CAPTURED_CONSTANT, Call, FOREIGN_TRACER, Reason, TANGENT, is_plain_namedtuple,
-};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::objects::is_plain_namedtuple;
 use crate::python::cache::key::transformations::{Parts, Stack};
+use crate::python::cache::reasons::{
+    CAPTURED_CONSTANT, FOREIGN_TRACER, OUTER_VALUE, Reason, TANGENT, UNKNOWN_RESULT,
+};
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
@@ -26,9 +29,6 @@ use crate::python::trace::jaxpr_trace::frame_of;
 use crate::python::trace::tracer::{
     Traced as Tracer, constant_of, new_literal_tracer, traced, variable,
 };
-
-pub const UNKNOWN_RESULT: Reason = "result of an unknown class";
-pub const OUTER_VALUE: Reason = "value of the enclosing trace";
 
 const MAX_DEPTH: u32 = 64;
 
@@ -41,7 +41,7 @@ pub enum Recipe {
     /// As `Out`, of the tangents' fragment of the differentiation of a level.
     Tangent(usize, usize),
     /// A tracer of a transformation, by its number among those of the call.
-    Lifted(usize),
+    Transformed(usize),
     /// The argument that is a tracer of a literal.
     LiteralArg(usize),
     /// The argument that is a value of an enclosing trace.
@@ -62,10 +62,10 @@ pub enum Recipe {
 }
 
 /// How to make a tracer of a transformation.
-pub struct LiftedRecipe {
+pub struct TransformedRecipe {
     level: usize,
     aval: Py<PyAny>,
-    /// What it is made of; those that are lifted themselves have smaller numbers.
+    /// What it is made of; those that are transformed themselves have smaller numbers.
     parts: SmallVec<[Recipe; 2]>,
 }
 
@@ -83,7 +83,7 @@ pub struct Origin<'a, 'py> {
     /// Those of the tangents' programs that were read so far.
     pub tangent_outs: &'a RefCell<TangentOuts>,
     /// The tracers of transformations so far, each with its address.
-    pub lifted: &'a RefCell<Vec<(usize, LiftedRecipe)>>,
+    pub transformed: &'a RefCell<Vec<(usize, TransformedRecipe)>>,
     /// The variables of constants that are used without an equation.
     pub constants: &'a RefCell<Vec<Var>>,
 }
@@ -130,8 +130,8 @@ pub struct Made<'a, 'py> {
     /// Those of the tangents' programs that were appended to so far, by level.
     pub tangents: &'a RefCell<SmallVec<[(usize, Tracers<'py>); 1]>>,
     /// How the tracers of transformations are made, and those that are.
-    pub recipes: &'a [LiftedRecipe],
-    pub lifted: &'a RefCell<Vec<Option<Bound<'py, PyAny>>>>,
+    pub recipes: &'a [TransformedRecipe],
+    pub transformed: &'a RefCell<Vec<Option<Bound<'py, PyAny>>>>,
     /// The literals of the equations.
     pub literals: &'a dyn Fn(usize) -> PyResult<Bound<'py, PyAny>>,
     pub source: &'a SourceRef<'py>,
@@ -150,26 +150,27 @@ impl<'py> Made<'_, 'py> {
     }
 
     /// A tracer of a transformation, made once.
-    fn lifted(&self, number: usize) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(made) = &self.lifted.borrow()[number] {
+    fn transformed(&self, number: usize) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = &self.transformed.borrow()[number] {
             return Ok(made.clone());
         }
         let missing = || PyRuntimeError::new_err("a result under no transformation");
         let recipe = &self.recipes[number];
-        let layer = self.stack.and_then(|stack| stack.layers.get(recipe.level));
+        let transformation = self.stack.and_then(|stack| stack.transformations.get(recipe.level));
         let parts: SmallVec<[_; 2]> =
             recipe.parts.iter().map(|part| part.make(self)).collect::<PyResult<_>>()?;
         let aval = recipe.aval.bind(self.trace.py()).clone();
-        let made = layer.ok_or_else(missing)?.new_tracer(self.jax, aval, &parts, self.source)?;
-        self.lifted.borrow_mut()[number] = Some(made.clone());
+        let made =
+            transformation.ok_or_else(missing)?.new_tracer(self.jax, aval, &parts, self.source)?;
+        self.transformed.borrow_mut()[number] = Some(made.clone());
         Ok(made)
     }
 }
 
-/// Whether two objects say the same.
+/// Whether two objects are structurally equal.
 pub type Same<'a> = &'a dyn Fn(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> bool;
 
-impl LiftedRecipe {
+impl TransformedRecipe {
     /// Whether another recording has the same.
     pub fn agrees(&self, py: Python<'_>, other: &Self, same: Same<'_>) -> bool {
         self.level == other.level
@@ -245,7 +246,7 @@ impl Recipe {
         if let Some(stack) = from.stack
             && let Some((level, parts)) = stack.parts(py, from.jax, result.as_ptr(), 0)
         {
-            return Self::of_lifted(from, stack, result, level, parts);
+            return Self::of_transformed(from, stack, result, level, parts);
         }
         let of_all = |items: &mut dyn Iterator<Item = Bound<'_, PyAny>>| {
             items.map(|item| Self::of(from, &item, depth + 1)).collect::<Result<Vec<_>, _>>()
@@ -298,7 +299,7 @@ impl Recipe {
         from.outs.get(&var).copied().map(Self::Out).ok_or(OUTER_VALUE)
     }
 
-    fn of_lifted(
+    fn of_transformed(
         from: &Origin<'_, '_>,
         stack: &Stack,
         result: &Bound<'_, PyAny>,
@@ -311,9 +312,9 @@ impl Recipe {
             return Ok(Self::Arg(index));
         }
         let address = result.as_ptr() as usize;
-        let known = from.lifted.borrow().iter().position(|&(known, _)| known == address);
+        let known = from.transformed.borrow().iter().position(|&(known, _)| known == address);
         if let Some(number) = known {
-            return Ok(Self::Lifted(number));
+            return Ok(Self::Transformed(number));
         }
         // SAFETY: a tracer of jax's, which has these slots.
         let aval = unsafe { jax.slots.tracer_aval.get(result) }.ok_or(UNKNOWN_RESULT)?;
@@ -337,7 +338,7 @@ impl Recipe {
                 Some(index) => Self::Arg(index),
                 None => stack
                     .linearization(level)
-                    .and_then(|layer| layer.tangent_variable(py, jax, tangent))
+                    .and_then(|transformation| transformation.tangent_variable(py, jax, tangent))
                     .and_then(|var| {
                         let all = from.tangent_outs.borrow();
                         let (_, outs) = all.iter().find(|(known, _)| *known == level)?;
@@ -347,12 +348,12 @@ impl Recipe {
                     .ok_or(TANGENT)?,
             }),
         }
-        let mut lifted = from.lifted.borrow_mut();
-        lifted.push((address, LiftedRecipe { level, aval: aval.unbind(), parts: made }));
-        Ok(Self::Lifted(lifted.len() - 1))
+        let mut transformed = from.transformed.borrow_mut();
+        transformed.push((address, TransformedRecipe { level, aval: aval.unbind(), parts: made }));
+        Ok(Self::Transformed(transformed.len() - 1))
     }
 
-    /// A part of a tracer, of the layers from `level` on.
+    /// A part of a tracer, of the levels from `level` on.
     fn of_part(
         from: &Origin<'_, '_>,
         stack: &Stack,
@@ -368,13 +369,13 @@ impl Recipe {
             Some(Tracer::Constant) => Self::of_constant(from, part),
             Some(_) => Err(OUTER_VALUE),
             None => match stack.parts(py, from.jax, part.as_ptr(), level) {
-                Some((level, parts)) => Self::of_lifted(from, stack, part, level, parts),
+                Some((level, parts)) => Self::of_transformed(from, stack, part, level, parts),
                 None => Err(OUTER_VALUE),
             },
         }
     }
 
-    /// A value of the layers from `level` on that a tangents' program captures.
+    /// A value of the levels from `level` on that a tangents' program captures.
     ///
     /// # Errors
     /// It cannot be made again.
@@ -385,7 +386,9 @@ impl Recipe {
     ) -> Result<Option<Self>, Reason> {
         let Some(stack) = from.stack else { return Ok(None) };
         let parts = stack.parts(value.py(), from.jax, value.as_ptr(), level);
-        parts.map(|(level, parts)| Self::of_lifted(from, stack, value, level, parts)).transpose()
+        parts
+            .map(|(level, parts)| Self::of_transformed(from, stack, value, level, parts))
+            .transpose()
     }
 
     fn of_constant(from: &Origin<'_, '_>, tracer: &Bound<'_, PyAny>) -> Result<Self, Reason> {
@@ -419,7 +422,7 @@ impl Recipe {
         match (self, other) {
             (Self::Arg(a), Self::Arg(b))
             | (Self::Out(a), Self::Out(b))
-            | (Self::Lifted(a), Self::Lifted(b))
+            | (Self::Transformed(a), Self::Transformed(b))
             | (Self::LiteralArg(a), Self::LiteralArg(b))
             | (Self::Enclosing(a), Self::Enclosing(b))
             | (Self::Constant(a), Self::Constant(b))
@@ -523,7 +526,7 @@ impl Recipe {
                 let of_level = tangents.iter().find(|(known, _)| known == level);
                 tracer(of_level.map_or(&[], |(_, tracers)| tracers), *index)
             }
-            Self::Lifted(number) => from.lifted(*number),
+            Self::Transformed(number) => from.transformed(*number),
             Self::Constant(index) => from.constant(*index),
             Self::OwnLiteral(index) => {
                 let literal = (from.literals)(*index)?;

@@ -1,7 +1,5 @@
-//! Immutable objects of jax that stand for all that say the same: what is known of one is then
+//! Immutable objects of jax that stand for all that are structurally equal: what is known of one is then
 //! known by its address.
-
-use std::sync::{Mutex, PoisonError};
 
 use hashlink::LruCache;
 use pyo3::intern;
@@ -9,33 +7,36 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
+use crate::python::cpython::address_cache::Locked;
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::{known, typed_equal};
 
 /// Objects by themselves.
-static SHARED: Once<Py<PyDict>> = Once::new();
-const MAX_SHARED: usize = 8192;
+static CANONICAL: Once<Py<PyDict>> = Once::new();
+const MAX_CANONICAL: usize = 8192;
 
-/// The object that stands for those that say the same as `object`: a name stack, a sharding, params.
+/// The object that stands for those that are structurally equal to `object`: a name stack, a sharding,
+/// params.
 ///
 /// # Errors
 /// It has no hash.
-pub fn shared<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn canonical<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let known = SHARED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    let known = CANONICAL.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     if let Some(equal) = known.get_item(object)? {
-        return Ok(if says_the_same(&equal, object)? { equal } else { object.clone() });
+        return Ok(if is_structurally_equal(&equal, object)? { equal } else { object.clone() });
     }
     // What stands for others stays alive: its address is known.
-    if known.len() < MAX_SHARED {
+    if known.len() < MAX_CANONICAL {
         known.set_item(object, object)?;
     }
     Ok(object.clone())
 }
 
-/// Whether two equal objects say the same: a scope is equal to a transformation of its name, and `True` to 1.
-fn says_the_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether two objects that Python takes for equal are structurally equal: to Python a scope is equal to a
+/// transformation of its name, and `True` to 1.
+fn is_structurally_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     if a.is(b) {
         return Ok(true);
     }
@@ -75,7 +76,7 @@ fn have_same_types(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool>
 
 /// Tracebacks by their hash, each with the one that stands for it.
 type Tracebacks = LruCache<isize, SmallVec<[[Py<PyAny>; 2]; 1]>>;
-static TRACEBACKS: Mutex<Option<Tracebacks>> = Mutex::new(None);
+static TRACEBACKS: Locked<Tracebacks> = Locked::new(|| LruCache::new(usize::MAX));
 const MAX_TRACEBACKS: usize = 1 << 16;
 
 /// By the frames of the user's code: they are what is shown of a traceback.
@@ -86,34 +87,28 @@ static BY_USER_FRAMES: Once<Py<PyDict>> = Once::new();
 ///
 /// # Errors
 /// It is no traceback.
-pub fn shared_traceback<'py>(
+pub fn canonical_traceback<'py>(
     jax: &Jax,
     traceback: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = traceback.py();
     let hash = traceback.hash()?;
-    let known: SmallVec<[[Py<PyAny>; 2]; 1]> = {
-        let mut all = TRACEBACKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = all.get_or_insert_with(|| LruCache::new(usize::MAX));
-        let copy = |[known, shared]: &[Py<PyAny>; 2]| [known.clone_ref(py), shared.clone_ref(py)];
-        all.get(&hash).into_iter().flatten().map(copy).collect()
-    };
-    for [known, shared] in &known {
+    let copy = |[known, canonical]: &[Py<PyAny>; 2]| [known.clone_ref(py), canonical.clone_ref(py)];
+    let known: SmallVec<[[Py<PyAny>; 2]; 1]> =
+        TRACEBACKS.with(|all| all.get(&hash).into_iter().flatten().map(copy).collect());
+    for [known, canonical] in &known {
         let known = known.bind(py);
         if known.is(traceback) || known.eq(traceback)? {
-            return Ok(shared.bind(py).clone());
+            return Ok(canonical.bind(py).clone());
         }
     }
-    let shared = by_user_frames(jax, traceback)?;
-    let forgotten = {
-        let mut all = TRACEBACKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = all.get_or_insert_with(|| LruCache::new(usize::MAX));
-        let both = [traceback.clone().unbind(), shared.clone().unbind()];
+    let canonical = by_user_frames(jax, traceback)?;
+    let both = [traceback.clone().unbind(), canonical.clone().unbind()];
+    drop(TRACEBACKS.evict(|all| {
         all.entry(hash).or_insert_with(SmallVec::new).push(both);
         if all.len() > MAX_TRACEBACKS { all.remove_lru() } else { None }
-    };
-    drop(forgotten);
-    Ok(shared)
+    }));
+    Ok(canonical)
 }
 
 fn by_user_frames<'py>(jax: &Jax, traceback: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

@@ -2,14 +2,13 @@
 //!
 //! One whose instructions only compute (`jaxide._native.pure_functions` looks through them) does the same whenever
 //! what it reads is the same. jax has caches that go by the identity of functions, and does not look at
-//! what they read: so a function's own words are its identity, unless nobody but the call holds it,
-//! which jax cannot have seen before. Then they are its code's.
+//! what they read: so the key of a function has its identity. Where nobody but the call holds it, jax cannot
+//! have seen it before: then its code is enough.
 
-use crate::python::cpython::shared::Once;
 use std::cell::Cell;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use hashlink::LruCache;
 use pyo3::ffi;
@@ -19,16 +18,13 @@ use pyo3::types::PyString;
 
 use crate::expand::Tag;
 
-use crate::python::cache::key::encode::{CALLABLE, Encoder, Reason, UNKNOWN_OBJECT};
+use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::reasons::{CALLABLE, Reason, UNKNOWN_OBJECT, UNREAD_CODE};
+use crate::python::cpython::address_cache::Locked;
+use crate::python::cpython::shared::Once;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::world::is_own_module;
-
-pub const CHANGES: Reason = "function that changes a list or dict in place";
-/// What the text of an array says depends on numpy's print options.
-pub const WRITES: Reason = "function that may make a text of an array";
-/// Nobody has looked through the code yet.
-pub const UNREAD_CODE: Reason = "function that was not looked through";
 
 /// Codes that are remembered.
 const MAX_CODES: usize = 4096;
@@ -42,17 +38,31 @@ struct Read {
     attributes: Vec<(Py<PyString>, bool)>,
 }
 
+/// What functions do besides computing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct FunctionEffects {
+    /// They change lists or dicts in place.
+    pub(super) changes: bool,
+    /// They call methods that may write to an array.
+    pub(super) fills: bool,
+    /// They make texts of values.
+    pub(super) writes: bool,
+}
+
+impl FunctionEffects {
+    /// Adds those of another function.
+    fn add(&mut self, other: Self) {
+        self.changes |= other.changes;
+        self.fills |= other.fills;
+        self.writes |= other.writes;
+    }
+}
+
 /// What is known of code.
-#[allow(clippy::struct_excessive_bools)] // what it does
 struct Code {
     /// None where it may do more than compute.
     reads: Option<Vec<Read>>,
-    /// It changes lists or dicts in place.
-    changes: bool,
-    /// It calls methods that may write to an array.
-    fills: bool,
-    /// It makes texts of values.
-    writes: bool,
+    effects: FunctionEffects,
     /// It is of a function of jax, whose closure stays as it is.
     is_of_jax: bool,
     /// Keeps the address from becoming another code's.
@@ -117,7 +127,7 @@ impl Functions {
         Ok(Self::Typed { temporary })
     }
 
-    /// Whether a function among the arguments is put in words, and by its code.
+    /// Whether a function among the arguments has a key, and by its code.
     fn by_code(self, function: *mut ffi::PyObject, named: bool) -> Option<bool> {
         match self {
             Self::Typed { temporary } if temporary == function => Some(true),
@@ -128,14 +138,13 @@ impl Functions {
     }
 }
 
-static CODES: Mutex<Option<LruCache<usize, Arc<Code>>>> = Mutex::new(None);
+static CODES: Locked<LruCache<usize, Arc<Code>>> = Locked::new(|| LruCache::new(usize::MAX));
 
 fn find(code: *mut ffi::PyObject) -> Option<Arc<Code>> {
-    let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
-    codes.as_mut()?.get(&(code as usize)).cloned()
+    CODES.with(|codes| codes.get(&(code as usize)).cloned())
 }
 
-/// Looks through code, so that functions with it can be put in words.
+/// Looks through code, so that functions with it can have a key.
 ///
 /// # Errors
 /// What `reads` raises.
@@ -164,16 +173,13 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
         (Some(variables), [changes?, fills?, writes?, is_of_jax?])
     };
     let owner = code.clone().unbind();
-    let known =
-        Arc::new(Code { reads: variables, changes, fills, writes, is_of_jax, _owner: owner });
-    let old = {
-        let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
-        let codes = codes.get_or_insert_with(|| LruCache::new(usize::MAX));
+    let effects = FunctionEffects { changes, fills, writes };
+    let known = Arc::new(Code { reads: variables, effects, is_of_jax, _owner: owner });
+    drop(CODES.evict(|codes| {
         let same = codes.insert(code.as_ptr() as usize, known);
         let last = if codes.len() > MAX_CODES { codes.remove_lru() } else { None };
         (same, last)
-    };
-    drop(old);
+    }));
     Ok(())
 }
 
@@ -247,11 +253,7 @@ unsafe fn is_named(function: *mut ffi::PyFunctionObject, object: *mut ffi::PyObj
 
 impl Encoder<'_, '_> {
     /// A function that is not one of a module of jax.
-    pub(in crate::python::cache) fn function(
-        &mut self,
-        value: *mut ffi::PyObject,
-        depth: u32,
-    ) -> Result<(), Reason> {
+    pub(super) fn function(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         let function: *mut ffi::PyFunctionObject = value.cast();
         if self.is_within(value) {
             return Ok(());
@@ -276,11 +278,9 @@ impl Encoder<'_, '_> {
         if known.is_of_jax && !is_own_module(globals as usize) {
             return Err(CALLABLE);
         }
-        self.changes |= known.changes;
-        self.fills |= known.fills;
-        self.writes |= known.writes;
-        let word = if is_omitted(Item::Code) { 0 } else { code as u64 };
-        self.call.signature.pair(Tag::Function, reads.len(), word);
+        self.effects.add(known.effects);
+        let key = if is_omitted(Item::Code) { 0 } else { code as u64 };
+        self.call.signature.pair(Tag::Function, reads.len(), key);
         self.pin(code);
         if !by_code.unwrap_or(known.is_of_jax) {
             self.identity(value);
@@ -320,7 +320,7 @@ impl Encoder<'_, '_> {
     }
 
     /// A function with a derivative rule of the user's.
-    pub(in crate::python::cache) fn custom_jvp(
+    pub(super) fn custom_jvp(
         &mut self,
         value: *mut ffi::PyObject,
         depth: u32,
@@ -357,7 +357,7 @@ impl Encoder<'_, '_> {
     }
 
     /// As `custom_jvp`, of a function with a rule for the backward pass, which runs later.
-    pub(in crate::python::cache) fn custom_vjp(
+    pub(super) fn custom_vjp(
         &mut self,
         value: *mut ffi::PyObject,
         depth: u32,

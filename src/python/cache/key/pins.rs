@@ -1,4 +1,4 @@
-//! What the words of a key name by address: kept alive, or known to be gone.
+//! What a key names by address: kept alive, or known to be gone.
 //!
 //! Objects of jax are kept. What is the user's (functions, their code, classes) is not: there is a weak
 //! reference to it, and a key that names something that is gone holds for nothing.
@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
-use crate::python::cache::key::encode::is_stable;
+use crate::python::cache::key::stable::is_stable;
 
 /// The objects that a key names.
 #[derive(Default)]

@@ -9,8 +9,10 @@ use pyo3::prelude::*;
 
 use crate::expand::Signature;
 
-use crate::python::cache::key::encode::Reason;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::reasons::{
+    CHANGED_JAX, DROPS_DEAD_CODE, FOLDS_EAGERLY, LEAK_CHECK, NO_TRACING, NUMPY_TELLS, Reason,
+};
 use crate::python::cpython::native::attached;
 use crate::python::jax::names::Jax;
 use crate::python::jax::numpy_errors;
@@ -22,13 +24,6 @@ use crate::python::jax::world::{self, Difference};
 use crate::python::trace::abstract_eval::Context;
 use crate::python::trace::frame::Frame;
 use crate::python::trace::jaxpr_trace::{frame_of, is_ours};
-
-pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
-pub const FOLDS_EAGERLY: Reason = "eager constant folding";
-pub const LEAK_CHECK: Reason = "leak checking";
-pub const CHANGED_JAX: Reason = "jax was changed in a way that may affect any call";
-pub const NUMPY_TELLS: Reason = "numpy tells somebody of errors in numbers";
-pub const NO_TRACING: Reason = "tracing is forbidden";
 
 /// What a configuration means to the cache.
 #[derive(Clone, Copy)]
@@ -46,30 +41,30 @@ impl Configuration {
     }
 }
 
-/// The moment of a call.
-pub struct Now<'py> {
+/// Where a call happens: the trace, the configuration and the source info.
+pub struct TraceContext<'py> {
     /// The trace that records; under transformations the one below them.
     pub trace: Bound<'py, PyAny>,
-    moment: Rc<Moment>,
+    read: Rc<ContextRead>,
     /// In place of the user's source info: that of an equation that is transposed.
-    within: Option<Within<'py>>,
+    equation: Option<EquationSource<'py>>,
 }
 
-/// The source info of an equation, with the words of its name stack.
+/// The source info of an equation, with the key of its name stack.
 #[derive(Clone)]
-pub struct Within<'py> {
+pub struct EquationSource<'py> {
     pub source: SourceRef<'py>,
-    pub words: Option<Rc<Signature>>,
+    pub scope_key: Option<Rc<Signature>>,
 }
 
 /// What was read at an epoch.
 struct Remembered {
     epoch: Epoch,
     /// None where the trace is not ours.
-    moment: Option<Rc<Moment>>,
+    read: Option<Rc<ContextRead>>,
 }
 
-struct Moment {
+struct ContextRead {
     /// The current trace or one below it, so jax holds it.
     trace: *mut ffi::PyObject,
     frame: Py<Frame>,
@@ -78,7 +73,7 @@ struct Moment {
     /// The user's source info: its traceback where it has one, its name stack.
     traceback: Option<Py<PyAny>>,
     name_stack: Py<PyAny>,
-    scope_words: Option<Rc<Signature>>,
+    scope_key: Option<Rc<Signature>>,
 }
 
 /// The configuration that was read last: it outlives the trace.
@@ -98,8 +93,8 @@ pub fn forget() {
     drop(old);
 }
 
-impl<'py> Now<'py> {
-    /// This moment; None where the current trace is not ours.
+impl<'py> TraceContext<'py> {
+    /// The current trace context; None where the current trace is not ours.
     ///
     /// # Errors
     /// jax's state cannot be read.
@@ -110,40 +105,40 @@ impl<'py> Now<'py> {
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
                 let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
-                Some(known.moment.clone())
+                Some(known.read.clone())
             })
         });
-        let moment = match remembered {
-            Some(moment) => moment,
-            None => attached(|| Moment::read(py, jax, epoch))?,
+        let read = match remembered {
+            Some(read) => read,
+            None => attached(|| ContextRead::read(py, jax, epoch))?,
         };
-        Ok(moment.map(|moment| {
+        Ok(read.map(|read| {
             // SAFETY: in this epoch it is the current trace or one below, which jax holds.
-            let trace = unsafe { Bound::from_borrowed_ptr(py, moment.trace) };
-            Self { trace, moment, within: None }
+            let trace = unsafe { Bound::from_borrowed_ptr(py, read.trace) };
+            Self { trace, read, equation: None }
         }))
     }
 
     /// The program that records.
     pub fn frame(&self) -> &Bound<'py, Frame> {
-        self.moment.frame.bind(self.trace.py())
+        self.read.frame.bind(self.trace.py())
     }
 
     /// The transformations between the current trace and the one that records.
     pub fn stack(&self) -> Option<&Stack> {
-        self.moment.stack.as_ref()
+        self.read.stack.as_ref()
     }
 
     /// The configuration, or why nothing is remembered in it.
     pub fn configuration(&self) -> Result<Configuration, Reason> {
-        self.moment.configuration
+        self.read.configuration
     }
 
-    /// This moment with the source info of an equation, as jax transposes it: its traceback, and its
+    /// This context with the source info of an equation, as jax transposes it: its traceback, and its
     /// name stack below the current one.
-    pub fn within(&self, context: Within<'py>) -> Self {
-        let (trace, moment) = (self.trace.clone(), self.moment.clone());
-        Self { trace, moment, within: Some(context) }
+    pub fn at_equation(&self, equation: EquationSource<'py>) -> Self {
+        let (trace, read) = (self.trace.clone(), self.read.clone());
+        Self { trace, read, equation: Some(equation) }
     }
 
     /// Whether all equations have a traceback that is given, those of nested programs too: jax is
@@ -154,31 +149,31 @@ impl<'py> Now<'py> {
 
     /// That traceback.
     pub fn given_traceback(&self) -> Option<Bound<'py, PyAny>> {
-        if let Some(context) = &self.within {
-            return context.source.traceback.clone();
+        if let Some(equation) = &self.equation {
+            return equation.source.traceback.clone();
         }
         let py = self.trace.py();
-        self.moment.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
+        self.read.traceback.as_ref().map(|traceback| traceback.bind(py).clone())
     }
 
-    /// The name stack of this moment.
+    /// The current name stack.
     pub fn name_stack(&self) -> &Bound<'py, PyAny> {
-        match &self.within {
-            Some(context) => &context.source.name_stack,
-            None => self.moment.name_stack.bind(self.trace.py()),
+        match &self.equation {
+            Some(equation) => &equation.source.name_stack,
+            None => self.read.name_stack.bind(self.trace.py()),
         }
     }
 
     /// What a call depends on of the name stack, beyond what its equations have below it.
-    pub fn scope_words(&self) -> &[u64] {
-        let words = match &self.within {
-            Some(context) => &context.words,
-            None => &self.moment.scope_words,
+    pub fn scope_key(&self) -> &[u64] {
+        let key = match &self.equation {
+            Some(equation) => &equation.scope_key,
+            None => &self.read.scope_key,
         };
-        words.as_ref().map_or(&[], |words| words.words())
+        key.as_ref().map_or(&[], |key| key.words())
     }
 
-    /// The source of this moment: `source_info_util.current()`.
+    /// The current source: `source_info_util.current()`.
     ///
     /// # Errors
     /// The stack cannot be read.
@@ -192,13 +187,13 @@ impl<'py> Now<'py> {
     }
 }
 
-impl Moment {
+impl ContextRead {
     #[cold]
     fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
         let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-        let remember = |moment| {
+        let remember = |read| {
             if let Some(epoch) = epoch {
-                let old = REMEMBERED.replace(Some(Remembered { epoch, moment }));
+                let old = REMEMBERED.replace(Some(Remembered { epoch, read }));
                 drop(old);
             }
         };
@@ -221,28 +216,28 @@ impl Moment {
         } else {
             configuration(py, jax, epoch)?
         };
-        let scope_words = match &stack {
-            Some(stack) => stack.scope_words(&context.name_stack)?,
+        let scope_key = match &stack {
+            Some(stack) => stack.scope_key(&context.name_stack)?,
             None => None,
         };
-        let moment = Rc::new(Self {
+        let read = Rc::new(Self {
             trace: trace.as_ptr(),
             frame: frame.unbind(),
             stack,
             configuration,
             traceback: context.traceback.map(Bound::unbind),
             name_stack: context.name_stack.unbind(),
-            scope_words,
+            scope_key,
         });
         // What is remembered keeps values alive.
         if !configuration.is_err_and(|reason| reason == LEAK_CHECK) {
-            remember(Some(moment.clone()));
+            remember(Some(read.clone()));
         }
-        Ok(Some(moment))
+        Ok(Some(read))
     }
 }
 
-/// The configuration of this moment, whatever the trace, or why nothing is remembered in it.
+/// The current configuration, whatever the trace, or why nothing is remembered in it.
 ///
 /// # Errors
 /// jax's state cannot be read.

@@ -27,13 +27,13 @@ use crate::python::trace::tracer::variable_of_trace;
 /// The transformations between the current trace and the one that records.
 pub struct Stack {
     /// The current one first.
-    pub layers: SmallVec<[Layer; 2]>,
-    /// What else of the moment a call depends on, as the start of a signature.
-    words: Signature,
+    pub transformations: SmallVec<[Transformation; 2]>,
+    /// What else of the trace context a call depends on, as the start of a signature.
+    key: Signature,
 }
 
 /// A transformation.
-pub struct Layer {
+pub struct Transformation {
     /// jax holds the current trace, and each holds the one below.
     trace: *mut ffi::PyObject,
     kind: Kind,
@@ -58,7 +58,7 @@ pub struct Linearization {
     structured_residuals: Option<Py<PyList>>,
 }
 
-/// What a tracer of a layer consists of, borrowed.
+/// What a tracer of a transformation consists of, borrowed.
 #[derive(Clone, Copy)]
 pub enum Parts {
     Jvp {
@@ -69,7 +69,7 @@ pub enum Parts {
         value: *mut ffi::PyObject,
         dim: *mut ffi::PyObject,
     },
-    /// The tangent is of the layer's own program.
+    /// The tangent is of the transformation's own program.
     Linearize {
         primal: *mut ffi::PyObject,
         tangent: *mut ffi::PyObject,
@@ -77,7 +77,7 @@ pub enum Parts {
 }
 
 /// Deeper nesting than this is left to jax.
-const MAX_LAYERS: usize = 8;
+const MAX_LEVELS: usize = 8;
 
 impl Stack {
     /// Whether a trace is a transformation.
@@ -97,34 +97,40 @@ impl Stack {
         trace: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Self, Bound<'py, PyAny>)>> {
         let py = trace.py();
-        let mut stack = Self { layers: SmallVec::new(), words: Signature::new(0) };
+        let mut stack = Self { transformations: SmallVec::new(), key: Signature::new(0) };
         let mut base = trace.clone();
         while Self::is_one(jax, &base) {
-            if stack.layers.len() == MAX_LAYERS
+            if stack.transformations.len() == MAX_LEVELS
                 || base.getattr(intern!(py, "requires_low"))?.is_truthy()?
             {
                 return Ok(None);
             }
-            let Some(layer) = stack.read_layer(jax, &base)? else { return Ok(None) };
-            stack.layers.push(layer);
+            let Some(transformation) = stack.read_transformation(jax, &base)? else {
+                return Ok(None);
+            };
+            stack.transformations.push(transformation);
             base = base.getattr(intern!(py, "parent_trace"))?;
         }
         let Some(frame) = frame_of(jax, &base) else { return Ok(None) };
-        if stack.layers.is_empty() || frame.get().auto_dce() {
+        if stack.transformations.is_empty() || frame.get().auto_dce() {
             return Ok(None);
         }
-        stack.words.tag(Tag::Sequence, stack.layers.len());
+        stack.key.tag(Tag::Sequence, stack.transformations.len());
         Ok(Some((stack, base)))
     }
 
-    /// One layer, whose words are written.
-    fn read_layer(&mut self, jax: &Jax, trace: &Bound<'_, PyAny>) -> PyResult<Option<Layer>> {
+    /// A transformation, whose key is written.
+    fn read_transformation(
+        &mut self,
+        jax: &Jax,
+        trace: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Transformation>> {
         let py = trace.py();
         let is =
             |class: &Py<pyo3::types::PyType>| is_exactly(trace.as_ptr(), class.as_ptr().cast());
         let tag = || trace.getattr(intern!(py, "tag")).map(Bound::unbind);
         let kind = if is(&jax.jvp_trace_type) {
-            self.words.tag(Tag::Layer, 0);
+            self.key.tag(Tag::Transformation, 0);
             Kind::Jvp { tag: tag()? }
         } else if is(&jax.batch_trace_type) {
             let axis = trace.getattr(intern!(py, "axis_data"))?;
@@ -133,12 +139,12 @@ impl Stack {
             let meshless = axis.getattr(intern!(py, "spmd_name"))?.is_none()
                 && axis.getattr(intern!(py, "_ema"))?.is_none();
             let Ok(size) = size.cast_exact::<PyInt>() else { return Ok(None) };
-            self.words.tag(Tag::Layer, 1);
-            self.words.word(size.extract()?);
+            self.key.tag(Tag::Transformation, 1);
+            self.key.word(size.extract()?);
             if let Ok(name) = name.cast_exact::<PyString>() {
-                self.words.bytes(Tag::Text, name.to_str()?.as_bytes());
+                self.key.bytes(Tag::Text, name.to_str()?.as_bytes());
             } else if name.is(&jax.no_axis_name) {
-                self.words.tag(Tag::Identity, 0);
+                self.key.tag(Tag::Identity, 0);
             } else {
                 return Ok(None);
             }
@@ -152,10 +158,10 @@ impl Stack {
             if !frame.get().auto_dce() {
                 return Ok(None);
             }
-            self.words.tag(Tag::Layer, 2);
+            self.key.tag(Tag::Transformation, 2);
             let is_vjp = trace.getattr(intern!(py, "is_vjp"))?.is_truthy()?;
-            self.words.word(u64::from(is_vjp));
-            self.words.word(trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?);
+            self.key.word(u64::from(is_vjp));
+            self.key.word(trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?);
             let residuals = trace.getattr_opt(intern!(py, "structured_residuals"))?;
             Kind::Linearize(Linearization {
                 tangent_trace: tangent_trace.as_ptr(),
@@ -165,12 +171,12 @@ impl Stack {
                     .transpose()?,
             })
         };
-        Ok(Some(Layer { trace: trace.as_ptr(), kind }))
+        Ok(Some(Transformation { trace: trace.as_ptr(), kind }))
     }
 
     /// What every signature under these transformations starts with.
-    pub fn words(&self) -> &[u64] {
-        self.words.words()
+    pub fn key(&self) -> &[u64] {
+        self.key.words()
     }
 
     /// What a call depends on of a name stack: where there is a differentiation, all of it, since jax
@@ -178,20 +184,20 @@ impl Stack {
     ///
     /// # Errors
     /// jax's name stack is not what it was.
-    pub fn scope_words(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
+    pub fn scope_key(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
         if !self.linearizes() {
             return Ok(None);
         }
         let py = name_stack.py();
-        let mut words = Signature::new(0);
+        let mut key = Signature::new(0);
         for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
-            words.tag(Tag::Identity, 0);
-            words.word(scope.get_type_ptr() as u64);
+            key.tag(Tag::Identity, 0);
+            key.word(scope.get_type_ptr() as u64);
             let name = scope.getattr(intern!(py, "name"))?.str()?;
-            words.bytes(Tag::Text, name.to_str()?.as_bytes());
+            key.bytes(Tag::Text, name.to_str()?.as_bytes());
         }
-        words.tag(Tag::Sequence, words.words().len());
-        Ok(Some(Rc::new(words)))
+        key.tag(Tag::Sequence, key.words().len());
+        Ok(Some(Rc::new(key)))
     }
 
     /// Whether a differentiation is among them.
@@ -201,20 +207,25 @@ impl Stack {
 
     /// Whether derivative rules run at once.
     pub fn differentiates(&self) -> bool {
-        !self.layers.iter().all(|layer| matches!(layer.kind, Kind::Batch { .. }))
+        !self
+            .transformations
+            .iter()
+            .all(|transformation| matches!(transformation.kind, Kind::Batch { .. }))
     }
 
     /// The differentiations with their levels, those first whose values others may be made of.
     pub fn linearizations(&self) -> impl Iterator<Item = (usize, &Linearization)> {
-        self.layers.iter().enumerate().rev().filter_map(|(level, layer)| match &layer.kind {
-            Kind::Linearize(linearization) => Some((level, linearization)),
-            _ => None,
+        self.transformations.iter().enumerate().rev().filter_map(|(level, transformation)| {
+            match &transformation.kind {
+                Kind::Linearize(linearization) => Some((level, linearization)),
+                _ => None,
+            }
         })
     }
 
     /// The differentiation of a level.
     pub fn linearization(&self, level: usize) -> Option<&Linearization> {
-        match &self.layers.get(level)?.kind {
+        match &self.transformations.get(level)?.kind {
             Kind::Linearize(linearization) => Some(linearization),
             _ => None,
         }
@@ -229,19 +240,21 @@ impl Stack {
         tracer: *mut ffi::PyObject,
         from: usize,
     ) -> Option<(usize, Parts)> {
-        let layers = self.layers.iter().enumerate().skip(from);
-        layers.into_iter().find_map(|(level, layer)| Some((level, layer.parts(py, jax, tracer)?)))
+        let transformations = self.transformations.iter().enumerate().skip(from);
+        transformations.into_iter().find_map(|(level, transformation)| {
+            Some((level, transformation.parts(py, jax, tracer)?))
+        })
     }
 }
 
 /// Whether an object is a tracer of some transformation.
-pub fn is_lifted(jax: &Jax, object: *mut ffi::PyObject) -> bool {
+pub fn is_transformed(jax: &Jax, object: *mut ffi::PyObject) -> bool {
     [&jax.linearize_tracer_type, &jax.jvp_tracer_type, &jax.batch_tracer_type]
         .iter()
         .any(|class| is_exactly(object, class.as_ptr().cast()))
 }
 
-impl Layer {
+impl Transformation {
     fn parts(&self, py: Python<'_>, jax: &Jax, tracer: *mut ffi::PyObject) -> Option<Parts> {
         let (class, slots) = self.tracer_layout(jax);
         if !is_exactly(tracer, class.as_ptr().cast()) {
@@ -269,7 +282,7 @@ impl Layer {
         }
     }
 
-    /// Whether the tracers of a trace are those of this layer's.
+    /// Whether the tracers of a trace are those of this transformation's.
     fn is_of(&self, py: Python<'_>, trace: *mut ffi::PyObject) -> bool {
         if trace == self.trace {
             return true;
@@ -284,7 +297,7 @@ impl Layer {
         }
     }
 
-    /// A new tracer of this layer.
+    /// A new tracer of this transformation.
     ///
     /// # Errors
     /// Out of memory.
@@ -317,7 +330,7 @@ impl Layer {
 }
 
 impl Parts {
-    /// Those that are values of layers below.
+    /// Those that are values of the levels below.
     pub fn below(self) -> SmallVec<[*mut ffi::PyObject; 2]> {
         match self {
             Self::Jvp { primal, tangent } => smallvec![primal, tangent],

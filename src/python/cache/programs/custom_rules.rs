@@ -1,8 +1,8 @@
-//! Params that jax makes anew at each call.
+//! Params that jax regenerates at each call.
 //!
 //! A function with a custom derivative rule is a macro like others, but some of its params are new
 //! objects each time: the program of the function, and the functions that trace the rule or run it. A
-//! replay makes them anew as well, since jax tells programs apart by identity, and prints one
+//! replay regenerates them as well, since jax tells programs apart by identity, and prints one
 //! that occurs twice as such.
 
 use pyo3::intern;
@@ -11,22 +11,22 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
-use crate::python::cache::fragment::record::same_literal;
+use crate::python::cache::fragment::agree::same_literal;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::typed_equal;
 use crate::python::program::graph::Graph;
 use crate::python::program::objects::Side;
 use crate::python::program::read::graph_of;
 
-/// How to make the params of a custom derivative anew.
-pub struct Renewed {
-    /// The names of programs, with what they are twins of.
+/// How to regenerate the params of a custom derivative.
+pub struct RegeneratedRule {
+    /// The names of programs, with what they are copies of.
     programs: Vec<(Py<PyAny>, Py<Graph>)>,
     /// The names of functions, with what returns new ones; those of one equation belong together.
     rules: Vec<(Py<PyAny>, Py<PyAny>)>,
 }
 
-impl Renewed {
+impl RegeneratedRule {
     /// What two recordings of an equation have in common; None where they differ in more, or where
     /// the rule may refer to traced values.
     ///
@@ -46,7 +46,7 @@ impl Renewed {
         {
             return Ok(None);
         }
-        let mut renewed = Self { programs: Vec::new(), rules: Vec::new() };
+        let mut regenerated = Self { programs: Vec::new(), rules: Vec::new() };
         for (name, value) in before {
             let Some(other) = params.get_item(&name)? else { return Ok(None) };
             let closed = &jax.closed_jaxpr_type;
@@ -56,7 +56,7 @@ impl Renewed {
                 if !same_program(py, jax, &programs.0, &programs.1)? {
                     return Ok(None);
                 }
-                renewed.programs.push((name.unbind(), programs.1.unbind()));
+                regenerated.programs.push((name.unbind(), programs.1.unbind()));
             } else if is_rule || !same_value(&value, &other) {
                 // A `custom_jvp` function is what the caller knows it by.
                 let alike = |one, another| jax.rules_alike.bind(py).call1((one, another));
@@ -67,10 +67,10 @@ impl Renewed {
                 if rule.is_none() || renewal.call1((&value,))?.is_none() {
                     return Ok(None);
                 }
-                renewed.rules.push((name.unbind(), rule.unbind()));
+                regenerated.rules.push((name.unbind(), rule.unbind()));
             }
         }
-        Ok(Some(renewed))
+        Ok(Some(regenerated))
     }
 
     /// The params of one more call.

@@ -5,34 +5,34 @@
 //! the fragment goes.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rustc_hash::FxHashMap;
 
 use crate::python::cache::call::Site;
 use crate::python::cache::store;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::string_of;
 use crate::python::interpose::install;
 use crate::python::program::objects::address;
 
 /// A dict of params that belongs to a fragment, or to a program. Nothing changes it.
-pub struct OwnedParams {
+pub struct FragmentParams {
     params: Py<PyDict>,
     /// What is known of it is kept by its address.
     is_known: bool,
 }
 
 #[derive(Default)]
-struct Known {
+struct ParamsFacts {
     /// How many fragments have the dict.
     owners: usize,
     /// In which outermost trace the first of them was recorded.
     since: u64,
     transposition: Option<Arc<Transposition>>,
-    without_dead_code: Option<Arc<OwnedParams>>,
+    without_dead_code: Option<Arc<FragmentParams>>,
 }
 
 /// The transpositions of the equations that have the params.
@@ -46,18 +46,14 @@ impl Drop for Transposition {
     }
 }
 
-static KNOWN: Mutex<Option<FxHashMap<usize, Known>>> = Mutex::new(None);
+static PARAMS: AddressCache<ParamsFacts> = AddressCache::new();
 
-/// Nothing is dropped while this is held.
-fn known() -> MutexGuard<'static, Option<FxHashMap<usize, Known>>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl OwnedParams {
+impl FragmentParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
-        let new = || Known { since: install::outermost(), ..Known::default() };
-        known().get_or_insert_default().entry(address(&params)).or_insert_with(new).owners += 1;
+        let new = ParamsFacts { since: install::outermost(), ..ParamsFacts::default() };
+        let ((), unused) = PARAMS.get_or_insert(address(&params), new, |known| known.owners += 1);
+        drop(unused);
         Self { params: params.unbind(), is_known: true }
     }
 
@@ -67,7 +63,7 @@ impl OwnedParams {
     }
 }
 
-impl Deref for OwnedParams {
+impl Deref for FragmentParams {
     type Target = Py<PyDict>;
 
     fn deref(&self) -> &Self::Target {
@@ -75,24 +71,14 @@ impl Deref for OwnedParams {
     }
 }
 
-impl Drop for OwnedParams {
+impl Drop for FragmentParams {
     fn drop(&mut self) {
-        if !self.is_known {
-            return;
+        if self.is_known {
+            drop(PARAMS.remove_if(&(self.params.as_ptr() as usize), |known| {
+                known.owners = known.owners.saturating_sub(1);
+                known.owners == 0
+            }));
         }
-        let address = self.params.as_ptr() as usize;
-        let forgotten = {
-            let mut known = known();
-            let Some(all) = known.as_mut() else { return };
-            match all.get_mut(&address) {
-                Some(known) if known.owners > 1 => {
-                    known.owners -= 1;
-                    None
-                }
-                _ => all.remove(&address),
-            }
-        };
-        drop(forgotten);
     }
 }
 
@@ -106,41 +92,38 @@ pub fn transposition(
     primitive: &Bound<'_, PyAny>,
 ) -> PyResult<Option<Arc<Transposition>>> {
     let address = address(params);
-    match known().as_ref().and_then(|all| all.get(&address)) {
+    match PARAMS.get(&address, |known| known.transposition.clone()) {
         None => return Ok(None),
-        Some(Known { transposition: Some(transposition), .. }) => {
-            return Ok(Some(transposition.clone()));
-        }
-        Some(_) => {}
+        Some(Some(transposition)) => return Ok(Some(transposition)),
+        Some(None) => {}
     }
     let name = string_of(&primitive.getattr(intern!(params.py(), "name"))?.str()?);
     let new = Arc::new(Transposition { site: Site::pure(&format!("transpose of {name}")) });
-    let mut known = known();
-    let known = known.as_mut().and_then(|all| all.get_mut(&address));
-    Ok(known.map(|known| known.transposition.get_or_insert(new).clone()))
+    let first =
+        |known: &mut ParamsFacts| known.transposition.get_or_insert_with(|| new.clone()).clone();
+    Ok(PARAMS.get(&address, first))
 }
 
 /// Whether the params may go with the trace that is under way: no fragment had them before it.
 pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
-    let known = known();
-    let known = known.as_ref().and_then(|all| all.get(&address(params)));
-    known.is_none_or(|known| known.since == install::outermost())
+    let is_new = |known: &mut ParamsFacts| known.since == install::outermost();
+    PARAMS.get(&address(params), is_new).unwrap_or(true)
 }
 
 /// Whether a fragment has the params.
-pub fn is_owned(params: &Bound<'_, PyDict>) -> bool {
-    known().as_ref().is_some_and(|all| all.contains_key(&address(params)))
+pub fn is_of_fragment(params: &Bound<'_, PyDict>) -> bool {
+    PARAMS.contains(&address(params))
 }
 
 /// What dead-code removal makes of the params of an equation all of whose outputs are used; None
 /// where that is not known.
-pub fn without_dead_code(params: &Bound<'_, PyDict>) -> Option<Arc<OwnedParams>> {
-    known().as_ref()?.get(&address(params))?.without_dead_code.clone()
+pub fn without_dead_code(params: &Bound<'_, PyDict>) -> Option<Arc<FragmentParams>> {
+    PARAMS.get(&address(params), |known| known.without_dead_code.clone())?
 }
 
 /// Remembers what `without_dead_code` is to say, where a fragment has the params.
-pub fn note_without_dead_code(params: &Bound<'_, PyDict>, new: &Arc<OwnedParams>) {
-    if let Some(known) = known().as_mut().and_then(|all| all.get_mut(&address(params))) {
+pub fn note_without_dead_code(params: &Bound<'_, PyDict>, new: &Arc<FragmentParams>) {
+    PARAMS.get(&address(params), |known| {
         known.without_dead_code.get_or_insert_with(|| new.clone());
-    }
+    });
 }

@@ -1,0 +1,101 @@
+//! Jaxprs, open and closed, and what is in one.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyFunction, PyList};
+
+use crate::python::cache::reasons::{CONSTANTS, Reason, UNKNOWN_OBJECT};
+use crate::python::cpython::native::entries;
+use crate::python::jax::names::Jax;
+use crate::python::program::graph::{is_lazy, unfilled};
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView};
+use crate::python::program::objects::is_exactly;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    Open,
+    Closed,
+}
+
+/// Whether an object is a jaxpr, closed or not.
+pub fn is_jaxpr(py: Python<'_>, jax: &Jax, object: *mut ffi::PyObject) -> bool {
+    is_exactly(object, jax.closed_jaxpr_type.as_ptr().cast())
+        || is_exactly(object, jax.jaxpr_type.as_ptr().cast())
+        || is_lazy(py, object)
+}
+
+/// The open jaxpr of any jaxpr, and which of the two that was.
+///
+/// # Errors
+/// It has constants.
+pub fn open<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+) -> Result<(Bound<'py, PyAny>, Form), Reason> {
+    let py = jaxpr.py();
+    let consts = jaxpr.getattr_opt(intern!(py, "consts")).map_err(|_| UNKNOWN_OBJECT)?;
+    if let Some(consts) = consts
+        && consts.len().map_err(|_| UNKNOWN_OBJECT)? > 0
+    {
+        return Err(CONSTANTS);
+    }
+    let closed = is_exactly(jaxpr.as_ptr(), jax.closed_jaxpr_type.as_ptr().cast());
+    if closed && !jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
+        let open = jaxpr.getattr(intern!(py, "jaxpr")).map_err(|_| UNKNOWN_OBJECT)?;
+        return Ok((open, Form::Closed));
+    }
+    Ok((jaxpr.clone(), Form::Open))
+}
+
+/// All variables of a program, in order.
+///
+/// # Errors
+/// It is no jaxpr.
+pub fn all_vars<'py>(program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = program.py();
+    let eqns = program.getattr(intern!(py, "eqns"))?.cast_into::<PyList>()?;
+    let constvars = program.getattr(intern!(py, "constvars"))?;
+    let mut vars: Vec<_> = constvars.try_iter()?.collect::<PyResult<_>>()?;
+    let invars: Vec<_> =
+        program.getattr(intern!(py, "invars"))?.try_iter()?.collect::<PyResult<_>>()?;
+    vars.extend(invars);
+    for eqn in eqns.iter() {
+        for var in eqn.getattr(intern!(py, "outvars"))?.try_iter()? {
+            vars.push(var?);
+        }
+    }
+    Ok(vars)
+}
+
+/// The functions of derivative rules that a program's equations have, in order.
+///
+/// # Errors
+/// It is no jaxpr.
+pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    match unfilled(jax, program) {
+        Some(graph) => rules_in(jax, program.py(), &GraphView::new(jax, &graph)),
+        None => rules_in(jax, program.py(), &ListsView::new(jax, program)),
+    }
+}
+
+fn rules_in<'py, V: JaxprView<'py>>(
+    jax: &Jax,
+    py: Python<'py>,
+    view: &V,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let wrapped: *mut ffi::PyTypeObject = jax.wrapped_function_type.as_ptr().cast();
+    let mut rules = Vec::new();
+    for eqn in view.eqns()? {
+        let eqn = eqn.ok_or_else(|| PyTypeError::new_err("an equation that is none of jax's"))?;
+        if jax.rule_primitives.bind(py).contains(view.primitive(&eqn))? {
+            let values = entries(&view.params(&eqn)).into_iter().map(|(_, value)| value);
+            rules.extend(values.filter(|value| {
+                is_exactly(value.as_ptr(), wrapped) || value.is_exact_instance_of::<PyFunction>()
+            }));
+        }
+    }
+    Ok(rules)
+}
