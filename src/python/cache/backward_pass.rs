@@ -25,13 +25,14 @@ use crate::python::cache::programs::instantiate::{is_running, run_rule};
 use crate::python::cache::programs::params;
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
-use crate::python::cpython::native::{allocate, instance};
+use crate::python::cpython::native::address;
+use crate::python::jax::derived_types::{Derived, derived_type};
+use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
 use crate::python::program::graph::{Graph, Unread, unfilled};
-use crate::python::program::objects::address;
-use crate::python::trace::arguments::{Derived, derived_type};
+use crate::python::trace::session;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
 /// `NotImplemented` where jax is to do it.
@@ -46,7 +47,7 @@ pub fn backward_pass<'py>(
     let py = jaxpr.py();
     let jax = jax(py)?;
     poll_soon();
-    let pass = if crate::python::interpose::install::is_tracing() && Now::read(py, jax)?.is_some() {
+    let pass = if session::is_tracing() && Now::read(py, jax)?.is_some() {
         Pass::new(jax, jaxpr, consts, primals_in, cotangents_in)?
     } else {
         None
@@ -716,33 +717,6 @@ impl Kind {
         let of_refs = primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?;
         Ok(if of_refs { Self::Ref } else { Self::Plain })
     }
-}
-
-/// `ValAccum(aval, sum)`, of a type that fits.
-///
-/// # Errors
-/// Out of memory.
-pub fn new_accumulator<'py>(
-    jax: &Jax,
-    aval: &Bound<'py, PyAny>,
-    sum: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = aval.py();
-    let accumulator = instance(jax.val_accum_type.bind(py))?;
-    accumulator.setattr(intern!(py, "aval"), aval)?;
-    accumulator.setattr(intern!(py, "val"), sum)?;
-    Ok(accumulator)
-}
-
-/// `Zero(aval)`.
-///
-/// # Errors
-/// Out of memory.
-pub fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let zero = allocate(jax.zero_type.bind(aval.py()))?;
-    // SAFETY: a fresh instance of jax's class, which has this slot.
-    unsafe { jax.slots.zero_aval.fill(zero.as_ptr(), aval.clone()) };
-    Ok(zero)
 }
 
 /// Name stacks of equations below the current one, by their address.

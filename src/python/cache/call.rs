@@ -23,13 +23,12 @@ use crate::python::cache::programs::instantiate::{
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cpython::native::attached;
-use crate::python::interpose::functions as interposed;
-use crate::python::interpose::install;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::watch_arrays;
 use crate::python::jax::watch_config;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{self, Reach, Validity};
+use crate::python::trace::session;
 
 pub const JIT_DISABLED: Reason = "disabled jit of a user's function";
 pub const CAPTURES: Reason = "user's function that refers to traced values";
@@ -125,7 +124,7 @@ pub fn call<'py>(
     kwnames: *mut ffi::PyObject,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if install::rests(py)? {
+    if session::is_idle(py)? {
         return proceed();
     }
     if script::is_used() {
@@ -257,7 +256,7 @@ pub fn replay_or_learn<'py>(
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let generation = if site.forgets { Some(interposed::jit_generation(py, jax)?) } else { None };
+    let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
     let known = store::find(py, site.id, &call.signature)?;
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);

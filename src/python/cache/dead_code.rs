@@ -24,10 +24,10 @@ use crate::python::cache::programs::params::{
     OwnedParams, is_owned, note_without_dead_code, without_dead_code,
 };
 use crate::python::cache::rules::Sites;
+use crate::python::cpython::native::address;
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};
 use crate::python::program::graph::{Graph, unfilled};
-use crate::python::program::objects::address;
 
 /// Params that are others once dead code is removed.
 type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;

@@ -26,15 +26,14 @@ use crate::python::cache::programs::instantiate::{
 };
 use crate::python::cache::programs::registry::{Form, Number, is_jaxpr, number_of, open};
 use crate::python::cache::store::{self, Hits};
-use crate::python::cpython::native::attached;
+use crate::python::cpython::native::{address, attached};
 use crate::python::cpython::shared::Once;
-use crate::python::interpose::install;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{Validity, is_as_before};
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::program::read::graph_of;
+use crate::python::trace::session;
 
 /// Stands in for a function whose results jax keeps by a program and a key.
 #[pyclass(module = "jaxide._core", frozen)]
@@ -66,7 +65,7 @@ impl DerivationCache {
             let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
             self.stock.bind(py).call1(PyTuple::new(py, args)?)
         };
-        if install::rests(py)? {
+        if session::is_idle(py)? {
             return run();
         }
         let configuration = configuration_now(py, jax)?;

@@ -56,6 +56,18 @@ pub fn said<T>(py: Python<'_>, asked: PyResult<T>) -> PyResult<Option<T>> {
     }
 }
 
+/// Where an object is, which tells it from all others that are alive.
+pub fn address(object: &Bound<'_, PyAny>) -> usize {
+    object.as_ptr() as usize
+}
+
+/// Whether `object` is exactly of the type at `class`.
+#[inline]
+pub fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: `object` is a live object wherever this is called.
+    unsafe { ffi::Py_TYPE(object) == class }
+}
+
 /// Whether a value is an instance of a class, whatever it says itself (`__class__`).
 pub fn is_a(value: &Bound<'_, PyAny>, class: *const ffi::PyTypeObject) -> bool {
     // SAFETY: a live object, and a class that is alive while it is called.

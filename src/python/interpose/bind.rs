@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::rules;
-use crate::python::interpose::install;
 use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
@@ -21,6 +20,7 @@ use crate::python::trace::frame::{Frame, Operand};
 use crate::python::trace::jaxpr_trace::{
     const_operand, frame_of, has_high_param, is_ours, keeps_params, results,
 };
+use crate::python::trace::session;
 use crate::python::trace::stage::{Staging, stage, stage_known};
 use crate::python::trace::tracer::variable_of_trace;
 
@@ -47,7 +47,7 @@ pub fn bind<'py>(
         all.extend(args.iter());
         jax.stock_bind.bind(py).call(PyTuple::new(py, all)?, Some(params))
     };
-    if !install::rests(py)?
+    if !session::is_idle(py)?
         && Stack::is_one(jax, &trace)
         && let Some(result) = rules::bind(jax, primitive, args, params, stock)?
     {

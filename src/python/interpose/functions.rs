@@ -5,7 +5,7 @@
 //! jit has a call pointer of its own, which CPython forgets with the flag of the type that says
 //! so.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
@@ -21,9 +21,8 @@ use crate::python::cache::store;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
 use crate::python::interpose::code_switch::{Code, Switched, keeps_versions};
-use crate::python::interpose::install;
 use crate::python::interpose::stand_in::{Layout, Stand, new_caught};
-use crate::python::jax::names::Jax;
+use crate::python::trace::session;
 
 /// The functions that are caught. Each lives as long as the process.
 static FUNCTIONS: Shared<Option<Arc<Vec<Switched>>>> = Shared::new(None);
@@ -80,7 +79,7 @@ pub fn trust_callable(callable: &Bound<'_, PyAny>) {
 }
 
 /// A stand-in for a method of jax's tracer.
-pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let stand = Stand { site: Site::pure(name), original: method.clone().unbind(), layout: None };
     new_caught(method.py(), stand)
 }
@@ -277,7 +276,7 @@ unsafe extern "C" fn call_jit(
         };
         // SAFETY: the type's own function, with what CPython passed.
         let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
-        if install::rests(py)? {
+        if session::is_idle(py)? {
             return stock().map(Bound::into_ptr);
         }
         // SAFETY: CPython passes a tuple, and a dict or null.
@@ -342,26 +341,6 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     });
     drop(late);
     Ok(site)
-}
-
-/// How often jits were made to forget their programs, as far as was noticed.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-/// The epoch in which that was last looked into.
-static LOOKED: AtomicU64 = AtomicU64::new(u64::MAX);
-
-/// Grows when `clear_cache` of some jit was called. While a trace of ours may run that is noticed
-/// (`evict_jit`); for the time before, each outermost trace asks once.
-///
-/// # Errors
-/// jax's cache cannot be asked.
-pub fn jit_generation(py: Python<'_>, jax: &Jax) -> PyResult<u64> {
-    let epoch = install::epoch();
-    if LOOKED.swap(epoch, Ordering::Relaxed) != epoch
-        && jax.jits_forgot.bind(py).call0()?.is_truthy()?
-    {
-        GENERATION.fetch_add(1, Ordering::Relaxed);
-    }
-    Ok(GENERATION.load(Ordering::Relaxed))
 }
 
 /// Stands in for `clear_cache` of a jit, which forgets its program.

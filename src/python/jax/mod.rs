@@ -3,7 +3,9 @@
 //! ```text
 //! names.rs           the objects of jax that the core talks to, resolved once
 //! avals.rs           avals, effects and debug info into the IR
-//! values.rs          equation params: canonical values, typed hashes and equality
+//! derived_types.rs   types that jax derives from those of arrays
+//! values.rs          params and other values: typed hashes and equality
+//! instances.rs       instances of jax's classes, made without their constructors
 //! source.rs          source info: tracebacks and name stacks
 //! settings.rs        settings of jax that traces depend on
 //! numpy_errors.rs    what numpy does about errors in numbers
@@ -15,6 +17,8 @@
 //! ```
 
 pub mod avals;
+pub mod derived_types;
+pub mod instances;
 pub mod names;
 pub mod numpy_errors;
 pub mod omit;

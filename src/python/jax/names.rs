@@ -9,9 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
-use crate::python::cpython::native::{Slot, allocate};
+use crate::python::cpython::native::{Slot, allocate, is_exactly};
 use crate::python::cpython::shared::Once;
-use crate::python::program::objects::is_exactly;
 
 /// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
 macro_rules! jax_objects {

@@ -1,4 +1,4 @@
-//! Equation params: their canonical form in the IR, and a typed hash and equality without Python.
+//! Params of equations and other values: a typed hash and equality without Python.
 //!
 //! The typed forms never call Python code: `1`, `True` and `1.0` differ, tuples are compared
 //! element by element with their class, floats by their bits, and objects that exist once (enum
@@ -7,24 +7,18 @@
 
 use std::hash::Hasher;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
-};
+use pyo3::types::{PyComplex, PyDict, PyFloat, PyInt, PyType};
 use rustc_hash::FxHasher;
 
-use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
-
-use crate::python::cpython::native::{entries, is_a, string_of};
+use crate::python::cpython::native::{is_a, is_exactly};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::{Side, is_exactly};
 
-/// Deeper nesting than this is not hashed: bounded recursion.
-const MAX_DEPTH: u32 = 32;
+/// Deeper nesting than this is neither hashed nor read: bounded recursion.
+pub const MAX_DEPTH: u32 = 32;
 
 /// Classes of values that are compared in a way of their own.
 pub struct Known {
@@ -255,203 +249,4 @@ pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
         }
     }
     true
-}
-
-/// The canonical form of a params dict.
-///
-/// # Errors
-/// A name is not a string, or reading a value failed.
-pub fn canonical_params(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    params: &Bound<'_, PyDict>,
-) -> PyResult<Params> {
-    let mut fields = Vec::with_capacity(params.len());
-    for (name, value) in entries(params) {
-        let name: Box<str> = name.cast::<PyString>()?.to_str()?.into();
-        fields.push((name, canonical(jax, builder, side, &value, 0)?));
-    }
-    Params::new(fields).map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-/// The canonical form of one value.
-///
-/// # Errors
-/// Reading it failed.
-pub fn canonical_value(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<ParamValue> {
-    canonical(jax, builder, side, value, 0)
-}
-
-fn canonical(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    value: &Bound<'_, PyAny>,
-    depth: u32,
-) -> PyResult<ParamValue> {
-    let py = value.py();
-    if value.is_none() {
-        return Ok(ParamValue::None);
-    }
-    if let Ok(value) = value.cast_exact::<PyBool>() {
-        return Ok(ParamValue::Bool(value.is_true()));
-    }
-    if let Ok(int) = value.cast_exact::<PyInt>() {
-        return Ok(match int.extract::<i64>() {
-            Ok(small) => ParamValue::Int(small),
-            Err(_) => ParamValue::BigInt(int.str()?.to_str()?.into()),
-        });
-    }
-    if let Ok(string) = value.cast_exact::<PyString>() {
-        // A string with lone surrogates has no UTF-8 form.
-        return Ok(match string.to_str() {
-            Ok(utf8) => ParamValue::Str(utf8.into()),
-            Err(_) => ParamValue::Opaque(side.handle(value)),
-        });
-    }
-    if let Ok(float) = value.cast_exact::<PyFloat>() {
-        return Ok(ParamValue::Float(float.value().to_bits()));
-    }
-    if depth == MAX_DEPTH {
-        return Ok(ParamValue::Opaque(side.handle(value)));
-    }
-    if let Ok(tuple) = value.cast_exact::<PyTuple>() {
-        let items: PyResult<Vec<_>> =
-            tuple.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
-        return Ok(ParamValue::Tuple(items?.into()));
-    }
-    let class = value.get_type();
-    if class.is(&jax.jaxpr_type)
-        || class.is(&jax.closed_jaxpr_type)
-        || value.is_instance(jax.jaxpr_type.bind(py))?
-    {
-        let object = side.handle(value);
-        return Ok(ParamValue::Program(builder.subprogram(object)));
-    }
-    let known = known(py)?;
-    if value.is_instance(known.dtype.bind(py))? {
-        let name = string_of(&value.getattr(pyo3::intern!(py, "name"))?.str()?);
-        // The name says neither the order of bytes nor what somebody has noted on the dtype.
-        let is_plain = value.getattr(pyo3::intern!(py, "isnative"))?.is_truthy()?
-            && value.getattr(pyo3::intern!(py, "metadata"))?.is_none();
-        return Ok(match DType::from_name(&name) {
-            _ if !is_plain => ParamValue::Opaque(side.handle(value)),
-            DType::Extended(_) => ParamValue::Opaque(side.handle(value)),
-            dtype => ParamValue::DType(dtype),
-        });
-    }
-    if class.get_type().is_subclass(known.enum_meta.bind(py))? {
-        return Ok(ParamValue::Enum {
-            type_name: qualified_name(&class)?,
-            member: value.getattr(pyo3::intern!(py, "name"))?.str()?.to_str()?.into(),
-        });
-    }
-    if let Some((names, items)) = fields_of(jax, value, &class)? {
-        let type_name = qualified_name(&class)?;
-        let mut fields = Vec::with_capacity(names.len());
-        for (name, item) in names.iter().zip(items) {
-            let name: Box<str> = name.str()?.to_str()?.into();
-            fields.push((name, canonical(jax, builder, side, &item, depth + 1)?));
-        }
-        return Ok(ParamValue::Named { type_name, fields: fields.into() });
-    }
-    if let Ok(list) = value.cast_exact::<PyList>() {
-        let items: PyResult<Vec<_>> =
-            list.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
-        return Ok(ParamValue::List(items?.into()));
-    }
-    if let Ok(dict) = value.cast_exact::<PyDict>() {
-        let mut items = Vec::with_capacity(dict.len());
-        for (key, item) in entries(dict) {
-            let key = canonical(jax, builder, side, &key, depth + 1)?;
-            items.push((key, canonical(jax, builder, side, &item, depth + 1)?));
-        }
-        return Ok(ParamValue::Dict(items.into()));
-    }
-    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-        return Ok(ParamValue::Bytes(bytes.as_bytes().into()));
-    }
-    if let Ok(complex) = value.cast_exact::<PyComplex>() {
-        return Ok(ParamValue::Complex(complex.real().to_bits(), complex.imag().to_bits()));
-    }
-    Ok(ParamValue::Opaque(side.handle(value)))
-}
-
-/// The name of a class with its module. (pyo3's function formats the parts as objects: where a signal
-/// handler raises meanwhile, it writes that they cannot be printed, and goes on.)
-fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<Box<str>> {
-    let py = class.py();
-    let part = |name| PyResult::Ok(class.getattr(name)?.cast_into::<PyString>()?);
-    let (module, name) =
-        (part(pyo3::intern!(py, "__module__"))?, part(pyo3::intern!(py, "__qualname__"))?);
-    let (module, name) = (module.to_str()?, name.to_str()?);
-    Ok(match module {
-        "builtins" | "__main__" => name.into(),
-        _ => format!("{module}.{name}").into(),
-    })
-}
-
-/// The names and values of what a named tuple of a module or a tree of jax's is made of.
-#[allow(clippy::type_complexity)] // names and values
-fn fields_of<'py>(
-    jax: &Jax,
-    value: &Bound<'py, PyAny>,
-    class: &Bound<'py, PyType>,
-) -> PyResult<Option<(Bound<'py, PyTuple>, Vec<Bound<'py, PyAny>>)>> {
-    let py = value.py();
-    if let Ok(tuple) = value.cast::<PyTuple>() {
-        let Some(names) = class.getattr_opt(pyo3::intern!(py, "_fields"))? else { return Ok(None) };
-        let Ok(names) = names.cast_into::<PyTuple>() else { return Ok(None) };
-        let is_local = qualified_name(class)?.contains("<locals>");
-        let is_whole = names.len() == tuple.len() && !is_local;
-        return Ok(is_whole.then(|| (names, tuple.iter().collect())));
-    }
-    let Some(names) = jax.tree_fields.bind(py).get_item(class)? else { return Ok(None) };
-    let names = names.cast_into::<PyTuple>()?;
-    let read = |name: Bound<'py, PyAny>| value.getattr(name.cast::<PyString>()?);
-    let items = names.iter().map(read).collect::<PyResult<_>>()?;
-    Ok(Some((names, items)))
-}
-
-/// The programs among params that have been read, each with the object that is in its place in
-/// another dict of the same form.
-///
-/// # Errors
-/// The dict has another form.
-pub fn programs_of<'py>(
-    params: &Params,
-    dict: &Bound<'py, PyDict>,
-) -> PyResult<Vec<(SubprogramId, Bound<'py, PyAny>)>> {
-    let mut found = Vec::new();
-    let mut pending = Vec::new();
-    for (name, value) in params.iter() {
-        pending.push((value, dict.as_any().get_item(name)?));
-    }
-    while let Some((value, object)) = pending.pop() {
-        match value {
-            ParamValue::Program(id) => found.push((*id, object)),
-            ParamValue::Tuple(items) | ParamValue::List(items) => {
-                for (position, item) in items.iter().enumerate() {
-                    pending.push((item, object.get_item(position)?));
-                }
-            }
-            ParamValue::Dict(entries) => {
-                let objects = object.cast::<PyDict>()?.values();
-                pending.extend(entries.iter().map(|(_, item)| item).zip(objects));
-            }
-            ParamValue::Named { fields, .. } => {
-                for (name, item) in fields {
-                    pending.push((item, object.getattr(&**name)?));
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(found)
 }

@@ -27,14 +27,15 @@ use crate::structure::{equal, fingerprint};
 
 use crate::python::cache::programs::params::OwnedParams;
 use crate::python::cpython::native::{
-    Args, NoCollection, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots,
+    Args, NoCollection, Slot, TypeSpec, allocate, attribute, heap_type, is_exactly, method,
+    owned_slots,
 };
 use crate::python::cpython::shared::{Once, Quiet, Shared};
 use crate::python::jax::avals::{self, build_error};
 use crate::python::jax::names::{EqnParts, Inputs, Jax, jax};
-use crate::python::jax::values::programs_of;
+use crate::python::program::canonical::programs_of;
 use crate::python::program::lazy_objects::OwnLiteral;
-use crate::python::program::objects::{Side, is_exactly};
+use crate::python::program::objects::Side;
 use crate::python::program::read::{self, Detail, resolve_subprograms};
 use crate::python::tools::abridge::abridge;
 use crate::python::tools::structure::{

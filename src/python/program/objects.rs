@@ -21,12 +21,13 @@ use crate::ir::{
     Source, SourceId, Type, TypeId, Var,
 };
 
-use crate::python::cpython::native::string_of;
+use crate::python::cpython::native::{address, is_exactly, string_of};
 use crate::python::cpython::shared::{Quiet, Shared};
 use crate::python::jax::avals::{self, AvalInfo};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
-use crate::python::jax::values::{self, typed_equal, typed_hash};
+use crate::python::jax::values::{typed_equal, typed_hash};
+use crate::python::program::canonical::canonical_params;
 use crate::python::program::graph::Graph;
 use crate::python::program::lazy_objects::{LiteralCopies, OwnLiteral, Vars};
 
@@ -128,11 +129,6 @@ pub struct Side {
     name_stack_by_pointer: FxHashMap<usize, ForeignId>,
     /// The empty name stack that was seen last.
     empty_name_stack: Option<Object>,
-}
-
-/// Where an object is, which tells it from all others that are alive.
-pub fn address(object: &Bound<'_, PyAny>) -> usize {
-    object.as_ptr() as usize
 }
 
 fn index(id: ForeignId) -> usize {
@@ -431,7 +427,7 @@ impl Side {
         builder: &mut Builder,
         params: &Bound<'_, PyDict>,
     ) -> PyResult<ParamsId> {
-        let canonical = values::canonical_params(jax, builder, self, params)?;
+        let canonical = canonical_params(jax, builder, self, params)?;
         let id = builder.params(canonical);
         self.params.entry(id).or_insert_with(|| params.clone().unbind());
         Ok(id)
@@ -460,7 +456,7 @@ impl Side {
         let mut known = Vec::new();
         for id in builder.unresolved_params() {
             let params = self.params_dict(py, id);
-            known.push((id, values::canonical_params(jax, builder, self, &params)?));
+            known.push((id, canonical_params(jax, builder, self, &params)?));
         }
         builder.resolve_params(known);
         Ok(())
@@ -1126,11 +1122,4 @@ impl StackPlace {
         }
         Ok(Self::New(hash))
     }
-}
-
-/// Whether `object` is exactly of the type at `class`.
-#[inline]
-pub fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
-    // SAFETY: `object` is a live object wherever this is called.
-    unsafe { ffi::Py_TYPE(object) == class }
 }

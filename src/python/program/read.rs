@@ -14,13 +14,13 @@ use crate::ir::{
     SubprogramId, TypeId,
 };
 
-use crate::python::cpython::native::{NoCollection, Slot};
+use crate::python::cpython::native::{NoCollection, Slot, address, is_exactly};
 use crate::python::jax::avals::{build_error, debug_info};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{equal_params, hash_params};
 use crate::python::program::graph::{Graph, JaxprFields, eqns, unfilled};
-use crate::python::program::objects::{Side, address, is_exactly};
+use crate::python::program::objects::Side;
 
 /// How much of a jaxpr is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 use crate::ir::{AtomKind, ForeignId, ParamValue, Program, Type};
 use crate::structure::{Objects, Purpose};
 
+use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::tools::structure::PyObjects;
 
 /// Programs within programs beyond this are not abridged.

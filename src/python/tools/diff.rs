@@ -12,11 +12,10 @@ use crate::ir::{Atom, AtomKind, Def, Eqn, ParamValue, Type, TypeId, Var};
 use crate::print::Wanted;
 use crate::structure::{Nested, Place, inputs};
 
-use crate::python::cpython::native::{said, string_of};
+use crate::python::cpython::native::{address, said, string_of};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::jax;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::tools::print::eqn_texts;
 use crate::python::tools::structure::{
     Kept, PyObjects, eqn_in_words, primitive_name, purpose, traceback_of,

@@ -15,9 +15,9 @@ use crate::ir::{
     Atom, AtomKind, EffectsId, LiteralId, ParamValue, ParamsId, Program, SubprogramId, Var,
 };
 
+use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::tools::analysis::Graphs;
 use crate::python::tools::analysis::cost::{Numbers, numbers};
 use crate::python::tools::print::{VariableNames, variable_names};

@@ -17,11 +17,12 @@ use crate::ir::{
 };
 use crate::passes::{Embedding, Invalid, Options, Pass, Scalar, Trimmed, optimize};
 
+use crate::python::cpython::native::address;
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::program::graph::{EqnObjects, Graph, eqn_object, new_nested_jaxpr};
-use crate::python::program::objects::{Side, address};
+use crate::python::program::objects::Side;
 use crate::python::program::read::graph_of;
 use crate::python::tools::analysis::Graphs;
 

@@ -17,14 +17,13 @@ use crate::print::{
     print as print_program, print_eqns, variable_names as names_in_text,
 };
 
-use crate::python::cpython::native::with_bytes;
+use crate::python::cpython::native::{address, is_exactly, with_bytes};
+use crate::python::jax::derived_types::is_shaped_array;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::values::{equal_params, hash_params};
 use crate::python::program::graph::{Graph, unfilled};
-use crate::python::program::objects::{address, is_exactly};
 use crate::python::program::read::graph_of;
 use crate::python::tools::print_memo::{self, ParamsKey, PlainParams};
-use crate::python::trace::arguments::is_shaped_array;
 
 /// Why a program has no text here.
 pub enum Unprintable {

@@ -19,12 +19,11 @@ use crate::structure::{
     Added, Fingerprint, Nested, Objects, Purpose, Step, Text, equal, fingerprints, steps,
 };
 
-use crate::python::cpython::native::{said, string_of, with_bytes};
+use crate::python::cpython::native::{address, is_exactly, said, string_of, with_bytes};
 use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::values::{typed_equal, typed_hash};
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::{address, is_exactly};
 
 /// The objects of one program.
 #[derive(Clone)]

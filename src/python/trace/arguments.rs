@@ -8,12 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
-use crate::python::cache::backward_pass::{new_accumulator, new_zero};
-use crate::python::cache::key::transformations::new_linear;
-use crate::python::cpython::native::{Slot, allocate};
+use crate::python::cpython::native::{Slot, address, allocate, is_exactly};
+use crate::python::jax::derived_types::{Derived, derived_type, is_shaped_array};
+use crate::python::jax::instances::{new_accumulator, new_linear, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::objects::{address, is_exactly};
 use crate::python::trace::frame::Frame;
 use crate::python::trace::jaxpr_trace::{frame_of, is_ours};
 use crate::python::trace::tracer::{class_pointer, new_tracer};
@@ -26,10 +25,6 @@ pub fn array_type<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> Option<Bound<'py
     // SAFETY: the exact type was checked; it has jax's slots.
     let aval = unsafe { jax.slots.tracer_aval.get(value) }?;
     is_shaped_array(jax, &aval).then_some(aval)
-}
-
-pub fn is_shaped_array(jax: &Jax, aval: &Bound<'_, PyAny>) -> bool {
-    is_exactly(aval.as_ptr(), jax.shaped_array_type.as_ptr().cast())
 }
 
 /// Stands in for `FlatTree.map(f)`.
@@ -75,68 +70,6 @@ fn all_traced(jax: &Jax, leaves: &Bound<'_, PyTuple>) -> bool {
 fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
     let own = function.getattr_opt(intern!(function.py(), "__code__"));
     own.is_ok_and(|own| own.is_some_and(|own| own.is(code)))
-}
-
-/// What jax derives from a type.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Derived {
-    /// `to_tangent_aval`
-    Tangent,
-    /// `to_ct_aval`
-    Cotangent,
-    /// The `ShapeDtypeStruct` that stands for a result.
-    Struct {
-        /// The setting `_check_vma`: whether it tells along which axes the result varies.
-        varies: bool,
-    },
-}
-
-/// What was derived, by the address of its origin, which is kept alive.
-type DerivedTypes = FxHashMap<(usize, Derived), (Py<PyAny>, Py<PyAny>)>;
-
-static DERIVED: Mutex<Option<DerivedTypes>> = Mutex::new(None);
-const MAX_DERIVED: usize = 4096;
-
-/// Forgets what is remembered of types.
-pub fn forget_derived() {
-    let old = DERIVED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    drop(old);
-}
-
-/// What jax derives from a type: remembered, since arrays' types exist once and do not change.
-///
-/// # Errors
-/// What jax's method raises.
-pub fn derived_type<'py>(
-    jax: &Jax,
-    aval: &Bound<'py, PyAny>,
-    derived: Derived,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = aval.py();
-    let key = (address(aval), derived);
-    let known = {
-        let all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.as_ref().and_then(|all| all.get(&key)).map(|(_, new)| new.bind(py).clone())
-    };
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let new = match derived {
-        Derived::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
-        Derived::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
-        Derived::Struct { .. } => jax.result_struct.bind(py).call1((aval,))?,
-    };
-    if is_shaped_array(jax, aval) {
-        let entry = (aval.clone().unbind(), new.clone().unbind());
-        let old = {
-            let mut all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
-            let all = all.get_or_insert_default();
-            let old = if all.len() < MAX_DERIVED { None } else { Some(std::mem::take(all)) };
-            (old, all.insert(key, entry))
-        };
-        drop(old);
-    }
-    Ok(new)
 }
 
 /// The `ShapeDtypeStruct` for each type, a new one; None where one of them is not that of an array.

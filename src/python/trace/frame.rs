@@ -18,7 +18,6 @@ use crate::ir::{
 
 use crate::python::cpython::native::string_of;
 use crate::python::cpython::shared::{Quiet, Shared};
-use crate::python::interpose::install::Recording;
 use crate::python::jax::avals::{AvalInfo, aval_info, build_error};
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::source::SourceRef;
@@ -28,6 +27,7 @@ use crate::python::program::objects::{
     PrimitiveWords, ReadEffects, Side, SourceKey, StackPlace, literal_type,
 };
 use crate::python::trace::abstract_eval::Entry;
+use crate::python::trace::session::Recording;
 use crate::python::trace::tracer;
 
 type Object = Py<PyAny>;

@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 
 use crate::ir::SourceId;
 
-use crate::python::cache::audit;
 use crate::python::cpython::native::{string_of, while_handling};
 use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world;
 use crate::python::trace::abstract_eval::{self, Context, Entry, Key, Outcome, PrimitiveInfo};
+use crate::python::trace::audit_schedule;
 use crate::python::trace::frame::{Appended, Frame, NewVar, Operand};
 use crate::python::trace::jaxpr_trace::{
     attach_qdd, const_operand, constant_value, operand_of_tracer, tracer_of,
@@ -60,7 +60,7 @@ pub fn stage_known<'py>(
     {
         return Ok(None);
     }
-    if audit::is_evaluation_due() && !holds(jax, at, operands, params, &entry)? {
+    if audit_schedule::is_evaluation_due() && !holds(jax, at, operands, params, &entry)? {
         return Ok(None);
     }
     append_remembered(jax, at, operands, &entry, None).map(Some)
@@ -109,7 +109,7 @@ fn holds<'py>(
     let own_effects = entry.effects.as_ref().map(|effects| effects.bind(py));
     let remembered = (remembered, own_effects, entry.forwarded).into_pyobject(py)?;
     let real = (PyTuple::new(py, &out_avals)?, effects, forwarded).into_pyobject(py)?;
-    audit::evaluation(at.primitive, params, &remembered, &real)?;
+    audit_schedule::evaluation(at.primitive, params, &remembered, &real)?;
     Ok(false)
 }
 
@@ -133,7 +133,8 @@ pub fn stage<'py>(
     match key.find() {
         Some(entry)
             if same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref())
-                && (!audit::is_evaluation_due() || holds(jax, at, operands, params, &entry)?) =>
+                && (!audit_schedule::is_evaluation_due()
+                    || holds(jax, at, operands, params, &entry)?) =>
         {
             stage_remembered(jax, at, operands, params, &entry)
         }

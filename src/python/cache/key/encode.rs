@@ -21,12 +21,11 @@ use crate::python::cache::key::trace_context::Now;
 use crate::python::cache::key::transformations::{Parts, Stack, is_lifted};
 use crate::python::cache::programs::registry::is_jaxpr;
 use crate::python::cpython::immortals::Immortals;
-use crate::python::cpython::native::{Slot, with_bytes};
+use crate::python::cpython::native::{Slot, is_exactly, with_bytes};
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::values::{Known, known};
 use crate::python::jax::world::owns_primitive;
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::tracer::{Traced as Tracer, constant_of, traced};
 
 /// Why a call is not cached.

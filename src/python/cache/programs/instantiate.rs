@@ -26,10 +26,9 @@ use crate::python::cache::programs::registry::{
     is_jaxpr, label_of, made, nested_of, note, note_made, note_replayed, note_several, number_of,
     open, own_var, rules_of, same_rule, tracebacks_of, was_replayed,
 };
-use crate::python::cpython::native::entries;
+use crate::python::cpython::native::{address, entries, is_exactly};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::{Graph, is_lazy};
-use crate::python::program::objects::{address, is_exactly};
 use crate::python::program::read::graph_of;
 use crate::python::trace::frame::Frame;
 

@@ -14,9 +14,8 @@ use rustc_hash::FxHashMap;
 
 use crate::python::cache::call::Site;
 use crate::python::cache::store;
-use crate::python::cpython::native::string_of;
-use crate::python::interpose::install;
-use crate::python::program::objects::address;
+use crate::python::cpython::native::{address, string_of};
+use crate::python::trace::session;
 
 /// A dict of params that belongs to a fragment, or to a program. Nothing changes it.
 pub struct OwnedParams {
@@ -56,7 +55,7 @@ fn known() -> MutexGuard<'static, Option<FxHashMap<usize, Known>>> {
 impl OwnedParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
-        let new = || Known { since: install::outermost(), ..Known::default() };
+        let new = || Known { since: session::outermost(), ..Known::default() };
         known().get_or_insert_default().entry(address(&params)).or_insert_with(new).owners += 1;
         Self { params: params.unbind(), is_known: true }
     }
@@ -124,7 +123,7 @@ pub fn transposition(
 pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
     let known = known();
     let known = known.as_ref().and_then(|all| all.get(&address(params)));
-    known.is_none_or(|known| known.since == install::outermost())
+    known.is_none_or(|known| known.since == session::outermost())
 }
 
 /// Whether a fragment has the params.

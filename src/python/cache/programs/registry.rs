@@ -25,14 +25,14 @@ use crate::python::cache::key::encode::{
     CALLABLE, Call, Encoder, FOREIGN_TRACER, Held, LITERAL_OF_OTHERS, REF, Reason, UNKNOWN_OBJECT,
 };
 use crate::python::cache::key::pins::Pins;
-use crate::python::cpython::native::entries;
-use crate::python::interpose::install;
+use crate::python::cpython::native::{address, entries, is_exactly};
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
+use crate::python::jax::settings::programs_begun;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::is_of_others;
 use crate::python::program::graph::{self, Graph, unfilled};
-use crate::python::program::objects::{address, is_exactly};
+use crate::python::trace::session;
 
 pub const CONSTANTS: Reason = "program with constants or effects";
 
@@ -289,13 +289,13 @@ pub fn note(
         of_jits: Vec::new(),
         replayed: SmallVec::new(),
         made: FxHashMap::default(),
-        since: install::outermost(),
+        since: session::outermost(),
         together: [None, None],
         vars: FxHashMap::default(),
     };
     let old = with_known(|all| all.insert(address(program), known));
     drop(old);
-    if LOOKED.swap(install::epoch(), Ordering::Relaxed) != install::epoch() {
+    if LOOKED.swap(programs_begun(), Ordering::Relaxed) != programs_begun() {
         forget_gone(py);
     }
     Ok(())
@@ -351,7 +351,7 @@ fn clones(py: Python<'_>, objects: &[Py<PyAny>]) -> Vec<Py<PyAny>> {
 pub fn has_new_jit(program: &Bound<'_, PyAny>) -> bool {
     let py = program.py();
     let of_jits = with(program, |known| clones(py, &known.of_jits)).unwrap_or_default();
-    let is_new = |known: &mut Known| known.since == install::outermost();
+    let is_new = |known: &mut Known| known.since == session::outermost();
     of_jits.iter().any(|inner| with(inner.bind(py), is_new).unwrap_or(true))
 }
 
@@ -371,7 +371,7 @@ pub fn are_mingled(
     let mut mingled = false;
     for (program, place) in given.chain(within) {
         let look = |known: &mut Known| {
-            let is_new = known.since == install::outermost();
+            let is_new = known.since == session::outermost();
             let differs =
                 |other: &Option<Together>| other.as_ref().is_some_and(|other| *other != together);
             let own = differs(&known.together[place as usize]);

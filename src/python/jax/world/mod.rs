@@ -37,7 +37,6 @@ pub use watch::{
 
 use crate::python::cpython::immortals::Immortals;
 use crate::python::cpython::shared::{Once, Shared};
-use crate::python::interpose::install::warn_of_replaced;
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
 use reach::{Differing, Reached};
@@ -165,24 +164,6 @@ pub fn lowers_as_ever(py: Python<'_>) -> PyResult<Option<u64>> {
     }
     let is_as_ever = !is_total && LAST.peek(|last| !last.is_lowered);
     Ok(is_as_ever.then(|| DISTURBED.load(Ordering::Relaxed)))
-}
-
-/// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
-/// attributes of primitives are looked at when a trace begins. Whoever has given a function that jaxide
-/// steps into another code is warned.
-#[pyfunction]
-pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
-    watch::poll_soon();
-    if !difference(py)?.is_total() {
-        return Ok(false);
-    }
-    // No trace of ours begins meanwhile, so nobody else looks whether that was taken back.
-    poll();
-    let is_total = difference(py)?.is_total();
-    if is_total {
-        warn_of_replaced(py)?;
-    }
-    Ok(is_total)
 }
 
 /// Whether nobody has changed what texts of programs depend on.

@@ -11,13 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyList, PyMappingProxy, PyModule, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::python::cpython::native::{NoCollection, entries, is_a, said, string_of};
+use crate::python::cpython::native::{NoCollection, address, entries, is_a, said, string_of};
 use crate::python::cpython::shared::{Quiet, Shared};
 use crate::python::jax::world::trust::{
     Trust, is_jax_module, is_made_in_python, is_within, module_of,
 };
 use crate::python::jax::world::{MODULES, PRIMITIVES, watch};
-use crate::python::program::objects::address;
 
 /// A dict that functions of jax look into.
 #[pyclass(frozen, module = "jaxide._core")]

@@ -18,12 +18,13 @@ use crate::store::{
     Array, Copied, Document, Frame, MAX_STACK, Object, Rows, Stack, StoredProgram, copy, write,
 };
 
-use crate::python::cpython::native::NoCollection;
+use crate::python::cpython::native::{NoCollection, address};
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
-use crate::python::jax::values::{canonical_value, known};
+use crate::python::jax::values::known;
+use crate::python::program::canonical::canonical_value;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::{Side, address};
+use crate::python::program::objects::Side;
 use crate::python::program::read;
 
 /// How deep objects may be made of objects.

@@ -1,0 +1,77 @@
+//! Types that jax derives from those of arrays, remembered.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::python::cpython::native::{address, is_exactly};
+use crate::python::jax::names::Jax;
+
+/// Whether a type is that of an array.
+pub fn is_shaped_array(jax: &Jax, aval: &Bound<'_, PyAny>) -> bool {
+    is_exactly(aval.as_ptr(), jax.shaped_array_type.as_ptr().cast())
+}
+
+/// What jax derives from a type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Derived {
+    /// `to_tangent_aval`
+    Tangent,
+    /// `to_ct_aval`
+    Cotangent,
+    /// The `ShapeDtypeStruct` that stands for a result.
+    Struct {
+        /// The setting `_check_vma`: whether it tells along which axes the result varies.
+        varies: bool,
+    },
+}
+
+/// What was derived, by the address of its origin, which is kept alive.
+type DerivedTypes = FxHashMap<(usize, Derived), (Py<PyAny>, Py<PyAny>)>;
+
+static DERIVED: Mutex<Option<DerivedTypes>> = Mutex::new(None);
+const MAX_DERIVED: usize = 4096;
+
+/// Forgets what is remembered of types.
+pub fn forget_derived() {
+    let old = DERIVED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(old);
+}
+
+/// What jax derives from a type: remembered, since arrays' types exist once and do not change.
+///
+/// # Errors
+/// What jax's method raises.
+pub fn derived_type<'py>(
+    jax: &Jax,
+    aval: &Bound<'py, PyAny>,
+    derived: Derived,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = aval.py();
+    let key = (address(aval), derived);
+    let known = {
+        let all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.as_ref().and_then(|all| all.get(&key)).map(|(_, new)| new.bind(py).clone())
+    };
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let new = match derived {
+        Derived::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
+        Derived::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
+        Derived::Struct { .. } => jax.result_struct.bind(py).call1((aval,))?,
+    };
+    if is_shaped_array(jax, aval) {
+        let entry = (aval.clone().unbind(), new.clone().unbind());
+        let old = {
+            let mut all = DERIVED.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = all.get_or_insert_default();
+            let old = if all.len() < MAX_DERIVED { None } else { Some(std::mem::take(all)) };
+            (old, all.insert(key, entry))
+        };
+        drop(old);
+    }
+    Ok(new)
+}
