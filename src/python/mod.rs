@@ -59,7 +59,7 @@ mod _core {
         extend_world, lowers_as_ever, prints_as_ever, set_world, world_number,
     };
     #[pymodule_export]
-    use super::program::graph::{Graph, fingerprint_of, graph_of};
+    use super::program::graph::Graph;
     #[pymodule_export]
     use super::tools::analysis::cost::cost_of;
     #[pymodule_export]
@@ -75,6 +75,8 @@ mod _core {
     use super::tools::diff::{Rows, diff_of};
     #[pymodule_export]
     use super::tools::export::tables;
+    #[pymodule_export]
+    use super::tools::graph_methods::{fingerprint_of, graph_of};
     #[pymodule_export]
     use super::tools::passes::optimize_graph;
     #[pymodule_export]

@@ -31,7 +31,8 @@ use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
-use crate::python::program::graph::{Graph, Unread, unfilled};
+use crate::python::program::graph::{Graph, Unread};
+use crate::python::program::lazy_jaxpr::unfilled;
 use crate::python::trace::session;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
@@ -114,7 +115,7 @@ impl Linear {
             let data = program.eqn(eqn);
             let at = program.source(data.source);
             let params = match params.get(&data.params) {
-                Some(params) => params.clone_ref(py),
+                Some(params) => params.dict().clone_ref(py),
                 None => side.params_dict(py, data.params).unbind(),
             };
             let out = |var: Var| (var.as_u32(), side.aval(py, program.var_type(var)).unbind());

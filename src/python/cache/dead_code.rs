@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::{AtomKind, EffectsId, ParamsId, PrimitiveId, Var};
+use crate::ir::{AtomKind, EffectsId, PrimitiveId, Var};
 
 use crate::python::cache::call::derive_params;
 use crate::python::cache::fragment::record::same_value;
@@ -27,10 +27,8 @@ use crate::python::cache::rules::Sites;
 use crate::python::cpython::native::address;
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};
-use crate::python::program::graph::{Graph, unfilled};
-
-/// Params that are others once dead code is removed.
-type Changed = FxHashMap<ParamsId, Arc<OwnedParams>>;
+use crate::python::program::graph::{ChangedParams, Graph};
+use crate::python::program::lazy_jaxpr::unfilled;
 
 /// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
 #[pyfunction]
@@ -173,7 +171,7 @@ fn nothing_dead<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
     graph: &Bound<'py, Graph>,
-) -> PyResult<Option<Changed>> {
+) -> PyResult<Option<ChangedParams>> {
     let py = jaxpr.py();
     if has_changed_rules(py)?
         || graph.get().is_derived()
@@ -185,7 +183,7 @@ fn nothing_dead<'py>(
     let program = graph.get().program();
     let mut live: EntitySet<Var> = EntitySet::with_capacity(program.num_vars());
     let mut rules: FxHashMap<PrimitiveId, Rule> = FxHashMap::default();
-    let mut changed = Changed::default();
+    let mut changed = ChangedParams::default();
     let object = |id| graph.get().side().object(py, program.primitive(id).object);
     for atom in program.outvars() {
         if let AtomKind::Var(var) = atom.kind() {
@@ -218,7 +216,7 @@ fn nothing_dead<'py>(
                     }
                     // Equations that share params may come to have programs of their own.
                     Entry::Occupied(known)
-                        if same_params(jax, known.get().bind(py), new.bind(py)) => {}
+                        if same_params(jax, known.get().dict().bind(py), new.bind(py)) => {}
                     Entry::Occupied(_) => return Ok(None),
                 }
             }

@@ -196,7 +196,7 @@ pub fn initialize<'py>(
     Ok((
         tracer_type(py)?.clone(),
         trace_type(py, jax)?.clone(),
-        crate::python::program::graph::lazy_jaxpr_type(py, jax)?.clone(),
+        crate::python::program::lazy_jaxpr::lazy_jaxpr_type(py, jax)?.clone(),
     ))
 }
 

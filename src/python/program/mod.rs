@@ -1,15 +1,19 @@
 //! A finished program and the Python objects behind its ids.
 //!
 //! ```text
-//! graph.rs         a finished program with its Python objects; filling a jax jaxpr from it
-//! objects.rs       the Python objects behind the ids of one program
-//! lazy_objects.rs  those that are made when somebody asks for them
+//! graph.rs        a finished program with its Python objects
+//! content.rs      the program and its objects, and the objects of jax made from both
+//! lazy_jaxpr.rs   jax's own jaxpr, filled from a graph on demand
+//! objects.rs      the Python objects behind the ids of one program
+//! lazy_objects.rs those that are made when somebody asks for them
 //! canonical.rs    params in their canonical form
-//! read.rs          whole jaxprs into the IR
+//! read.rs         whole jaxprs into the IR
 //! ```
 
 pub mod canonical;
+pub mod content;
 pub mod graph;
+pub mod lazy_jaxpr;
 pub mod lazy_objects;
 pub mod objects;
 pub mod read;

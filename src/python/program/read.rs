@@ -19,7 +19,8 @@ use crate::python::jax::avals::{build_error, debug_info};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{equal_params, hash_params};
-use crate::python::program::graph::{Graph, JaxprFields, eqns, unfilled};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, unfilled};
 use crate::python::program::objects::Side;
 
 /// How much of a jaxpr is read.

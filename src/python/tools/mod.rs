@@ -1,6 +1,7 @@
 //! What is done with a finished program.
 //!
 //! ```text
+//! graph_methods.rs  the methods of `Graph`, as Python has them
 //! print.rs       the texts of Python objects in programs, for printing them
 //! print_memo.rs  those that are remembered from one program to the next
 //! structure.rs   the objects of programs, for their structural hash and equality
@@ -16,6 +17,7 @@ pub mod abridge;
 pub mod analysis;
 pub mod diff;
 pub mod export;
+pub mod graph_methods;
 pub mod passes;
 pub mod print;
 pub mod print_memo;

@@ -21,7 +21,8 @@ use crate::python::cpython::native::{address, is_exactly, with_bytes};
 use crate::python::jax::derived_types::is_shaped_array;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::values::{equal_params, hash_params};
-use crate::python::program::graph::{Graph, unfilled};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::unfilled;
 use crate::python::program::read::graph_of;
 use crate::python::tools::print_memo::{self, ParamsKey, PlainParams};
 
@@ -383,7 +384,7 @@ impl Texts for PyTexts<'_> {
 
     fn effect_texts(&self) -> Printed<Vec<Rc<str>>> {
         let py = self.py();
-        let effects = self.0.graph.get().effects_object(py);
+        let effects = self.0.graph.get().effects(py);
         let printing = self.0.session.jax.printing.bind(py);
         let said = printing.call_method1(intern!(py, "effect_texts"), (effects,))?;
         if said.is_none() {

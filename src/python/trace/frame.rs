@@ -21,7 +21,8 @@ use crate::python::cpython::shared::{Quiet, Shared};
 use crate::python::jax::avals::{AvalInfo, aval_info, build_error};
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::graph::{Graph, JaxprFields, new_jaxpr, new_nested_jaxpr};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::{JaxprFields, new_jaxpr, new_nested_jaxpr};
 use crate::python::program::lazy_objects::{LiteralCopies, OwnLiteral, Vars};
 use crate::python::program::objects::{
     PrimitiveWords, ReadEffects, Side, SourceKey, StackPlace, literal_type,

@@ -28,7 +28,8 @@ use crate::python::cache::programs::registry::{
 };
 use crate::python::cpython::native::{address, entries, is_exactly};
 use crate::python::jax::names::Jax;
-use crate::python::program::graph::{Graph, is_lazy};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::is_lazy;
 use crate::python::program::read::graph_of;
 use crate::python::trace::frame::Frame;
 

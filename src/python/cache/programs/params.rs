@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::python::cache::call::Site;
 use crate::python::cache::store;
 use crate::python::cpython::native::{address, string_of};
+use crate::python::program::graph::ParamsHandle;
 use crate::python::trace::session;
 
 /// A dict of params that belongs to a fragment, or to a program. Nothing changes it.
@@ -70,6 +71,12 @@ impl Deref for OwnedParams {
     type Target = Py<PyDict>;
 
     fn deref(&self) -> &Self::Target {
+        &self.params
+    }
+}
+
+impl ParamsHandle for OwnedParams {
+    fn dict(&self) -> &Py<PyDict> {
         &self.params
     }
 }

@@ -31,7 +31,8 @@ use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::settings::programs_begun;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::is_of_others;
-use crate::python::program::graph::{self, Graph, unfilled};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::{is_lazy, unfilled};
 use crate::python::trace::session;
 
 pub const CONSTANTS: Reason = "program with constants or effects";
@@ -162,7 +163,7 @@ fn with<R>(program: &Bound<'_, PyAny>, body: impl FnOnce(&mut Known) -> R) -> Op
 pub fn is_jaxpr(py: Python<'_>, jax: &Jax, object: *mut ffi::PyObject) -> bool {
     is_exactly(object, jax.closed_jaxpr_type.as_ptr().cast())
         || is_exactly(object, jax.jaxpr_type.as_ptr().cast())
-        || graph::is_lazy(py, object)
+        || is_lazy(py, object)
 }
 
 /// The open jaxpr of any jaxpr, and which of the two that was.

@@ -19,7 +19,8 @@ use crate::python::cpython::native::NoCollection;
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::graph::{Graph, JaxprFields, eqns, new_nested_jaxpr};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, new_nested_jaxpr};
 use crate::python::program::objects::Side;
 use crate::python::program::read::{Detail, resolve_subprograms};
 
