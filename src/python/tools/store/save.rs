@@ -6,16 +6,15 @@ use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
-    Builder, ContextId, DType, DeadCode, Dim, Effect, EffectsId, Eqn, ForeignId, LiteralId,
-    ParamValue, Params, ParamsId, PrimitiveId, Program, Source, SourceId, SubprogramId, Type,
-    TypeId, Var,
+    Builder, DType, DeadCode, Effect, Eqn, ForeignId, ParamValue, ParamsId, PrimitiveId, Program,
+    SubprogramId, Var,
 };
 use crate::store::{
-    Array, Copied, Document, Frame, MAX_STACK, Object, Rows, Stack, StoredProgram, copy, write,
+    Array, Copied, Document, Frame, MAX_STACK, Object, Stack, StoredProgram, copy, write,
 };
 
 use crate::python::cpython::native::{NoCollection, address};
@@ -26,6 +25,7 @@ use crate::python::program::canonical::canonical_value;
 use crate::python::program::graph::Graph;
 use crate::python::program::objects::Side;
 use crate::python::program::read;
+use crate::python::tools::store::program_rows::{ProgramRows, Refusal};
 
 /// How deep objects may be made of objects.
 const MAX_OBJECT_DEPTH: usize = 48;
@@ -70,7 +70,7 @@ pub fn save_program<'py>(
     Ok(PyBytes::new(py, &bytes))
 }
 
-struct Saver<'a, 'py> {
+pub(super) struct Saver<'a, 'py> {
     jax: &'a Jax,
     records: &'a Bound<'py, PyAny>,
     document: Document<'static>,
@@ -98,15 +98,15 @@ enum Visit<'py> {
 }
 
 /// What stands for a value that refers to an object; None for others.
-type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
+pub(super) type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
 
 impl<'py> Saver<'_, 'py> {
-    fn py(&self) -> Python<'py> {
+    pub(super) fn py(&self) -> Python<'py> {
         self.records.py()
     }
 
     /// A value; `place` is the param that has it.
-    fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
+    pub(super) fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
         let (mut builder, mut side) = (Builder::new(DeadCode::Keep), Side::default());
         let canonical = canonical_value(self.jax, &mut builder, &mut side, value)?;
         let py = self.py();
@@ -121,7 +121,11 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// A value, what refers to objects in it as `leaf` says. It is as deep as params may be.
-    fn stored(&mut self, value: &ParamValue, leaf: &mut Leaf<'_, Self>) -> PyResult<ParamValue> {
+    pub(super) fn stored(
+        &mut self,
+        value: &ParamValue,
+        leaf: &mut Leaf<'_, Self>,
+    ) -> PyResult<ParamValue> {
         if let Some(stored) = leaf(self, value)? {
             return Ok(stored);
         }
@@ -156,7 +160,11 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// The row of an object.
-    fn object(&mut self, object: &Bound<'py, PyAny>, place: &str) -> PyResult<ForeignId> {
+    pub(super) fn object(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        place: &str,
+    ) -> PyResult<ForeignId> {
         if let Some(&row) = self.rows.get(&address(object)) {
             return Ok(row);
         }
@@ -213,7 +221,7 @@ impl<'py> Saver<'_, 'py> {
         Ok((class, self.value(&fields, place)?))
     }
 
-    fn intern(&mut self, record: (String, ParamValue)) -> ForeignId {
+    pub(super) fn intern(&mut self, record: (String, ParamValue)) -> ForeignId {
         if let Some(&row) = self.by_content.get(&record) {
             return row;
         }
@@ -224,7 +232,7 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// The row of a jaxpr; those within are before it.
-    fn jaxpr(&mut self, jaxpr: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
+    pub(super) fn jaxpr(&mut self, jaxpr: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
         let mut pending = vec![Visit::Enter(jaxpr.clone())];
         while let Some(visit) = pending.pop() {
             match visit {
@@ -371,7 +379,7 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// Effects in an order that does not depend on the process.
-    fn effects(
+    pub(super) fn effects(
         &mut self,
         mut list: Vec<(Box<str>, Option<Var>, Bound<'py, PyAny>)>,
     ) -> PyResult<Vec<Effect>> {
@@ -412,7 +420,7 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// The stack of a traceback.
-    fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<Option<u32>> {
+    pub(super) fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<Option<u32>> {
         let (codes, places) = traceback
             .call_method0(intern!(self.py(), "raw_frames"))?
             .extract::<(Bound<'py, PyList>, Vec<i32>)>()?;
@@ -513,239 +521,9 @@ fn first_uses(program: &Program) -> FxHashMap<SubprogramId, Eqn> {
     found
 }
 
-/// Why a program is not stored.
-struct Refusal(PyErr);
-
-impl From<PyErr> for Refusal {
-    fn from(error: PyErr) -> Self {
-        Self(error)
-    }
-}
-
-impl From<crate::ir::BuildError> for Refusal {
-    fn from(error: crate::ir::BuildError) -> Self {
-        Self(build_error(error))
-    }
-}
-
-/// A row that is being stored.
-#[derive(Clone, PartialEq, Eq)]
-enum At {
-    Type(TypeId),
-    Primitive(PrimitiveId),
-    Param(ParamsId, Box<str>),
-    Effects,
-    Source(SourceId),
-    Context(ContextId),
-    Literal(LiteralId),
-}
-
-/// The rows of one program as those of the document.
-struct ProgramRows<'s, 'a, 'py> {
-    saver: &'s mut Saver<'a, 'py>,
-    graph: &'s Bound<'py, Graph>,
-    program: &'s Program,
-    /// The first primitive that each row of params is for.
-    primitives: SecondaryMap<ParamsId, PackedOption<PrimitiveId>>,
-    param_order: Vec<Box<[u32]>>,
-    no_effects: Vec<ParamValue>,
-    at: Option<At>,
-}
-
-impl<'py> ProgramRows<'_, '_, 'py> {
-    fn handle(&self, id: ForeignId) -> Bound<'py, PyAny> {
-        self.graph.get().side().object(self.saver.py(), id)
-    }
-
-    /// The equation that has what cannot be stored, and what that is.
-    fn failed(&self) -> (Option<Eqn>, String) {
-        let program = self.program;
-        let uses = |eqn: &Eqn| {
-            let data = program.eqn(*eqn);
-            let has_literal = |id: LiteralId| {
-                let operands = program.eqn_invars(*eqn).iter();
-                operands.filter_map(|atom| atom.as_literal()).any(|own| own == id)
-            };
-            let has_type = |ty: TypeId| {
-                let vars = program.eqn_outvars(*eqn);
-                vars.map(|var| program.var_type(var)).any(|own| own == ty)
-            };
-            match &self.at {
-                None => false,
-                Some(At::Type(ty)) => has_type(*ty),
-                Some(At::Primitive(id)) => data.primitive == *id,
-                Some(At::Param(id, _)) => data.params == *id,
-                Some(At::Effects) => data.effects != EffectsId::NONE,
-                Some(At::Source(id)) => data.source == *id,
-                Some(At::Context(id)) => data.context == *id,
-                Some(At::Literal(id)) => has_literal(*id),
-            }
-        };
-        let what = match &self.at {
-            None => "",
-            Some(At::Type(_)) => "a type",
-            Some(At::Primitive(_)) => "the primitive",
-            Some(At::Param(_, name)) => {
-                return (program.eqns().find(uses), format!("param {name}"));
-            }
-            Some(At::Effects) => "an effect",
-            Some(At::Source(_)) => "the source",
-            Some(At::Context(_)) => "the context",
-            Some(At::Literal(_)) => "a literal",
-        };
-        (program.eqns().find(uses), what.to_owned())
-    }
-}
-
-/// Whether a type is said by what the format has for types.
-fn is_plain(ty: &Type) -> bool {
-    let Type::Array(array) = ty else { return false };
-    let is_static = array.shape.iter().all(|dim| matches!(dim, Dim::Static(_)));
-    let fields = [&array.sharding, &array.manual_axis_type, &array.memory_space, &array.layout];
-    let is_named = !matches!(array.dtype, DType::Extended(_) | DType::String);
-    is_static && is_named && fields.iter().all(|field| field.is_none())
-}
-
-impl Rows for ProgramRows<'_, '_, '_> {
-    type Error = Refusal;
-
-    fn ty(&mut self, builder: &mut Builder, id: TypeId) -> Result<TypeId, Refusal> {
-        self.at = Some(At::Type(id));
-        let ty = self.program.ty(id);
-        if is_plain(ty) {
-            return Ok(builder.ty(ty.clone()));
-        }
-        let aval = self.graph.get().side().aval(self.saver.py(), id);
-        let object = self.saver.object(&aval, "")?;
-        // The same object is the same type, whatever the IR knows of it.
-        let name = aval.get_type().name().map_err(Refusal)?.to_str().map_err(Refusal)?.into();
-        Ok(builder.ty(Type::Opaque { name, object }))
-    }
-
-    fn primitive(
-        &mut self,
-        builder: &mut Builder,
-        id: PrimitiveId,
-    ) -> Result<PrimitiveId, Refusal> {
-        self.at = Some(At::Primitive(id));
-        let data = self.program.primitive(id);
-        let object = self.saver.object(&self.handle(data.object), "")?;
-        let copy = builder.primitive(&data.name, data.multiple_results, object);
-        if copy.index() == self.no_effects.len() {
-            let py = self.saver.py();
-            let no_effects = {
-                let graph = self.graph.get();
-                graph.side().stands_for_no_effects(id).map(|object| object.bind(py).clone())
-            };
-            let stored = match no_effects {
-                Some(object) => self.saver.value(&object, "")?,
-                None => ParamValue::None,
-            };
-            self.no_effects.push(stored);
-        }
-        Ok(copy)
-    }
-
-    fn params(&mut self, builder: &mut Builder, id: ParamsId) -> Result<ParamsId, Refusal> {
-        let py = self.saver.py();
-        let primitive = match self.primitives[id].expand() {
-            Some(primitive) => &*self.program.primitive(primitive).name,
-            None => "",
-        };
-        let params = self.program.params(id);
-        let mut entries = Vec::with_capacity(params.len());
-        let mut positions: FxHashMap<&str, u32> = FxHashMap::default();
-        for (place, (name, value)) in (0..).zip(params.iter()) {
-            self.at = Some(At::Param(id, name.into()));
-            positions.insert(name, place);
-            let (graph, program) = (self.graph, self.program);
-            let place = format!("{primitive}.{name}");
-            let value = self.saver.stored(value, &mut |saver, value| {
-                let handle = |id| graph.get().side().object(py, id);
-                Ok(match value {
-                    ParamValue::Opaque(id) => {
-                        Some(ParamValue::Opaque(saver.object(&handle(*id), &place)?))
-                    }
-                    ParamValue::Program(id) => {
-                        let row = saver.jaxpr(&handle(program.subprogram(*id).object))?;
-                        let nested = builder.subprogram(row);
-                        if let Some(program) = saver.program_at(row) {
-                            builder.resolve_subprogram(nested, program);
-                        }
-                        Some(ParamValue::Program(nested))
-                    }
-                    _ => None,
-                })
-            })?;
-            entries.push((name.into(), value));
-        }
-        let dict = self.graph.get().side().params_dict(py, id);
-        let mut order = Vec::with_capacity(entries.len());
-        for name in dict.keys() {
-            let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
-            order.extend(positions.get(name.to_str()?));
-        }
-        let entries = Params::new(entries)
-            .map_err(|error| Refusal(PyRuntimeError::new_err(error.to_string())))?;
-        let copy = builder.params(entries);
-        if copy.index() == self.param_order.len() {
-            self.param_order.push(order.into());
-        }
-        Ok(copy)
-    }
-
-    fn effects(&mut self, builder: &mut Builder, list: Vec<Effect>) -> Result<EffectsId, Refusal> {
-        self.at = Some(At::Effects);
-        let objects = list.into_iter().map(|effect| {
-            let object = self.handle(effect.object);
-            (effect.name, effect.input, object)
-        });
-        let list = self.saver.effects(objects.collect())?;
-        Ok(builder.effects(&list))
-    }
-
-    fn source(&mut self, builder: &mut Builder, id: SourceId) -> Result<SourceId, Refusal> {
-        self.at = Some(At::Source(id));
-        let py = self.saver.py();
-        let source = self.program.source(id);
-        let object = |id| self.graph.get().side().source_object(py, id);
-        let traceback = match source.traceback.map(object) {
-            Some(traceback) => self.saver.stack(&traceback)?,
-            None => None,
-        };
-        let name_stack = match source.name_stack.map(object) {
-            Some(name_stack) => Some(self.saver.object(&name_stack, "")?),
-            None => None,
-        };
-        Ok(builder.source(Source { traceback: traceback.map(ForeignId::from_u32), name_stack }))
-    }
-
-    fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {
-        self.at = Some(At::Context(id));
-        let object = self.handle(self.program.context(id));
-        Ok(builder.context(self.saver.object(&object, "")?))
-    }
-
-    fn literal(
-        &mut self,
-        builder: &mut Builder,
-        id: LiteralId,
-        ty: TypeId,
-    ) -> Result<LiteralId, Refusal> {
-        self.at = Some(At::Literal(id));
-        let literal = self.handle(self.program.literal(id).object);
-        let value = literal.getattr(intern!(self.saver.py(), "val"))?;
-        let object = match self.saver.value(&value, "")? {
-            ParamValue::Opaque(object) => object,
-            plain => self.saver.intern(("value".to_owned(), plain)),
-        };
-        Ok(builder.literal(ty, object)?)
-    }
-}
-
 impl Saver<'_, '_> {
     /// The program of a row.
-    fn program_at(&self, row: ForeignId) -> Option<std::sync::Arc<Program>> {
+    pub(super) fn program_at(&self, row: ForeignId) -> Option<std::sync::Arc<Program>> {
         match self.document.objects.get(row.index())? {
             Object::Program(stored) => Some(stored.program.clone()),
             Object::Closed { program, .. } => self.program_at(*program),
