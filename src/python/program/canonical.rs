@@ -1,6 +1,7 @@
 //! Params of equations in their canonical form, which the IR owns.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
@@ -23,10 +24,11 @@ pub fn canonical_params(
     side: &mut Side,
     params: &Bound<'_, PyDict>,
 ) -> PyResult<Params> {
+    let mut canonical = Canonical { jax, builder, side };
     let mut fields = Vec::with_capacity(params.len());
     for (name, value) in entries(params) {
         let name: Box<str> = name.cast::<PyString>()?.to_str()?.into();
-        fields.push((name, canonical(jax, builder, side, &value, 0)?));
+        fields.push((name, canonical.value(&value, 0)?));
     }
     Params::new(fields).map_err(|error| PyValueError::new_err(error.to_string()))
 }
@@ -41,102 +43,124 @@ pub fn canonical_value(
     side: &mut Side,
     value: &Bound<'_, PyAny>,
 ) -> PyResult<ParamValue> {
-    canonical(jax, builder, side, value, 0)
+    Canonical { jax, builder, side }.value(value, 0)
 }
 
-fn canonical(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    value: &Bound<'_, PyAny>,
-    depth: u32,
-) -> PyResult<ParamValue> {
-    let py = value.py();
-    if value.is_none() {
-        return Ok(ParamValue::None);
+/// Where nested programs and objects without a canonical form go.
+struct Canonical<'a> {
+    jax: &'a Jax,
+    builder: &'a mut Builder,
+    side: &'a mut Side,
+}
+
+impl Canonical<'_> {
+    fn value(&mut self, value: &Bound<'_, PyAny>, depth: u32) -> PyResult<ParamValue> {
+        let py = value.py();
+        if let Some(scalar) = self.scalar(value)? {
+            return Ok(scalar);
+        }
+        if depth == MAX_DEPTH {
+            return Ok(self.opaque(value));
+        }
+        if let Ok(tuple) = value.cast_exact::<PyTuple>() {
+            return Ok(ParamValue::Tuple(self.items(tuple.iter(), depth)?));
+        }
+        let class = value.get_type();
+        if class.is(&self.jax.jaxpr_type)
+            || class.is(&self.jax.closed_jaxpr_type)
+            || value.is_instance(self.jax.jaxpr_type.bind(py))?
+        {
+            let object = self.side.handle(value);
+            return Ok(ParamValue::Program(self.builder.subprogram(object)));
+        }
+        let known = known(py)?;
+        if value.is_instance(known.dtype.bind(py))? {
+            return self.dtype(value);
+        }
+        if class.get_type().is_subclass(known.enum_meta.bind(py))? {
+            return Ok(ParamValue::Enum {
+                type_name: qualified_name(&class)?,
+                member: value.getattr(intern!(py, "name"))?.str()?.to_str()?.into(),
+            });
+        }
+        if let Some((names, items)) = fields_of(self.jax, value, &class)? {
+            let type_name = qualified_name(&class)?;
+            let mut fields = Vec::with_capacity(names.len());
+            for (name, item) in names.iter().zip(items) {
+                let name: Box<str> = name.str()?.to_str()?.into();
+                fields.push((name, self.value(&item, depth + 1)?));
+            }
+            return Ok(ParamValue::Named { type_name, fields: fields.into() });
+        }
+        if let Ok(list) = value.cast_exact::<PyList>() {
+            return Ok(ParamValue::List(self.items(list.iter(), depth)?));
+        }
+        if let Ok(dict) = value.cast_exact::<PyDict>() {
+            let mut items = Vec::with_capacity(dict.len());
+            for (key, item) in entries(dict) {
+                let key = self.value(&key, depth + 1)?;
+                items.push((key, self.value(&item, depth + 1)?));
+            }
+            return Ok(ParamValue::Dict(items.into()));
+        }
+        if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+            return Ok(ParamValue::Bytes(bytes.as_bytes().into()));
+        }
+        if let Ok(complex) = value.cast_exact::<PyComplex>() {
+            return Ok(ParamValue::Complex(complex.real().to_bits(), complex.imag().to_bits()));
+        }
+        Ok(self.opaque(value))
     }
-    if let Ok(value) = value.cast_exact::<PyBool>() {
-        return Ok(ParamValue::Bool(value.is_true()));
+
+    /// What most params are: None, numbers and texts.
+    fn scalar(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<ParamValue>> {
+        if value.is_none() {
+            return Ok(Some(ParamValue::None));
+        }
+        if let Ok(value) = value.cast_exact::<PyBool>() {
+            return Ok(Some(ParamValue::Bool(value.is_true())));
+        }
+        if let Ok(int) = value.cast_exact::<PyInt>() {
+            return Ok(Some(match int.extract::<i64>() {
+                Ok(small) => ParamValue::Int(small),
+                Err(_) => ParamValue::BigInt(int.str()?.to_str()?.into()),
+            }));
+        }
+        if let Ok(string) = value.cast_exact::<PyString>() {
+            // A string with lone surrogates has no UTF-8 form.
+            return Ok(Some(match string.to_str() {
+                Ok(utf8) => ParamValue::Str(utf8.into()),
+                Err(_) => self.opaque(value),
+            }));
+        }
+        let float = value.cast_exact::<PyFloat>();
+        Ok(float.ok().map(|float| ParamValue::Float(float.value().to_bits())))
     }
-    if let Ok(int) = value.cast_exact::<PyInt>() {
-        return Ok(match int.extract::<i64>() {
-            Ok(small) => ParamValue::Int(small),
-            Err(_) => ParamValue::BigInt(int.str()?.to_str()?.into()),
-        });
+
+    fn items<'py>(
+        &mut self,
+        items: impl Iterator<Item = Bound<'py, PyAny>>,
+        depth: u32,
+    ) -> PyResult<Box<[ParamValue]>> {
+        items.map(|item| self.value(&item, depth + 1)).collect()
     }
-    if let Ok(string) = value.cast_exact::<PyString>() {
-        // A string with lone surrogates has no UTF-8 form.
-        return Ok(match string.to_str() {
-            Ok(utf8) => ParamValue::Str(utf8.into()),
-            Err(_) => ParamValue::Opaque(side.handle(value)),
-        });
-    }
-    if let Ok(float) = value.cast_exact::<PyFloat>() {
-        return Ok(ParamValue::Float(float.value().to_bits()));
-    }
-    if depth == MAX_DEPTH {
-        return Ok(ParamValue::Opaque(side.handle(value)));
-    }
-    if let Ok(tuple) = value.cast_exact::<PyTuple>() {
-        let items: PyResult<Vec<_>> =
-            tuple.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
-        return Ok(ParamValue::Tuple(items?.into()));
-    }
-    let class = value.get_type();
-    if class.is(&jax.jaxpr_type)
-        || class.is(&jax.closed_jaxpr_type)
-        || value.is_instance(jax.jaxpr_type.bind(py))?
-    {
-        let object = side.handle(value);
-        return Ok(ParamValue::Program(builder.subprogram(object)));
-    }
-    let known = known(py)?;
-    if value.is_instance(known.dtype.bind(py))? {
-        let name = string_of(&value.getattr(pyo3::intern!(py, "name"))?.str()?);
+
+    fn dtype(&mut self, dtype: &Bound<'_, PyAny>) -> PyResult<ParamValue> {
+        let py = dtype.py();
+        let name = string_of(&dtype.getattr(intern!(py, "name"))?.str()?);
         // The name says neither the order of bytes nor what somebody has noted on the dtype.
-        let is_plain = value.getattr(pyo3::intern!(py, "isnative"))?.is_truthy()?
-            && value.getattr(pyo3::intern!(py, "metadata"))?.is_none();
-        return Ok(match DType::from_name(&name) {
-            _ if !is_plain => ParamValue::Opaque(side.handle(value)),
-            DType::Extended(_) => ParamValue::Opaque(side.handle(value)),
-            dtype => ParamValue::DType(dtype),
-        });
+        let is_plain = dtype.getattr(intern!(py, "isnative"))?.is_truthy()?
+            && dtype.getattr(intern!(py, "metadata"))?.is_none();
+        Ok(match DType::from_name(&name) {
+            DType::Extended(_) => self.opaque(dtype),
+            plain if is_plain => ParamValue::DType(plain),
+            _ => self.opaque(dtype),
+        })
     }
-    if class.get_type().is_subclass(known.enum_meta.bind(py))? {
-        return Ok(ParamValue::Enum {
-            type_name: qualified_name(&class)?,
-            member: value.getattr(pyo3::intern!(py, "name"))?.str()?.to_str()?.into(),
-        });
+
+    fn opaque(&mut self, value: &Bound<'_, PyAny>) -> ParamValue {
+        ParamValue::Opaque(self.side.handle(value))
     }
-    if let Some((names, items)) = fields_of(jax, value, &class)? {
-        let type_name = qualified_name(&class)?;
-        let mut fields = Vec::with_capacity(names.len());
-        for (name, item) in names.iter().zip(items) {
-            let name: Box<str> = name.str()?.to_str()?.into();
-            fields.push((name, canonical(jax, builder, side, &item, depth + 1)?));
-        }
-        return Ok(ParamValue::Named { type_name, fields: fields.into() });
-    }
-    if let Ok(list) = value.cast_exact::<PyList>() {
-        let items: PyResult<Vec<_>> =
-            list.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
-        return Ok(ParamValue::List(items?.into()));
-    }
-    if let Ok(dict) = value.cast_exact::<PyDict>() {
-        let mut items = Vec::with_capacity(dict.len());
-        for (key, item) in entries(dict) {
-            let key = canonical(jax, builder, side, &key, depth + 1)?;
-            items.push((key, canonical(jax, builder, side, &item, depth + 1)?));
-        }
-        return Ok(ParamValue::Dict(items.into()));
-    }
-    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-        return Ok(ParamValue::Bytes(bytes.as_bytes().into()));
-    }
-    if let Ok(complex) = value.cast_exact::<PyComplex>() {
-        return Ok(ParamValue::Complex(complex.real().to_bits(), complex.imag().to_bits()));
-    }
-    Ok(ParamValue::Opaque(side.handle(value)))
 }
 
 /// The name of a class with its module. (pyo3's function formats the parts as objects: where a signal
@@ -144,8 +168,7 @@ fn canonical(
 fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<Box<str>> {
     let py = class.py();
     let part = |name| PyResult::Ok(class.getattr(name)?.cast_into::<PyString>()?);
-    let (module, name) =
-        (part(pyo3::intern!(py, "__module__"))?, part(pyo3::intern!(py, "__qualname__"))?);
+    let (module, name) = (part(intern!(py, "__module__"))?, part(intern!(py, "__qualname__"))?);
     let (module, name) = (module.to_str()?, name.to_str()?);
     Ok(match module {
         "builtins" | "__main__" => name.into(),
@@ -162,7 +185,7 @@ fn fields_of<'py>(
 ) -> PyResult<Option<(Bound<'py, PyTuple>, Vec<Bound<'py, PyAny>>)>> {
     let py = value.py();
     if let Ok(tuple) = value.cast::<PyTuple>() {
-        let Some(names) = class.getattr_opt(pyo3::intern!(py, "_fields"))? else { return Ok(None) };
+        let Some(names) = class.getattr_opt(intern!(py, "_fields"))? else { return Ok(None) };
         let Ok(names) = names.cast_into::<PyTuple>() else { return Ok(None) };
         let is_local = qualified_name(class)?.contains("<locals>");
         let is_whole = names.len() == tuple.len() && !is_local;

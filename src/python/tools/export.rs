@@ -12,7 +12,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::analysis::{Assumptions, Nest, Nested, Report, Trips, cost, liveness};
 use crate::ir::{
-    Atom, AtomKind, EffectsId, LiteralId, ParamValue, ParamsId, Program, SubprogramId, Var,
+    Atom, AtomKind, ContextId, EffectsId, LiteralId, ParamValue, ParamsId, PrimitiveId, Program,
+    SourceId, SubprogramId, TypeId, Var,
 };
 
 use crate::python::cpython::native::address;
@@ -80,6 +81,82 @@ impl<T: Hash + Eq> Met<T> {
 
     fn place(&mut self, thing: T) -> usize {
         self.0.insert_full(thing).0
+    }
+}
+
+/// What a program's rows refer to, each once, by its number.
+struct Rows {
+    /// The type of each variable.
+    variables: Vec<usize>,
+    types: Met<TypeId>,
+    literals: Met<LiteralId>,
+    primitives: Met<PrimitiveId>,
+    params: Met<ParamsId>,
+    effects: Met<(EffectsId, PrimitiveId)>,
+    sources: Met<SourceId>,
+    contexts: Met<ContextId>,
+    eqns: Vec<EqnRow>,
+    outputs: Vec<AtomNumber>,
+}
+
+impl Rows {
+    fn of(program: &Program, costs: Option<&Nested>) -> Self {
+        let vars: Vec<Var> = program
+            .constvars()
+            .iter()
+            .map(|&(var, _)| var)
+            .chain(program.invars().iter().copied())
+            .chain(program.eqns().flat_map(|eqn| program.eqn_outvars(eqn)))
+            .collect();
+        let mut places = vec![0_usize; program.num_vars()];
+        let mut types = Met::new();
+        let mut variables = Vec::with_capacity(vars.len());
+        for (number, var) in vars.iter().enumerate() {
+            places[var.as_u32() as usize] = number;
+            variables.push(types.place(program.var_type(*var)));
+        }
+        let mut literals = Met::<LiteralId>::new();
+        let mut atom = |atom: &Atom| -> AtomNumber {
+            let signed = |place: usize| AtomNumber::try_from(place).unwrap_or(AtomNumber::MAX);
+            match atom.kind() {
+                AtomKind::Var(var) => signed(places[var.as_u32() as usize]),
+                AtomKind::Literal(literal) => -1 - signed(literals.place(literal)),
+            }
+        };
+        let (mut primitives, mut params, mut sources) = (Met::new(), Met::new(), Met::new());
+        let (mut effects, mut contexts) = (Met::new(), Met::new());
+        let mut first = program.constvars().len() + program.invars().len();
+        let mut eqns = Vec::with_capacity(program.num_eqns());
+        let mut leaves = costs.map_or(&[][..], |costs| &*costs.leaves).iter().peekable();
+        for (position, eqn) in program.eqns().enumerate() {
+            let data = program.eqn(eqn);
+            eqns.push((
+                primitives.place(data.primitive),
+                params.place(data.params),
+                effects.place((data.effects, data.primitive)),
+                sources.place(data.source),
+                contexts.place(data.context),
+                program.eqn_invars(eqn).iter().map(&mut atom).collect(),
+                first,
+                data.num_outvars,
+                costs.and_then(|costs| *costs.eqns.get(position)?).map(numbers),
+                leaves.next_if_eq(&&eqn).is_none(),
+            ));
+            first += data.num_outvars as usize;
+        }
+        let outputs = program.outvars().iter().map(&mut atom).collect();
+        Self {
+            variables,
+            types,
+            literals,
+            primitives,
+            params,
+            effects,
+            sources,
+            contexts,
+            eqns,
+            outputs,
+        }
     }
 }
 
@@ -185,50 +262,18 @@ impl<'py> Found<'_, 'py> {
     ) -> PyResult<Option<Table<'py>>> {
         let Some(graph) = self.graphs.get(program).cloned() else { return Ok(None) };
         let py = graph.py();
-        let vars: Vec<Var> = program
-            .constvars()
-            .iter()
-            .map(|&(var, _)| var)
-            .chain(program.invars().iter().copied())
-            .chain(program.eqns().flat_map(|eqn| program.eqn_outvars(eqn)))
-            .collect();
-        let mut places = vec![0_usize; program.num_vars()];
-        let mut types = Met::new();
-        let mut variables = Vec::with_capacity(vars.len());
-        for (number, var) in vars.iter().enumerate() {
-            places[var.as_u32() as usize] = number;
-            variables.push(types.place(program.var_type(*var)));
-        }
-        let mut literals = Met::<LiteralId>::new();
-        let mut atom = |atom: &Atom| -> AtomNumber {
-            let signed = |place: usize| AtomNumber::try_from(place).unwrap_or(AtomNumber::MAX);
-            match atom.kind() {
-                AtomKind::Var(var) => signed(places[var.as_u32() as usize]),
-                AtomKind::Literal(literal) => -1 - signed(literals.place(literal)),
-            }
-        };
-        let (mut primitives, mut params, mut sources) = (Met::new(), Met::new(), Met::new());
-        let (mut effects, mut contexts) = (Met::new(), Met::new());
-        let mut first = program.constvars().len() + program.invars().len();
-        let mut eqns = Vec::with_capacity(program.num_eqns());
-        let mut leaves = costs.map_or(&[][..], |costs| &*costs.leaves).iter().peekable();
-        for (position, eqn) in program.eqns().enumerate() {
-            let data = program.eqn(eqn);
-            eqns.push((
-                primitives.place(data.primitive),
-                params.place(data.params),
-                effects.place((data.effects, data.primitive)),
-                sources.place(data.source),
-                contexts.place(data.context),
-                program.eqn_invars(eqn).iter().map(&mut atom).collect(),
-                first,
-                data.num_outvars,
-                costs.and_then(|costs| *costs.eqns.get(position)?).map(numbers),
-                leaves.next_if_eq(&&eqn).is_none(),
-            ));
-            first += data.num_outvars as usize;
-        }
-        let outputs = program.outvars().iter().map(&mut atom).collect();
+        let Rows {
+            variables,
+            types,
+            literals,
+            primitives,
+            params,
+            effects,
+            sources,
+            contexts,
+            eqns,
+            outputs,
+        } = Rows::of(program, costs);
         let params = params.0.into_iter().map(|id| self.params(&graph, program, id));
         let params = params.collect::<PyResult<Vec<_>>>()?;
         let borrowed = graph.get();
@@ -247,7 +292,7 @@ impl<'py> Found<'_, 'py> {
             result_paths: texts(&debug_info.result_paths),
             constants: program.constvars().iter().map(|&(_, id)| side.constant(py, id)).collect(),
             num_inputs: program.invars().len(),
-            names: names.filter(|names| names.len() == vars.len()),
+            names: names.filter(|names| names.len() == variables.len()),
             variables,
             types: types.0.into_iter().map(|ty| side.aval(py, ty)).collect(),
             literals: literals

@@ -333,22 +333,11 @@ impl<'py> Saver<'_, 'py> {
         };
         let ProgramRows { param_order, no_effects, .. } = rows;
         let Copied { mut builder, vars, outvars, .. } = copied;
-        let effects = {
-            let mut list = Vec::new();
-            let effects = graph.get().effects(py);
-            for effect in effects.try_iter()? {
-                let effect = effect?;
-                let name: Box<str> = effect.get_type().name()?.to_str()?.into();
-                let input = effect.getattr_opt(intern!(py, "input"))?;
-                let input = input.and_then(|input| graph.get().var_of(&input));
-                let input = input.and_then(|input| vars[input].expand());
-                list.push((name, input, effect));
-            }
-            let list = self
-                .effects(list)
-                .map_err(|error| self.placed(&error, address(jaxpr), None, "effects"))?;
-            builder.effects(&list)
-        };
+        let list = effects_of(graph, |var| vars[var].expand())?;
+        let effects = self
+            .effects(list)
+            .map_err(|error| self.placed(&error, address(jaxpr), None, "effects"))?;
+        let effects = builder.effects(&effects);
         let names = program.debug_info().clone();
         let stored = builder.finish(&outvars, names, effects).map_err(build_error)?;
 
@@ -379,10 +368,7 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// Effects in an order that does not depend on the process.
-    pub(super) fn effects(
-        &mut self,
-        mut list: Vec<(Box<str>, Option<Var>, Bound<'py, PyAny>)>,
-    ) -> PyResult<Vec<Effect>> {
+    pub(super) fn effects(&mut self, mut list: Vec<EffectOf<'py>>) -> PyResult<Vec<Effect>> {
         // A set of Python's has another order in each process, and records have rows in their order.
         list.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         let mut found = Vec::with_capacity(list.len());
@@ -501,6 +487,26 @@ impl<'py> Saver<'_, 'py> {
             traceback.and_then(|traceback| graph.get().side().known_source(self.py(), traceback));
         Ok((program.primitive(data.primitive).name.to_string(), traceback))
     }
+}
+
+/// The name of an effect, the input that it is on, and the effect.
+type EffectOf<'py> = (Box<str>, Option<Var>, Bound<'py, PyAny>);
+
+/// The effects of a program as a whole; `copy_of` says what a variable is in the copy.
+fn effects_of<'py>(
+    graph: &Bound<'py, Graph>,
+    copy_of: impl Fn(Var) -> Option<Var>,
+) -> PyResult<Vec<EffectOf<'py>>> {
+    let py = graph.py();
+    let mut list = Vec::new();
+    for effect in graph.get().effects(py).try_iter()? {
+        let effect = effect?;
+        let name: Box<str> = effect.get_type().name()?.to_str()?.into();
+        let input = effect.getattr_opt(intern!(py, "input"))?;
+        let input = input.and_then(|input| graph.get().var_of(&input)).and_then(&copy_of);
+        list.push((name, input, effect));
+    }
+    Ok(list)
 }
 
 /// The first equation that refers to each nested program.
