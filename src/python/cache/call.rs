@@ -23,6 +23,7 @@ use crate::python::cache::programs::instantiate::{
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cpython::native::attached;
+use crate::python::jax::current_trace::within_trace;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::watch_arrays;
 use crate::python::jax::watch_config;
@@ -213,11 +214,8 @@ fn computed<'py>(
     now: &Now<'py>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let set_trace = jax.set_trace.bind(now.trace.py());
-    set_trace.call1((&jax.eval_trace,))?;
-    let result = attached(proceed);
-    set_trace.call1((&now.trace,))?;
-    result
+    let eval_trace = jax.eval_trace.bind(now.trace.py());
+    within_trace(jax, eval_trace, &now.trace, || attached(proceed))
 }
 
 /// Describes a call, once all code that is part of it was looked through.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! native.rs        slots of Python classes, heap types, method trampolines
+//! patch.rs         function pointers of CPython's that are ours at times
 //! shared.rs        state that no Python code finds half changed
 //! immortals.rs     objects that are never freed, by address
 //! stack_chunks.rs  chunks of the interpreter's stack, kept for the next call
@@ -11,5 +12,6 @@
 pub mod environment;
 pub mod immortals;
 pub mod native;
+pub mod patch;
 pub mod shared;
 pub mod stack_chunks;

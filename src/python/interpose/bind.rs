@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::rules;
 use crate::python::jax::avals::aval_info;
+use crate::python::jax::current_trace::{current_trace, within_trace};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
@@ -34,7 +35,7 @@ pub fn bind<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = primitive.py();
     let jax = jax(py)?;
-    let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+    let trace = current_trace(py, jax)?;
     if is_ours(py, trace.as_ptr())
         && let Some(frame) = frame_of(jax, &trace)
         && let Some(result) = bind_fast(jax, &trace, &frame, primitive, args, params)?
@@ -100,11 +101,10 @@ fn bind_fast<'py>(
     if has_high_param(jax, params)? {
         return Ok(None);
     }
-    let set_trace = jax.set_trace.bind(py);
-    set_trace.call1((jax.binding_trace.bind(py),))?;
-    let outs = stage(jax, &at, &operands, params);
-    set_trace.call1((trace,))?;
-    results(py, info, outs?).map(Some)
+    let outs = within_trace(jax, jax.binding_trace.bind(py), trace, || {
+        stage(jax, &at, &operands, params)
+    })?;
+    results(py, info, outs).map(Some)
 }
 
 /// Whether `bind_with_trace` does no more than process the primitive.

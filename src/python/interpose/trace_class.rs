@@ -1,44 +1,31 @@
 //! `DynamicJaxprTrace.__new__`, by which jax's own code makes traces of ours.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use pyo3::exceptions::PyRecursionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::python::cpython::patch::Patch;
 use crate::python::interpose::install::is_jax_altered;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::trace::jaxpr_trace::trace_type;
 use crate::python::trace::session;
 
-/// The `tp_new` that `DynamicJaxprTrace` has by itself, as an address.
-static STOCK_NEW: AtomicUsize = AtomicUsize::new(0);
+/// `tp_new` of `DynamicJaxprTrace`.
+static NEW: Patch<ffi::newfunc> = Patch::new();
 
 /// From now on traces are ours.
 pub fn patch(jax: &Jax) {
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
     // SAFETY: a heap type of jax, changed with the interpreter attached. `type.__call__` reads
     // tp_new at each call; no dict changes, so no cached attribute goes stale.
-    unsafe {
-        if let Some(stock) = (*class).tp_new
-            && stock as usize != new_trace as *const () as usize
-        {
-            STOCK_NEW.store(stock as usize, Ordering::Relaxed);
-            (*class).tp_new = Some(new_trace);
-        }
-    }
+    unsafe { NEW.apply(&raw mut (*class).tp_new, new_trace) };
 }
 
 /// From now on traces are left to jax.
 pub fn restore(jax: &Jax) {
     let class: *mut ffi::PyTypeObject = jax.trace_type.as_ptr().cast();
-    // SAFETY: as in `patch`; the value stored is the function pointer that was there.
-    unsafe {
-        let stock = STOCK_NEW.load(Ordering::Relaxed);
-        if stock != 0 {
-            (*class).tp_new = Some(std::mem::transmute::<usize, ffi::newfunc>(stock));
-        }
-    }
+    // SAFETY: as in `patch`.
+    unsafe { NEW.restore(&raw mut (*class).tp_new) };
 }
 
 /// `DynamicJaxprTrace.__new__` while anything is active.
@@ -65,13 +52,13 @@ unsafe extern "C" fn new_trace(
             let alloc = (*ours).tp_alloc.unwrap_or(ffi::PyType_GenericAlloc);
             return alloc(ours, 0);
         }
-        let stock = STOCK_NEW.load(Ordering::Relaxed);
         let nothing = ffi::PyTuple_New(0);
         if nothing.is_null() {
             return nothing;
         }
-        let stock = std::mem::transmute::<usize, ffi::newfunc>(stock);
-        let made = stock(class, nothing, std::ptr::null_mut());
+        let stock = NEW.saved();
+        let made =
+            stock.map_or(std::ptr::null_mut(), |new| new(class, nothing, std::ptr::null_mut()));
         ffi::Py_DECREF(nothing);
         made
     }

@@ -6,6 +6,7 @@
 //! derived_types.rs   types that jax derives from those of arrays
 //! values.rs          params and other values: typed hashes and equality
 //! instances.rs       instances of jax's classes, made without their constructors
+//! current_trace.rs   jax's current trace
 //! source.rs          source info: tracebacks and name stacks
 //! settings.rs        settings of jax that traces depend on
 //! numpy_errors.rs    what numpy does about errors in numbers
@@ -17,6 +18,7 @@
 //! ```
 
 pub mod avals;
+pub mod current_trace;
 pub mod derived_types;
 pub mod instances;
 pub mod names;

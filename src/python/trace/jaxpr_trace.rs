@@ -15,6 +15,7 @@ use crate::python::cpython::native::{
 };
 use crate::python::cpython::shared::Once;
 use crate::python::jax::avals::aval_info;
+use crate::python::jax::current_trace::{current_trace, within_trace};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
@@ -252,13 +253,8 @@ fn within<R>(
     trace: &Bound<'_, PyAny>,
     body: impl FnOnce() -> PyResult<R>,
 ) -> PyResult<R> {
-    let py = trace.py();
-    let previous = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-    let set_trace = jax.set_trace.bind(py);
-    set_trace.call1((trace,))?;
-    let result = body();
-    set_trace.call1((previous,))?;
-    result
+    let previous = current_trace(trace.py(), jax)?;
+    within_trace(jax, trace, &previous, body)
 }
 
 /// A constant whose type has quasi-dynamic data (jax before 0.11).

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::python::cpython::shared::Shared;
+use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::settings;
 use crate::python::jax::watch_config;
@@ -296,7 +296,7 @@ pub fn enter(py: Python<'_>, scope: Scope) -> PyResult<()> {
         end_activation(py, jax)?;
         return Err(error);
     }
-    let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+    let trace = current_trace(py, jax)?;
     if scope == Scope::Thread && DEPTH.get() == 0 && trace.is(&jax.eval_trace) {
         begin_outermost();
     } else if starts {

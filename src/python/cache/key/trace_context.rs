@@ -12,6 +12,7 @@ use crate::expand::Signature;
 use crate::python::cache::key::encode::Reason;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cpython::native::attached;
+use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::Jax;
 use crate::python::jax::numpy_errors;
 use crate::python::jax::omit::{Item, is_omitted};
@@ -195,7 +196,7 @@ impl<'py> Now<'py> {
 impl Moment {
     #[cold]
     fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
-        let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+        let trace = current_trace(py, jax)?;
         let remember = |moment| {
             if let Some(epoch) = epoch {
                 let old = REMEMBERED.replace(Some(Remembered { epoch, moment }));
