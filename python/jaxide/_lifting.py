@@ -47,7 +47,7 @@ def lift_constants(jaxpr: Any) -> tuple[Any, _core.Graph]:
     no arrays. Derivative rules are left as they are: the result is for execution only.
     """
     graph = _core.graph_of(jaxpr)
-    if not graph.captures_within():
+    if not graph.has_nested_constants():
         return jaxpr, graph
     lifted = _Lifting().jaxpr(jaxpr)
     return lifted, _core.graph_of(lifted)

@@ -3,8 +3,8 @@
 //! Each room imports only those below it:
 //!
 //! ```text
-//! interpose/  where calls are caught: functions, operators, `Primitive.bind`; switching that on and off
-//! cache/      the expansion cache: keys of calls, recorded fragments, replays, programs within calls
+//! interpose/  where calls are interposed: functions, operators, `Primitive.bind`
+//! cache/      the expansion cache: keys of calls, recorded fragments, replays, nested programs calls
 //! trace/      the trace and tracer types, frames, staging, abstract evaluation, arguments
 //! tools/      what is done with a finished program: print, diff, passes, analysis, structure, store
 //! program/    a finished program, and the Python objects behind its ids
@@ -40,7 +40,7 @@ mod _core {
     use super::cpython::environment::environment_variables;
     #[pymodule_export]
     use super::interpose::functions::{
-        catch_function, catch_instances, caught_functions, trust_callable,
+        interpose_function, interpose_instances, interposed_functions, trust_callable,
     };
     #[pymodule_export]
     use super::interpose::install::{Activation, initialize, is_jax_altered};

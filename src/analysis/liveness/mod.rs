@@ -97,7 +97,7 @@ pub struct Liveness {
     pub inputs: Vec<Last>,
     /// When each result of each equation of the outermost program is.
     pub results: Vec<Vec<Last>>,
-    /// The most bytes while each equation of a program within runs, by its place: of what the program
+    /// The most bytes while each equation of a nested program runs, by its place: of what the program
     /// makes, and of inputs that it may take over, where it has the most of them. None of the
     /// outermost program, and of those that nothing runs.
     pub within: Vec<Option<Vec<u128>>>,

@@ -11,7 +11,7 @@ use super::effect::Placement;
 use super::{BufferId, Moment, Origin, Owner, Reader, Value, Way};
 
 impl Reader<'_> {
-    /// Adds what is alive in a program at some moment to what was found; the program within in which
+    /// Adds what is alive in a program at some moment to what was found; the nested program in which
     /// the most is, and what its inputs are. Inputs have the origins given.
     pub(super) fn alive_at(
         &mut self,
@@ -51,7 +51,7 @@ impl Reader<'_> {
             let ty = (place, program.var_type(var));
             found.extend(origin(var).map(|origin| Value { origin, ty, bytes }));
         };
-        // What a program within may take over is counted there.
+        // What a nested program may take over is counted there.
         let mut within: Vec<BufferId> = Vec::new();
         let mut inner = None;
         if let (Some(eqn), Some(effect)) = (eqn, &effect) {

@@ -102,7 +102,7 @@ impl Linear {
     /// Reads a jaxpr that was recorded here and that nobody has read.
     fn of_graph(py: Python<'_>, jax: &Jax, graph: &Bound<'_, Graph>) -> Self {
         let Unread { program, graph, params } = Graph::unread(graph);
-        let side = graph.get().side();
+        let side = graph.get().table();
         let read = |atom: &Atom| match atom.kind() {
             AtomKind::Var(var) => Read::Var(var.as_u32()),
             // Equal to the one that Python would see, which is what counts for a call.

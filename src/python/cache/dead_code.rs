@@ -184,7 +184,7 @@ fn nothing_dead<'py>(
     let mut live: EntitySet<Var> = EntitySet::with_capacity(program.num_vars());
     let mut rules: FxHashMap<PrimitiveId, Rule> = FxHashMap::default();
     let mut changed = ChangedParams::default();
-    let object = |id| graph.get().side().object(py, program.primitive(id).object);
+    let object = |id| graph.get().table().object(py, program.primitive(id).object);
     for atom in program.outvars() {
         if let AtomKind::Var(var) = atom.kind() {
             live.insert(var);
@@ -204,7 +204,7 @@ fn nothing_dead<'py>(
         match rule {
             Rule::Default => {}
             Rule::Own { of_jit } if used == program.eqn_outvars(id).len() => {
-                let params = graph.get().side().params_dict(py, data.params);
+                let params = graph.get().table().params_dict(py, data.params);
                 let eqn = || Graph::eqn_object(graph, jax, id);
                 let primitive = object(data.primitive);
                 let Some(new) = params_by_rule(jax, &primitive, &params, of_jit, eqn)? else {

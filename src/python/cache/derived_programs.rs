@@ -374,7 +374,7 @@ impl Derived {
     /// Whether no variable is among those seen, to which they are added: what has the same variables
     /// as another is no program by itself.
     fn has_own_vars(&self, py: Python<'_>, seen: &mut FxHashSet<usize>) -> bool {
-        let side = self.graph.bind(py).get().side();
+        let side = self.graph.bind(py).get().table();
         side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 

@@ -1,7 +1,7 @@
-//! Functions, jits and other callables of jax that are caught while a trace of ours may run.
+//! Functions, jits and other callables of jax that are interposed while a trace of ours may run.
 //!
 //! A function keeps its identity: its code object is changed for a trampoline with the same
-//! parameters. Other callables are caught through their type, whose `tp_call` is ours meanwhile. A
+//! parameters. Other callables are interposed through their type, whose `tp_call` is ours meanwhile. A
 //! jit has a call pointer of its own, which CPython forgets with the flag of the type that says
 //! so.
 
@@ -20,16 +20,16 @@ use crate::python::cache::key::encode::{is_stable, register_stable};
 use crate::python::cache::store;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
-use crate::python::interpose::code_switch::{Code, Switched, keeps_versions};
-use crate::python::interpose::stand_in::{Layout, Stand, new_caught};
+use crate::python::interpose::code_patch::{Code, PatchedFunction, keeps_versions};
+use crate::python::interpose::stand_in::{Layout, Stand, new_stand_in};
 use crate::python::trace::session;
 
-/// The functions that are caught. Each lives as long as the process.
-static FUNCTIONS: Shared<Option<Arc<Vec<Switched>>>> = Shared::new(None);
+/// The functions that are interposed. Each lives as long as the process.
+static FUNCTIONS: Shared<Option<Arc<Vec<PatchedFunction>>>> = Shared::new(None);
 /// They have the code of their trampolines, or are about to.
 static ARE_ON: AtomicBool = AtomicBool::new(false);
 
-fn functions() -> Arc<Vec<Switched>> {
+fn functions() -> Arc<Vec<PatchedFunction>> {
     FUNCTIONS.peek(|functions| functions.clone()).unwrap_or_default()
 }
 
@@ -41,7 +41,7 @@ fn functions() -> Arc<Vec<Switched>> {
 ///     `TypeError`: the code does not fit the function.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // the description of a function's parameters
-pub fn catch_function(
+pub fn interpose_function(
     name: &str,
     function: &Bound<'_, PyAny>,
     copy: &Bound<'_, PyAny>,
@@ -57,17 +57,17 @@ pub fn catch_function(
     let num_keywords = keywords.len();
     let keywords = keywords.unbind();
     let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });
-    let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
+    let stand_in = new_stand_in(py, Stand { site, original: copy.clone().unbind(), layout })?;
     let trampoline = make_code.call1((stand_in,))?;
-    let switched = Switched::new(function, &trampoline)?;
+    let patched = PatchedFunction::new(function, &trampoline)?;
     register_stable(function);
-    FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(switched));
+    FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(patched));
     while ARE_ON.load(Ordering::Relaxed) {
-        switched.put(py, Code::Trampoline, keeps_versions(py))?;
+        patched.put(py, Code::Trampoline, keeps_versions(py))?;
         if ARE_ON.load(Ordering::Relaxed) {
             return Ok(());
         }
-        switched.put(py, Code::Stock, keeps_versions(py))?;
+        patched.put(py, Code::Stock, keeps_versions(py))?;
     }
     Ok(())
 }
@@ -81,13 +81,13 @@ pub fn trust_callable(callable: &Bound<'_, PyAny>) {
 /// A stand-in for a method of jax's tracer.
 pub fn method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let stand = Stand { site: Site::pure(name), original: method.clone().unbind(), layout: None };
-    new_caught(method.py(), stand)
+    new_stand_in(method.py(), stand)
 }
 
-/// How many functions are caught while a trace of ours may run.
+/// How many functions are interposed while a trace of ours may run.
 #[pyfunction]
-pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
-    functions().iter().map(|switched| switched.function(py).unbind()).collect()
+pub fn interposed_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
+    functions().iter().map(|patched| patched.function(py).unbind()).collect()
 }
 
 /// Jits by address, with a weak reference that says when one is gone.
@@ -146,12 +146,12 @@ fn called_types() -> MutexGuard<'static, Vec<&'static CalledType>> {
     CALLED_TYPES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Catches the calls of the instances of a class made in Python, which lives as long as the process.
+/// Interposes the calls of the instances of a class made in Python, which lives as long as the process.
 ///
 /// Raises:
 ///     `TypeError`: its instances cannot be called.
 #[pyfunction]
-pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
+pub fn interpose_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
     // SAFETY: a live type.
     let Some(call) = (unsafe { (*class.as_type_ptr()).tp_call }) else {
         let class = string_of(&class.repr()?);
@@ -167,7 +167,7 @@ pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
     Ok(())
 }
 
-/// `tp_call` of the classes of `catch_instances`.
+/// `tp_call` of the classes of `interpose_instances`.
 unsafe extern "C" fn call_instance(
     slf: *mut ffi::PyObject,
     args: *mut ffi::PyObject,

@@ -1,9 +1,9 @@
-//! Switching the interposition on and off.
+//! Putting the interposition in place, and taking it away.
 //!
 //! While anything is active, the `tp_new` of `DynamicJaxprTrace` is ours, so that a thread that is
 //! ours makes our traces. While a trace of ours may run, so are the code of `Primitive.bind`, of
 //! `inline_jaxpr_into_trace` and of some more functions of jax, which first ask whether the trace is
-//! ours, and all that is caught. All of that is put back when the last activation ends, but for what
+//! ours, and all that is interposed. All of that is put back when the last activation ends, but for what
 //! counts changes of settings (`watch_config.rs`). An activation of the whole process may last for long: then
 //! the functions are ours from the first trace on to the first call that finds no trace recording, so
 //! that calls outside of traces cost what they do without jaxide.
@@ -19,7 +19,7 @@ use pyo3::wrap_pyfunction;
 use crate::python::cache::key::trace_context;
 use crate::python::cpython::native::string_of;
 use crate::python::cpython::shared::Once;
-use crate::python::interpose::code_switch::{Code, Switched, keeps_versions};
+use crate::python::interpose::code_patch::{Code, PatchedFunction, keeps_versions};
 use crate::python::interpose::{functions, operators, trace_class};
 use crate::python::jax::names::{Jax, jax, set_jax};
 use crate::python::jax::world::{self, difference};
@@ -35,7 +35,7 @@ use crate::python::trace::tracer::{self, tracer_type};
 ///
 /// # Errors
 /// CPython refuses a change. jax's functions are then its own.
-fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+fn reconcile(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     loop {
         let wanted = Wanted::now();
         let replaced = if wanted.interposed { replaced(py)? } else { None };
@@ -55,7 +55,7 @@ fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
             }
             _ if wanted.is_outdated() => {}
             done => {
-                wanted.note_settled();
+                wanted.note_reconciled();
                 return match replaced {
                     Some(replaced) => done.and(warn_of(py, replaced)),
                     None => done,
@@ -66,29 +66,30 @@ fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 }
 
 /// Functions of jax whose trampolines ask us first.
-static HOOKED: Once<Vec<Switched>> = Once::new();
+static HOOKED: Once<Vec<PatchedFunction>> = Once::new();
 
 /// `make_trampoline(name, hook)` returns the function of jax and the code for it.
 fn hook_function(
     make_trampoline: &Bound<'_, PyAny>,
     name: &str,
     hook: &Bound<'_, PyAny>,
-) -> PyResult<Switched> {
+) -> PyResult<PatchedFunction> {
     let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
         make_trampoline.call1((name, hook))?.extract()?;
-    Switched::new(&function, &trampoline)
+    PatchedFunction::new(&function, &trampoline)
 }
 
 /// Says that somebody has given a function another code.
-fn warn_of(py: Python<'_>, replaced: &Switched) -> PyResult<()> {
+fn warn_of(py: Python<'_>, replaced: &PatchedFunction) -> PyResult<()> {
     let name: String = replaced.function(py).getattr("__qualname__")?.extract()?;
     let text = format!("jaxide: the code of jax's {name} was replaced; tracing is left to jax");
     PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &CString::new(text)?, 2)
 }
 
 /// A function of jax to which somebody has given another code.
-fn replaced(py: Python<'_>) -> PyResult<Option<&'static Switched>> {
-    let other = |hooked: &&Switched| !hooked.has(Code::Stock) && !hooked.has(Code::Trampoline);
+fn replaced(py: Python<'_>) -> PyResult<Option<&'static PatchedFunction>> {
+    let other =
+        |hooked: &&PatchedFunction| !hooked.has(Code::Stock) && !hooked.has(Code::Trampoline);
     Ok(hooked(py)?.iter().find(other))
 }
 
@@ -189,7 +190,7 @@ pub fn initialize<'py>(
         hooked.push(hook_function(make_trampoline, name, hook.as_any())?);
     }
     let _ = HOOKED.set(py, hooked);
-    session::set_hooks(Hooks { settle, forget_trace: trace_context::forget });
+    session::set_hooks(Hooks { reconcile, forget_trace: trace_context::forget });
     functions::set_jit_type(jax.jit_type.bind(py))?;
     crate::python::jax::watch_config::initialize(py, jax)?;
     define_tracer(py, jax)?;
@@ -225,7 +226,7 @@ impl Activation {
     }
 }
 
-fn hooked(py: Python<'_>) -> PyResult<&'static [Switched]> {
+fn hooked(py: Python<'_>) -> PyResult<&'static [PatchedFunction]> {
     HOOKED
         .get(py)
         .map(Vec::as_slice)

@@ -77,7 +77,7 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         .chain(&["__getitem__"])
         .map(|name| {
             let site = Site::pure(&format!("Array.{name}"));
-            // With the code it has now: the method itself is caught for other tracers.
+            // With the code it has now: the method itself is interposed for other tracers.
             let method = uninterposed(jax, &class.getattr(*name)?)?;
             Ok(Operator { site, method: method.unbind() })
         })

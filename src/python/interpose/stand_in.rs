@@ -57,7 +57,7 @@ struct Caught {
 
 static CAUGHT: Once<Py<PyType>> = Once::new();
 
-fn caught_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+fn stand_in_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     let class = CAUGHT.get_or_try_init(py, || {
         let members: &'static mut [ffi::PyMemberDef] = vec![
             ffi::PyMemberDef {
@@ -104,8 +104,8 @@ fn slot(slot: c_int, pfunc: *mut c_void) -> ffi::PyType_Slot {
 ///
 /// # Errors
 /// Out of memory.
-pub fn new_caught(py: Python<'_>, stand: Stand) -> PyResult<Bound<'_, PyAny>> {
-    let object = crate::python::cpython::native::allocate(caught_type(py)?)?;
+pub fn new_stand_in(py: Python<'_>, stand: Stand) -> PyResult<Bound<'_, PyAny>> {
+    let object = crate::python::cpython::native::allocate(stand_in_type(py)?)?;
     // SAFETY: a fresh instance of our type; the stand is never freed.
     unsafe {
         let caught = object.as_ptr().cast::<Caught>();

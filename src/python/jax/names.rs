@@ -227,7 +227,7 @@ jax_objects! {
     rule_words: PyAny,
     /// Whether a tracer can be reached from that.
     may_hold_tracers: PyAny,
-    /// Whether two derivative rules say the same, whatever they have stored.
+    /// Whether two derivative rules are equal, whatever they have stored.
     rules_alike: PyAny,
     /// `linear_util.WrappedFun`.
     wrapped_function_type: PyType,

@@ -32,17 +32,17 @@ thread_local! {
     static TRACE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Two moments with equal epochs have the same configuration, current trace and source info.
+/// Where it is equal, the configuration, the current trace and the source info are the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Epoch {
+pub struct Version {
     config: u64,
     trace: u64,
 }
 
-impl Epoch {
-    /// This moment; None while changes are not noticed.
+impl Version {
+    /// The current version; None while changes are not noticed.
     #[inline]
-    pub fn now() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         NOTICING
             .load(Ordering::Relaxed)
             .then(|| Self { config: CONFIG.load(Ordering::Relaxed), trace: TRACE.get() })

@@ -12,7 +12,7 @@ use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 use crate::python::cpython::native::{entries, string_of};
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::{MAX_DEPTH, known};
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 
 /// The canonical form of a params dict.
 ///
@@ -21,10 +21,10 @@ use crate::python::program::objects::Side;
 pub fn canonical_params(
     jax: &Jax,
     builder: &mut Builder,
-    side: &mut Side,
+    table: &mut ObjectTable,
     params: &Bound<'_, PyDict>,
 ) -> PyResult<Params> {
-    let mut canonical = Canonical { jax, builder, side };
+    let mut canonical = Canonical { jax, builder, table };
     let mut fields = Vec::with_capacity(params.len());
     for (name, value) in entries(params) {
         let name: Box<str> = name.cast::<PyString>()?.to_str()?.into();
@@ -40,17 +40,17 @@ pub fn canonical_params(
 pub fn canonical_value(
     jax: &Jax,
     builder: &mut Builder,
-    side: &mut Side,
+    table: &mut ObjectTable,
     value: &Bound<'_, PyAny>,
 ) -> PyResult<ParamValue> {
-    Canonical { jax, builder, side }.value(value, 0)
+    Canonical { jax, builder, table }.value(value, 0)
 }
 
 /// Where nested programs and objects without a canonical form go.
 struct Canonical<'a> {
     jax: &'a Jax,
     builder: &'a mut Builder,
-    side: &'a mut Side,
+    table: &'a mut ObjectTable,
 }
 
 impl Canonical<'_> {
@@ -70,7 +70,7 @@ impl Canonical<'_> {
             || class.is(&self.jax.closed_jaxpr_type)
             || value.is_instance(self.jax.jaxpr_type.bind(py))?
         {
-            let object = self.side.handle(value);
+            let object = self.table.handle(value);
             return Ok(ParamValue::Program(self.builder.subprogram(object)));
         }
         let known = known(py)?;
@@ -159,7 +159,7 @@ impl Canonical<'_> {
     }
 
     fn opaque(&mut self, value: &Bound<'_, PyAny>) -> ParamValue {
-        ParamValue::Opaque(self.side.handle(value))
+        ParamValue::Opaque(self.table.handle(value))
     }
 }
 

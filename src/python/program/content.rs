@@ -12,14 +12,14 @@ use crate::ir::{Atom, AtomKind, Eqn, EqnData, ForeignId, Program, SourceId, Var}
 use crate::python::jax::names::{EqnParts, Inputs, Jax};
 use crate::python::program::graph::{Derived, Graph};
 use crate::python::program::lazy_jaxpr::Part;
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 
 /// A program with its objects, which does not change: where more of it is read, another takes its
 /// place. Numbers of the one are those of the other.
 #[derive(Default)]
 pub struct Content {
     pub program: Arc<Program>,
-    pub side: Side,
+    pub table: ObjectTable,
     /// Nested programs have been read, and the names of arguments and results.
     pub resolved: bool,
 }
@@ -32,7 +32,7 @@ impl Content {
         jax: &Jax,
         var: Var,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.side.var_object(py, jax, self.program.var_type(var), var)
+        self.table.var_object(py, jax, self.program.var_type(var), var)
     }
 
     /// The jax atom of an operand or output.
@@ -41,7 +41,7 @@ impl Content {
             AtomKind::Var(var) => self.var_object(py, jax, var),
             AtomKind::Literal(literal) => {
                 let object = self.program.literal(literal).object;
-                self.side.literal_object(py, jax, literal, object)
+                self.table.literal_object(py, jax, literal, object)
             }
         }
     }
@@ -95,7 +95,7 @@ impl Content {
             let source_info = if let Some(known) = &sources[source] {
                 known.clone()
             } else {
-                let new = self.side.source_info(py, jax, program.source(source))?;
+                let new = self.table.source_info(py, jax, program.source(source))?;
                 sources[source].insert(new).clone()
             };
             list.append(self.eqn_with(py, jax, eqn, source_info)?)?;
@@ -125,7 +125,7 @@ impl Content {
             context: program.context(data.context),
             source_info,
         };
-        eqn_object(py, jax, &self.side, data, objects)
+        eqn_object(py, jax, &self.table, data, objects)
     }
 }
 
@@ -142,7 +142,7 @@ pub struct EqnObjects<'a, 'py> {
 pub fn eqn_object<'py>(
     py: Python<'py>,
     jax: &Jax,
-    side: &Side,
+    table: &ObjectTable,
     data: &EqnData,
     objects: EqnObjects<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -151,11 +151,11 @@ pub fn eqn_object<'py>(
         EqnParts {
             invars: PyList::new(py, objects.invars)?,
             outvars: PyList::new(py, objects.outvars)?,
-            primitive: side.object(py, objects.primitive),
-            params: side.params_copy(py, data.params)?,
-            effects: side.effects(py, jax, data.effects, data.primitive),
+            primitive: table.object(py, objects.primitive),
+            params: table.params_copy(py, data.params)?,
+            effects: table.effects(py, jax, data.effects, data.primitive),
             source_info: objects.source_info,
-            ctx: side.object(py, objects.context),
+            ctx: table.object(py, objects.context),
         },
     )
 }

@@ -23,7 +23,7 @@ use crate::python::program::canonical::programs_of;
 use crate::python::program::content::Content;
 use crate::python::program::lazy_jaxpr::{JaxprFields, Part, lazy_jaxpr, new_nested_jaxpr};
 use crate::python::program::lazy_objects::OwnLiteral;
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::{self, Detail, resolve_subprograms};
 
 /// A finished program and the Python objects behind its ids.
@@ -43,14 +43,14 @@ struct State {
     derived: Option<Arc<Derived>>,
 }
 
-/// The objects of a graph at some moment.
-pub struct SideOf(Arc<Content>);
+/// The objects of a graph as it is now.
+pub struct TableOf(Arc<Content>);
 
-impl Deref for SideOf {
-    type Target = Side;
+impl Deref for TableOf {
+    type Target = ObjectTable;
 
-    fn deref(&self) -> &Side {
-        &self.0.side
+    fn deref(&self) -> &ObjectTable {
+        &self.0.table
     }
 }
 
@@ -108,7 +108,7 @@ impl Graph {
     /// nested programs have been read.
     pub fn finish<'py>(
         builder: Builder,
-        mut side: Side,
+        mut table: ObjectTable,
         outvars: &[Atom],
         jaxpr: &JaxprFields<'py>,
         names: Option<DebugInfo>,
@@ -116,8 +116,8 @@ impl Graph {
         let resolved = names.is_some();
         let names = names.unwrap_or_default();
         let program = builder.finish(outvars, names, EffectsId::NONE).map_err(build_error)?;
-        drop(side.shrink());
-        let content = Content { program: Arc::new(program), side, resolved };
+        drop(table.shrink());
+        let content = Content { program: Arc::new(program), table, resolved };
         Self::new(jaxpr.effects.py(), State::with_fields(content, jaxpr))
     }
 
@@ -127,8 +127,8 @@ impl Graph {
     }
 
     /// Gives a graph that nobody has seen its program.
-    pub fn fill(&self, program: Program, side: Side) {
-        let content = Arc::new(Content { program: Arc::new(program), side, resolved: false });
+    pub fn fill(&self, program: Program, table: ObjectTable) {
+        let content = Arc::new(Content { program: Arc::new(program), table, resolved: false });
         // What was there has no objects.
         self.state.peek(|state| state.content = content);
     }
@@ -171,7 +171,7 @@ impl Graph {
 
     /// A jaxpr that is the same but for some params, all of whose variables and literals are others,
     /// some of them given.
-    pub fn twin<'py>(
+    pub fn fresh_copy<'py>(
         slf: &Bound<'py, Self>,
         jax: &Jax,
         params: &[(ParamsId, Bound<'py, PyDict>)],
@@ -180,32 +180,32 @@ impl Graph {
         let py = slf.py();
         let recorded = slf.get().content();
         let program = &recorded.program;
-        let mut side = recorded.side.twin(py, program.literal_ids());
+        let mut table = recorded.table.fresh_copy(py, program.literal_ids());
         for (id, params) in params {
-            side.set_params(*id, params);
-            // Programs within say what they said, and are other objects.
+            table.set_params(*id, params);
+            // Nested programs are structurally equal, and other objects.
             for (within, jaxpr) in programs_of(program.params(*id), params)? {
-                side.set_object(program.subprogram(within).object, &jaxpr);
+                table.set_object(program.subprogram(within).object, &jaxpr);
             }
         }
         for (var, object) in vars {
-            side.set_var_object(*var, object);
+            table.set_var_object(*var, object);
         }
-        side.set_own_effects(py, jax, program)?;
+        table.set_own_effects(py, jax, program)?;
         let mut fields = slf.get().fields(py);
-        fields.effects = side.own_effects(jax, program, &fields.effects, &recorded.side)?;
-        let content = Content { program: program.clone(), side, resolved: recorded.resolved };
-        let twin = Self::new(py, State::with_fields(content, &fields))?;
-        Ok(new_nested_jaxpr(jax, &twin)?.0)
+        fields.effects = table.own_effects(jax, program, &fields.effects, &recorded.table)?;
+        let content = Content { program: program.clone(), table, resolved: recorded.resolved };
+        let copy = Self::new(py, State::with_fields(content, &fields))?;
+        Ok(new_nested_jaxpr(jax, &copy)?.0)
     }
 
     /// The graph of a program that this one's has become.
     pub fn rewritten<'py>(
         slf: &Bound<'py, Self>,
         program: Arc<Program>,
-        side: Side,
+        table: ObjectTable,
     ) -> PyResult<Bound<'py, Self>> {
-        let content = Content { program, side, resolved: true };
+        let content = Content { program, table, resolved: true };
         Self::new(slf.py(), State::with_fields(content, &slf.get().fields(slf.py())))
     }
 
@@ -215,13 +215,13 @@ impl Graph {
         drop(self.state.with(debug_info.py(), |state, _| state.debug_info.replace(own)));
     }
 
-    /// A program that is only compared.
-    pub fn abridged_of(
+    /// A program that is only compared, with what that needs.
+    pub fn skeleton_of(
         py: Python<'_>,
         program: Arc<Program>,
-        side: Side,
+        table: ObjectTable,
     ) -> PyResult<Bound<'_, Self>> {
-        Self::new(py, State::new(Content { program, side, resolved: true }))
+        Self::new(py, State::new(Content { program, table, resolved: true }))
     }
 
     /// The program, and where its objects are.
@@ -251,16 +251,16 @@ impl Graph {
             return Ok(content.program.clone());
         }
         // To read it runs Python code: what is read comes into a content of its own.
-        let mut side = content.side.regrown(py);
+        let mut table = content.table.regrown(py);
         let program = Program::clone(&content.program);
         let outvars = program.outvars().to_vec();
         let names = avals::debug_info(&graph.fields(py).debug_info)?;
         let effects = program.effects();
         let mut builder = program.into_builder(DeadCode::Keep);
-        side.resolve_params(py, jax, &mut builder)?;
-        resolve_subprograms(jax, py, &mut builder, &mut side, Detail::Whole)?;
+        table.resolve_params(py, jax, &mut builder)?;
+        resolve_subprograms(jax, py, &mut builder, &mut table, Detail::Whole)?;
         let program = builder.finish(&outvars, names, effects).map_err(build_error)?;
-        let read = Arc::new(Content { program: Arc::new(program), side, resolved: true });
+        let read = Arc::new(Content { program: Arc::new(program), table, resolved: true });
         // Somebody may have done the same meanwhile, and gone on: the numbers are theirs then.
         let given_up = graph.state.peek(|state| {
             if state.content.resolved { read } else { std::mem::replace(&mut state.content, read) }
@@ -275,9 +275,9 @@ impl Graph {
         jax: &Jax,
         object: ForeignId,
     ) -> PyResult<Bound<'py, Self>> {
-        let side = slf.get().side();
-        let graph = read::graph_of(jax, &side.object(slf.py(), object))?;
-        Ok(side.set_subgraph(object, &graph))
+        let table = slf.get().table();
+        let graph = read::graph_of(jax, &table.object(slf.py(), object))?;
+        Ok(table.set_subgraph(object, &graph))
     }
 
     /// The program as recorded.
@@ -285,8 +285,8 @@ impl Graph {
         self.state.peek(|state| state.content.program.clone())
     }
 
-    pub fn side(&self) -> SideOf {
-        SideOf(self.content())
+    pub fn table(&self) -> TableOf {
+        TableOf(self.content())
     }
 
     /// Whether the program has types that are made of others.
@@ -296,14 +296,14 @@ impl Graph {
 
     /// The variable that a `Var` object stands for.
     pub fn var_of(&self, object: &Bound<'_, PyAny>) -> Option<Var> {
-        self.side().var_of(object)
+        self.table().var_of(object)
     }
 
     /// Gives the constants of the program their values.
     pub fn set_constants(&self, values: &[Bound<'_, PyAny>]) {
         let content = self.content();
         for (&(_, id), value) in content.program.constvars().iter().zip(values) {
-            content.side.set_constant(id, value);
+            content.table.set_constant(id, value);
         }
     }
 
@@ -324,14 +324,14 @@ impl Graph {
     /// What the object of a literal is, or is made of.
     pub fn own_literal(&self, quiet: Quiet<'_>, id: LiteralId) -> OwnLiteral {
         let content = self.content();
-        content.side.own_literal(quiet, id, content.program.literal(id).object)
+        content.table.own_literal(quiet, id, content.program.literal(id).object)
     }
 
     /// The value of a constant.
     pub fn constant_of(&self, quiet: Quiet<'_>, var: Var) -> Option<Py<PyAny>> {
         let content = self.content();
         match content.program.var(var).def {
-            Def::Constvar(id) => content.side.constant_of(quiet, id),
+            Def::Constvar(id) => content.table.constant_of(quiet, id),
             _ => None,
         }
     }
@@ -344,7 +344,7 @@ impl Graph {
         source: SourceId,
     ) -> [Option<Py<PyAny>>; 2] {
         let content = self.content();
-        content.side.leaves().parts(quiet, jax, content.program.source(source))
+        content.table.retained().parts(quiet, jax, content.program.source(source))
     }
 
     /// A list of jax's jaxpr, the same one each time.
@@ -393,7 +393,7 @@ impl Graph {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, content) = (slf.py(), slf.get().content());
         let source = content.program.source(content.program.eqn(eqn).source);
-        let source_info = content.side.source_info(py, jax, source)?;
+        let source_info = content.table.source_info(py, jax, source)?;
         content.eqn_with(py, jax, eqn, source_info)
     }
 
@@ -412,7 +412,7 @@ impl Graph {
 
 impl State {
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.content.side.traverse(visit)?;
+        self.content.table.traverse(visit)?;
         for list in &self.lists {
             visit.call(list)?;
         }

@@ -67,7 +67,7 @@ pub fn new_jaxpr<'py>(
     let content = graph.get().content();
     for &(var, value) in content.program.constvars() {
         constvars.append(content.var_object(py, jax, var)?)?;
-        consts.append(content.side.constant(py, value))?;
+        consts.append(content.table.constant(py, value))?;
     }
     Ok((lazy_jaxpr(jax, graph, &constvars)?, consts))
 }

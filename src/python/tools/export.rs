@@ -45,7 +45,7 @@ pub struct Table<'py> {
     function: String,
     /// How often it runs.
     times: u128,
-    /// The most bytes that are alive while each equation runs; of programs within, of what they make
+    /// The most bytes that are alive while each equation runs; of nested programs, of what they make
     /// themselves. None where nothing runs it.
     live: Option<Vec<u128>>,
     arg_names: Option<Vec<String>>,
@@ -181,7 +181,7 @@ impl<'py> Found<'_, 'py> {
         id: SubprogramId,
     ) -> PyResult<(Bound<'py, PyAny>, Key)> {
         let py = graph.py();
-        let object = graph.get().side().object(py, program.subprogram(id).object);
+        let object = graph.get().table().object(py, program.subprogram(id).object);
         let (open, consts) = self
             .jax
             .open_jaxpr
@@ -249,7 +249,7 @@ impl<'py> Found<'_, 'py> {
         for (name, value) in program.params(id).iter() {
             values.set_item(name, plain(graph, value, &places)?)?;
         }
-        Ok((graph.get().side().params_dict(py, id), values, objects))
+        Ok((graph.get().table().params_dict(py, id), values, objects))
     }
 
     fn table(
@@ -277,34 +277,34 @@ impl<'py> Found<'_, 'py> {
         let params = params.0.into_iter().map(|id| self.params(&graph, program, id));
         let params = params.collect::<PyResult<Vec<_>>>()?;
         let borrowed = graph.get();
-        let side = borrowed.side();
+        let table = borrowed.table();
         let texts = |texts: &Option<Vec<Box<str>>>| {
             texts.as_ref().map(|texts| texts.iter().map(ToString::to_string).collect())
         };
         let debug_info = program.debug_info();
         let effects_of =
-            |(id, primitive): (EffectsId, _)| side.effects(py, self.jax, id, primitive);
+            |(id, primitive): (EffectsId, _)| table.effects(py, self.jax, id, primitive);
         Ok(Some(Table {
             function: debug_info.func_src_info.to_string(),
             times,
             live,
             arg_names: texts(&debug_info.arg_names),
             result_paths: texts(&debug_info.result_paths),
-            constants: program.constvars().iter().map(|&(_, id)| side.constant(py, id)).collect(),
+            constants: program.constvars().iter().map(|&(_, id)| table.constant(py, id)).collect(),
             num_inputs: program.invars().len(),
             names: names.filter(|names| names.len() == variables.len()),
             variables,
-            types: types.0.into_iter().map(|ty| side.aval(py, ty)).collect(),
+            types: types.0.into_iter().map(|ty| table.aval(py, ty)).collect(),
             literals: literals
                 .0
                 .into_iter()
-                .map(|id| side.object(py, program.literal(id).object))
+                .map(|id| table.object(py, program.literal(id).object))
                 .collect(),
             outputs,
             primitives: primitives
                 .0
                 .into_iter()
-                .map(|id| side.object(py, program.primitive(id).object))
+                .map(|id| table.object(py, program.primitive(id).object))
                 .collect(),
             params,
             effects: effects.0.into_iter().map(effects_of).collect(),
@@ -313,14 +313,14 @@ impl<'py> Found<'_, 'py> {
                 .into_iter()
                 .map(|id| {
                     let source = program.source(id);
-                    let object = |id: Option<_>| id.and_then(|id| side.known_source(py, id));
+                    let object = |id: Option<_>| id.and_then(|id| table.known_source(py, id));
                     (object(source.traceback), object(source.name_stack))
                 })
                 .collect(),
             contexts: contexts
                 .0
                 .into_iter()
-                .map(|id| side.object(py, program.context(id)))
+                .map(|id| table.object(py, program.context(id)))
                 .collect(),
             eqns,
         }))
@@ -393,11 +393,11 @@ fn plain<'py>(
             Some(place) => tagged("program", place.into_pyobject(py)?.into_any())?,
             None => py.None().into_bound(py),
         },
-        ParamValue::Opaque(object) => tagged("object", graph.get().side().object(py, *object))?,
+        ParamValue::Opaque(object) => tagged("object", graph.get().table().object(py, *object))?,
     })
 }
 
-/// The most bytes that are alive while each equation of a program and of those within runs.
+/// The most bytes that are alive while each equation of a program and of its nested programs runs.
 fn live_bytes(program: &Arc<Program>) -> FxHashMap<*const Program, Vec<u128>> {
     let nest = Nest::of(program);
     let found = liveness(&nest, &Assumptions::default());
@@ -408,11 +408,11 @@ fn live_bytes(program: &Arc<Program>) -> FxHashMap<*const Program, Vec<u128>> {
     live
 }
 
-/// A program and those within it, each once, the outermost one first; loops of which nobody knows
+/// A program and its nested programs, each once, the outermost one first; loops of which nobody knows
 /// it run `trips` times.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 pub fn tables<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<Vec<Table<'py>>> {
     let jax = jax(root.py())?;

@@ -12,7 +12,7 @@ use crate::python::jax::names::jax;
 use crate::python::program::graph::Graph;
 use crate::python::program::lazy_jaxpr::new_jaxpr;
 use crate::python::program::read::{self, Detail, read};
-use crate::python::tools::abridge::abridge;
+use crate::python::tools::skeleton::comparison_skeleton;
 use crate::python::tools::structure::{
     PyObjects, describe_step, purpose, repeated, step_fingerprints,
 };
@@ -59,7 +59,7 @@ impl Graph {
         equal(of(slf)?, of(other)?, purpose)
     }
 
-    /// What stands for the program up to each of its equations, those of programs within before the
+    /// What stands for the program up to each of its equations, those of nested programs before the
     /// equation that they are in; the inputs are first, the results last.
     ///
     /// Raises:
@@ -82,7 +82,7 @@ impl Graph {
         describe_step(PyObjects::of(jax(slf.py())?, slf, purpose)?, purpose, index)
     }
 
-    /// Pairs of jaxprs within the program that say the same to whoever executes it: one that can stand
+    /// Pairs of nested jaxprs that are equal when they are executed: one that can stand
     /// for the other, and the other.
     ///
     /// Raises:
@@ -93,22 +93,24 @@ impl Graph {
         repeated(jax(slf.py())?, slf)
     }
 
-    /// Whether a program within has constants.
+    /// Whether a nested program has constants.
     ///
     /// Raises:
-    ///     A program within cannot be read.
-    fn captures_within(slf: &Bound<'_, Self>) -> PyResult<bool> {
-        Ok(Self::resolved_program(slf, jax(slf.py())?)?.captures_within())
+    ///     A nested program cannot be read.
+    fn has_nested_constants(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Ok(Self::resolved_program(slf, jax(slf.py())?)?.has_nested_constants())
     }
 
     /// As much of the program as comparing it for its execution needs: neither sources nor names,
     /// nor the program's constants. Also what lives with it: the objects among its params that count,
-    /// and constants of programs within.
+    /// and constants of nested programs.
     ///
     /// Raises:
     ///     `RecursionError`: Programs are nested too deeply.
-    fn abridged<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, Self>, Bound<'py, PyList>)> {
-        abridge(jax(slf.py())?, slf)
+    fn comparison_skeleton<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, Self>, Bound<'py, PyList>)> {
+        comparison_skeleton(jax(slf.py())?, slf)
     }
 
     /// Every violated invariant of the IR, as text; empty for a well-formed program.

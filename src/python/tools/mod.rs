@@ -5,7 +5,7 @@
 //! print.rs       the texts of Python objects in programs, for printing them
 //! print_memo.rs  those that are remembered from one program to the next
 //! structure.rs   the objects of programs, for their structural hash and equality
-//! abridge.rs     what is kept of a program to compare others with
+//! abridge.rs     comparison skeletons: what is kept of a program to compare others with
 //! diff.rs        where two programs differ, as Python has it
 //! passes.rs      passes, and the params, literals and jaxprs that they ask for
 //! analysis/      analyses of programs, as Python has their results
@@ -13,7 +13,6 @@
 //! export.rs      programs as tables, for other formats
 //! ```
 
-pub mod abridge;
 pub mod analysis;
 pub mod diff;
 pub mod export;
@@ -21,5 +20,6 @@ pub mod graph_methods;
 pub mod passes;
 pub mod print;
 pub mod print_memo;
+pub mod skeleton;
 pub mod store;
 pub mod structure;

@@ -193,7 +193,7 @@ impl<'a, 'py> Key<'a, 'py> {
 }
 
 impl Context {
-    /// The config context of this moment.
+    /// The current configuration context.
     pub fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
         let values = jax.trace_context.bind(py).call0()?.cast_into::<PyTuple>()?;
         if let Some(known) = with_memo(|memo| {

@@ -115,7 +115,7 @@ fn compared<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> PyResult<Option<[Bound
     // SAFETY: the class was checked.
     let get = |slot: Slot| unsafe { slot.get(value) };
     let (Some(sharding), Some(layout)) = (get(sharding), get(layout)) else { return Ok(None) };
-    // A specification becomes a sharding by the mesh of the moment.
+    // A specification becomes a sharding by the current mesh.
     if !sharding.is_none() && sharding.is_instance(jax.partition_spec_type.bind(py))? {
         return Ok(None);
     }

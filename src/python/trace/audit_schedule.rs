@@ -30,7 +30,7 @@ type Counts = (u64, u64, u64);
 static EVERY: AtomicU64 = AtomicU64::new(0);
 static REPLAYS: Counter = Counter::new();
 static EVALUATIONS: Counter = Counter::new();
-/// Audited calls that say the same with other objects.
+/// Audited calls that are structurally equal with other objects.
 static OTHER_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
 impl Counter {
@@ -158,7 +158,7 @@ pub fn set_audit(every: u64) -> u64 {
 }
 
 /// What was counted: of replays and of abstract evaluations what was seen, audited, and differed; and how
-/// many audited calls had other objects that say the same.
+/// many audited calls had other objects that are structurally equal.
 #[pyfunction]
 pub fn audit_counts() -> (Counts, Counts, u64) {
     (REPLAYS.values(), EVALUATIONS.values(), OTHER_OBJECTS.load(Ordering::Relaxed))

@@ -39,7 +39,7 @@ pub struct Hooks {
     ///
     /// # Errors
     /// CPython refuses a change.
-    pub settle: fn(Python<'_>, &Jax) -> PyResult<()>,
+    pub reconcile: fn(Python<'_>, &Jax) -> PyResult<()>,
     /// Forgets what this thread remembers of a trace that ends.
     pub forget_trace: fn(),
 }
@@ -51,8 +51,8 @@ pub fn set_hooks(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
 }
 
-fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
-    HOOKS.get().map_or(Ok(()), |hooks| (hooks.settle)(py, jax))
+fn reconcile(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+    HOOKS.get().map_or(Ok(()), |hooks| (hooks.reconcile)(py, jax))
 }
 
 /// A trace of this thread ends.
@@ -106,7 +106,7 @@ impl Recording {
         if is_outermost {
             begin_outermost();
             audit_schedule::trace_begins();
-        } else if !is_settled() || !is_within_ours {
+        } else if !is_reconciled() || !is_within_ours {
             // As `begin_outermost` does, where this trace is within none of ours.
             world::poll();
         }
@@ -120,8 +120,8 @@ impl Recording {
             starts
         });
         if starts
-            && !is_settled()
-            && let Err(error) = settle(py, jax)
+            && !is_reconciled()
+            && let Err(error) = reconcile(py, jax)
         {
             // Somebody has replaced a function of jax: it is called as it is.
             error.write_unraisable(py, None);
@@ -179,7 +179,7 @@ fn become_idle(py: Python<'_>) -> PyResult<()> {
         state.want(state.activations, state.interposed && !stops);
         stops
     });
-    if stops { settle(py, jax(py)?) } else { Ok(()) }
+    if stops { reconcile(py, jax(py)?) } else { Ok(()) }
 }
 
 /// Names the outermost trace that is under way in this thread. One that failed is under way for as
@@ -227,7 +227,7 @@ static STATE: Shared<State> = Shared::new(State { activations: 0, interposed: fa
 /// How often that became something else.
 static VERSION: AtomicU64 = AtomicU64::new(0);
 /// The version that jax was last made.
-static SETTLED: AtomicU64 = AtomicU64::new(0);
+static RECONCILED: AtomicU64 = AtomicU64::new(0);
 
 impl State {
     fn want(&mut self, activations: usize, interposed: bool) {
@@ -262,14 +262,14 @@ impl Wanted {
     }
 
     /// jax is what was wanted.
-    pub fn note_settled(self) {
-        SETTLED.store(self.version, Ordering::Relaxed);
+    pub fn note_reconciled(self) {
+        RECONCILED.store(self.version, Ordering::Relaxed);
     }
 }
 
 /// Whether jax is what is wanted.
-fn is_settled() -> bool {
-    SETTLED.load(Ordering::Relaxed) == VERSION.load(Ordering::Relaxed)
+fn is_reconciled() -> bool {
+    RECONCILED.load(Ordering::Relaxed) == VERSION.load(Ordering::Relaxed)
 }
 
 /// From now on jax's functions are to be its own.
@@ -291,8 +291,8 @@ pub enum Scope {
 pub fn enter(py: Python<'_>, scope: Scope) -> PyResult<()> {
     let jax = jax(py)?;
     STATE.peek(|state| state.want(state.activations + 1, true));
-    let starts = !is_settled();
-    if starts && let Err(error) = settle(py, jax) {
+    let starts = !is_reconciled();
+    if starts && let Err(error) = reconcile(py, jax) {
         end_activation(py, jax)?;
         return Err(error);
     }
@@ -338,5 +338,5 @@ fn end_activation(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         let activations = state.activations.saturating_sub(1);
         state.want(activations, state.interposed && activations > 0);
     });
-    if is_settled() { Ok(()) } else { settle(py, jax) }
+    if is_reconciled() { Ok(()) } else { reconcile(py, jax) }
 }

@@ -18,7 +18,7 @@ use crate::python::jax::numpy_errors;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::settings;
 use crate::python::jax::source::{SourceRef, current_traceback};
-use crate::python::jax::watch_config::Epoch;
+use crate::python::jax::watch_config::Version;
 use crate::python::jax::world::{self, Difference};
 use crate::python::trace::abstract_eval::Context;
 use crate::python::trace::frame::Frame;
@@ -65,7 +65,7 @@ pub struct Within<'py> {
 
 /// What was read at an epoch.
 struct Remembered {
-    epoch: Epoch,
+    epoch: Version,
     /// None where the trace is not ours.
     moment: Option<Rc<Moment>>,
 }
@@ -84,7 +84,7 @@ struct Moment {
 
 /// The configuration that was read last: it outlives the trace.
 struct LastConfiguration {
-    epoch: Epoch,
+    epoch: Version,
     configuration: Result<Configuration, Reason>,
 }
 
@@ -107,7 +107,7 @@ impl<'py> Now<'py> {
     #[inline]
     pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
         numpy_errors::poll(py, jax)?;
-        let epoch = Epoch::now();
+        let epoch = Version::current();
         let remembered = epoch.and_then(|epoch| {
             REMEMBERED.with_borrow(|remembered| {
                 let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
@@ -195,7 +195,7 @@ impl<'py> Now<'py> {
 
 impl Moment {
     #[cold]
-    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
+    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Version>) -> PyResult<Option<Rc<Self>>> {
         let trace = current_trace(py, jax)?;
         let remember = |moment| {
             if let Some(epoch) = epoch {
@@ -249,14 +249,14 @@ impl Moment {
 /// jax's state cannot be read.
 pub fn configuration_now(py: Python<'_>, jax: &Jax) -> PyResult<Result<Configuration, Reason>> {
     numpy_errors::poll(py, jax)?;
-    configuration(py, jax, Epoch::now())
+    configuration(py, jax, Version::current())
 }
 
 /// The number of the config context and of the other settings that a function may read.
 fn configuration(
     py: Python<'_>,
     jax: &Jax,
-    epoch: Option<Epoch>,
+    epoch: Option<Version>,
 ) -> PyResult<Result<Configuration, Reason>> {
     let known = epoch.and_then(|epoch| {
         CONFIGURATION.with_borrow(|known| {

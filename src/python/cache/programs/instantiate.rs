@@ -222,7 +222,7 @@ impl Given {
         for open in &self.open {
             let graph = graph_of(jax, open.bind(py)).ok()?;
             let graph = graph.get();
-            seen.extend(graph.side().seen_vars(py).map(|(_, var)| address(&var)));
+            seen.extend(graph.table().seen_vars(py).map(|(_, var)| address(&var)));
         }
         Some(seen)
     }
@@ -690,10 +690,10 @@ impl Comparison<'_> {
                 given.insert(address(var), VarOrigin::Given(index, place));
             }
         }
-        let seen: Vec<_> = graph.get().side().seen_vars(py).collect();
+        let seen: Vec<_> = graph.get().table().seen_vars(py).collect();
         // What is in both recordings is in all, whatever the programs.
         let before: FxHashSet<usize> =
-            before.get().side().seen_vars(py).map(|(_, var)| address(&var)).collect();
+            before.get().table().seen_vars(py).map(|(_, var)| address(&var)).collect();
         let of = |(id, var): (Var, Bound<'_, PyAny>)| {
             let origin = match given.get(&address(&var)) {
                 Some(&origin) => origin,
@@ -720,7 +720,7 @@ impl Comparison<'_> {
         let py = now.py();
         let pairs: Vec<_> = {
             let (own, other) = (now.get().program(), before.get().program());
-            let (now, before) = (now.get().side(), before.get().side());
+            let (now, before) = (now.get().table(), before.get().table());
             if own.num_eqns() != other.num_eqns() {
                 return None;
             }
@@ -909,7 +909,7 @@ impl<'py> Making<'py> {
         graph: &Bound<'py, Graph>,
         changes: &OwnChanges,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Graph::twin(graph, jax, &self.own_params(jax, graph, changes)?, &[])
+        Graph::fresh_copy(graph, jax, &self.own_params(jax, graph, changes)?, &[])
     }
 
     /// Params of a program's equations, made anew.
@@ -920,7 +920,7 @@ impl<'py> Making<'py> {
         changes: &OwnChanges,
     ) -> PyResult<Vec<(ParamsId, Bound<'py, PyDict>)>> {
         let own = |(id, changes): &(ParamsId, Changes)| {
-            let recorded = graph.get().side().params_dict(graph.py(), *id);
+            let recorded = graph.get().table().params_dict(graph.py(), *id);
             Ok((*id, self.changed(jax, &recorded, changes)?))
         };
         changes.0.iter().map(own).collect()
@@ -1017,7 +1017,7 @@ fn twin<'py>(
     within: Vec<(Number, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let twin = Graph::twin(graph, jax, params, vars)?;
+    let twin = Graph::fresh_copy(graph, jax, params, vars)?;
     note(&twin, place.label.kind.number, own_within(within, stand_ins))?;
     place.note(Form::Open, &twin, Maker::Replay);
     Ok(twin)
@@ -1211,7 +1211,7 @@ impl<'a, 'py> Settling<'a, 'py> {
         }
         let graph = graph_of(jax, program)?;
         let dicts: Vec<_> = {
-            let (program, side) = (graph.get().program(), graph.get().side());
+            let (program, side) = (graph.get().program(), graph.get().table());
             let of = |eqn| {
                 let data = program.eqn(eqn);
                 let primitive = side.object(py, program.primitive(data.primitive).object);
@@ -1234,7 +1234,7 @@ impl<'a, 'py> Settling<'a, 'py> {
             return Ok(None);
         }
         // Others may have its variables.
-        let vars: Vec<_> = graph.get().side().seen_vars(py).collect();
+        let vars: Vec<_> = graph.get().table().seen_vars(py).collect();
         let own = twin(jax, &graph, (&params, &vars), &place, within, &self.stand_ins.borrow())?;
         if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
     }

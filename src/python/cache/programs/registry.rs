@@ -444,7 +444,7 @@ pub fn rules_of<'py>(jax: &Jax, program: &Bound<'py, PyAny>) -> PyResult<Vec<Bou
     let has_rule = |primitive: &Bound<'py, PyAny>| jax.rule_primitives.bind(py).contains(primitive);
     if let Some(graph) = unfilled(jax, program) {
         let program = Graph::unread(&graph).program;
-        let side = graph.get().side();
+        let side = graph.get().table();
         for id in program.eqns() {
             let data = program.eqn(id);
             if has_rule(&side.object(py, program.primitive(data.primitive).object))? {
@@ -666,7 +666,7 @@ impl<'py> Encoder<'_, 'py> {
         let (py, jax) = (self.py, self.jax);
         let program = Graph::unread(graph).program;
         let graph = graph.get();
-        let side = graph.side();
+        let side = graph.table();
         // Variables that were removed have numbers too.
         let mut places: Vec<u32> = vec![u32::MAX; program.num_vars()];
         let mut next = 0;

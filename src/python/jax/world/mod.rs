@@ -31,7 +31,7 @@ pub use trust::Trust;
 use validity::look_if_wary;
 pub use validity::{Validity, begin_trace, poll, prove_what_was_learnt};
 pub use watch::{
-    is_noted_code, keyword_defaults, note_caught, note_code, poll_soon, was_given_code,
+    is_noted_code, keyword_defaults, note_code, note_interposed, poll_soon, was_given_code,
     watch_function,
 };
 

@@ -269,7 +269,7 @@ pub unsafe fn note_function(
     let is_as_ever =
         |other: *mut ffi::PyObject| other == code.as_ptr() || is_code_for(other as usize, address);
     if is_as_ever(new) && is_as_ever(parts[1]) {
-        // jaxide catches it, or lets it go.
+        // jaxide interposes it, or restores it.
         return;
     }
     // What it has was there from the start, but for the code: each change comes here first.
@@ -281,18 +281,18 @@ pub unsafe fn note_function(
     noticed();
 }
 
-/// Functions of jax that are caught.
+/// Functions of jax that are interposed.
 static CAUGHT: Immortals = Immortals::new();
 /// Those that were given a code through the interpreter: another one, or one that they have at times.
 static GIVEN: Immortals = Immortals::new();
 static CODE_WAS_GIVEN: AtomicBool = AtomicBool::new(false);
 
-/// Notes a function that is caught.
-pub fn note_caught(function: &Bound<'_, PyAny>) {
+/// Notes a function that is interposed.
+pub fn note_interposed(function: &Bound<'_, PyAny>) {
     CAUGHT.add(function);
 }
 
-/// Whether somebody has given a caught function a code, even if he took it back.
+/// Whether somebody has given an interposed function a code, even if he took it back.
 pub fn was_given_code(function: usize) -> bool {
     CODE_WAS_GIVEN.load(Ordering::Relaxed) && GIVEN.has(function)
 }

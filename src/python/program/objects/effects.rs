@@ -10,9 +10,9 @@ use crate::ir::{Builder, Effect, EffectsId, PrimitiveId, Program, Var};
 use crate::python::cpython::native::address;
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::{Object, Side};
+use crate::python::program::objects::{Object, ObjectTable};
 
-impl Side {
+impl ObjectTable {
     /// Interns a non-empty set of resolved effects.
     pub fn effects_id(
         &mut self,
@@ -48,7 +48,7 @@ impl Side {
         id
     }
 
-    /// Gives a twin's equations effects on its own variables.
+    /// Gives the equations of a fresh copy effects on its own variables.
     ///
     /// # Errors
     /// An effect cannot be replaced.
@@ -77,7 +77,7 @@ impl Side {
         Ok(())
     }
 
-    /// A set of effects, those on variables of the recorded program on the twin's.
+    /// A set of effects, those on variables of the recorded program on those of the fresh copy.
     ///
     /// # Errors
     /// An effect cannot be replaced.

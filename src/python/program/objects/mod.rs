@@ -1,6 +1,6 @@
 //! The Python objects behind the ids of one program.
 //!
-//! The IR knows a Python object only as a number. `Side` holds the objects: one aval per type, one
+//! The IR knows a Python object only as a number. `ObjectTable` holds the objects: one aval per type, one
 //! params dict per params id, one `Var` per variable that Python has seen, and handles for all
 //! else. Everything here is append-only while the program grows.
 //!
@@ -9,11 +9,11 @@
 //! values.rs   constants, literals and variables
 //! effects.rs  effects of equations
 //! sources.rs  tracebacks and name stacks
-//! leaves.rs   what outlives the trace
+//! retained.rs what outlives the trace
 //! ```
 
 mod effects;
-mod leaves;
+mod retained;
 mod sources;
 mod types;
 mod values;
@@ -36,9 +36,9 @@ use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
 use crate::python::program::lazy_objects::{LiteralCopies, Vars};
 pub use crate::python::program::objects::effects::ReadEffects;
-pub use crate::python::program::objects::leaves::Leaves;
+pub use crate::python::program::objects::retained::Retained;
 pub use crate::python::program::objects::sources::{SourceKey, StackPlace};
-pub use crate::python::program::objects::types::PrimitiveWords;
+pub use crate::python::program::objects::types::PrimitiveFacts;
 pub use crate::python::program::objects::values::literal_type;
 
 type Object = Py<PyAny>;
@@ -51,13 +51,13 @@ fn bound<'py>(py: Python<'py>, object: Option<&Object>) -> Bound<'py, PyAny> {
     }
 }
 
-/// The Python side of one program.
+/// The Python objects of one program.
 #[derive(Default)]
-pub struct Side {
+pub struct ObjectTable {
     handles: Vec<Object>,
     by_pointer: FxHashMap<usize, ForeignId>,
     /// Shared with the frame once the program is finished.
-    leaves: Arc<Leaves>,
+    retained: Arc<Retained>,
     type_by_pointer: FxHashMap<usize, TypeId>,
     /// The handles keep the primitives.
     primitive_by_pointer: FxHashMap<usize, PrimitiveId>,
@@ -92,7 +92,7 @@ fn index(id: ForeignId) -> usize {
     id.as_u32() as usize
 }
 
-impl Side {
+impl ObjectTable {
     /// A handle on `object`, the same for the same object.
     pub fn handle(&mut self, object: &Bound<'_, PyAny>) -> ForeignId {
         self.handle_of(object.as_unbound(), Quiet::of(object.py()))
@@ -110,7 +110,7 @@ impl Side {
     }
 
     /// The objects of a program that is the same, but whose variables and literals are others.
-    pub fn twin(&self, py: Python<'_>, literals: impl Iterator<Item = LiteralId>) -> Self {
+    pub fn fresh_copy(&self, py: Python<'_>, literals: impl Iterator<Item = LiteralId>) -> Self {
         let own = |object: &Object| object.clone_ref(py);
         let params = |(&id, params): (&ParamsId, &Py<PyDict>)| (id, params.clone_ref(py));
         let mut copied_literals = EntitySet::new();
@@ -119,7 +119,7 @@ impl Side {
         }
         Self {
             handles: self.handles.iter().map(own).collect(),
-            leaves: self.leaves.clone(),
+            retained: self.retained.clone(),
             params: self.params.iter().map(params).collect(),
             subgraphs: self.own_subgraphs(py),
             effects: self.effects.iter().map(|(&id, set)| (id, own(set))).collect(),
@@ -156,7 +156,7 @@ impl Side {
         Self {
             handles: self.handles.iter().map(own).collect(),
             by_pointer: self.by_pointer.clone(),
-            leaves: self.leaves.clone(),
+            retained: self.retained.clone(),
             type_by_pointer: self.type_by_pointer.clone(),
             primitive_by_pointer: self.primitive_by_pointer.clone(),
             params: self.params.iter().map(|(&id, params)| (id, params.clone_ref(py))).collect(),
@@ -172,7 +172,7 @@ impl Side {
         }
     }
 
-    /// Lets go of the objects of programs within and of variables that a program does not need: those
+    /// Lets go of the objects of nested programs and of variables that a program does not need: those
     /// of outputs that nobody used, where somebody does now.
     pub fn keep_what_is_used(&mut self, py: Python<'_>, jax: &Jax, program: &Program) {
         let within: rustc_hash::FxHashSet<ForeignId> = program

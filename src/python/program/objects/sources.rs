@@ -12,9 +12,9 @@ use crate::python::cpython::shared::Quiet;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{typed_equal, typed_hash};
-use crate::python::program::objects::{Object, Side, index};
+use crate::python::program::objects::{Object, ObjectTable, index};
 
-impl Side {
+impl ObjectTable {
     pub fn source(
         &mut self,
         jax: &Jax,
@@ -59,7 +59,7 @@ impl Side {
         if let Some(traceback) = &key.traceback
             && let Some(same) = known.traceback
             && self.known_name_stack(key.name_stack) == Some(known.name_stack)
-            && let Some(recorded) = self.leaves.sources.get(index(same))
+            && let Some(recorded) = self.retained.sources.get(index(same))
             && traceback.is_native
             && key.is_native(recorded)
         {
@@ -84,7 +84,7 @@ impl Side {
         quiet: Quiet<'_>,
     ) -> SmallVec<[(ForeignId, Object); 1]> {
         let same = self.name_stacks.get(&hash).into_iter().flatten();
-        let object = |&id| Some((id, quiet.own(self.leaves.sources.get(index(id))?)));
+        let object = |&id| Some((id, quiet.own(self.retained.sources.get(index(id))?)));
         same.filter_map(object).collect()
     }
 
@@ -117,7 +117,7 @@ impl Side {
         let bucket = traceback.hash.map(|hash| (hash, traceback.is_native));
         if let Some(same) = bucket.and_then(|bucket| self.tracebacks.get(&bucket)) {
             for &id in same {
-                let Some(known) = self.leaves.sources.get(index(id)) else { continue };
+                let Some(known) = self.retained.sources.get(index(id)) else { continue };
                 if known.is(traceback.object)
                     || traceback.is_native && quiet.same_traceback(known, traceback.object)?
                 {
@@ -188,7 +188,7 @@ impl<'a> SourceKey<'a> {
 #[derive(Clone, Copy)]
 pub enum StackPlace {
     Empty,
-    /// One that says the same.
+    /// An equal one.
     Known(ForeignId),
     /// Its typed hash.
     New(Option<u64>),

@@ -13,9 +13,9 @@ use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{self, AvalInfo};
 use crate::python::jax::names::Jax;
 use crate::python::program::canonical::canonical_params;
-use crate::python::program::objects::{Object, Side};
+use crate::python::program::objects::{Object, ObjectTable};
 
-impl Side {
+impl ObjectTable {
     /// The type of `aval`; each aval object keeps a type of its own, so that the way back is exact.
     pub fn ty(
         &mut self,
@@ -42,22 +42,22 @@ impl Side {
         if let Some(&ty) = self.type_by_pointer.get(&address) {
             return ty;
         }
-        let opaque = |side: &mut Self| Type::Opaque {
+        let opaque = |table: &mut Self| Type::Opaque {
             name: info.name.clone(),
-            object: side.handle_of(aval, quiet),
+            object: table.handle_of(aval, quiet),
         };
         let described = match &info.ty {
             Some(ty) => ty.clone(),
             None => opaque(self),
         };
         let mut ty = builder.ty(described);
-        if (ty.as_u32() as usize) < self.leaves.avals.len() {
+        if (ty.as_u32() as usize) < self.retained.avals.len() {
             // Another aval object reads the same: keep both apart.
             let opaque = opaque(self);
             ty = builder.ty(opaque);
         }
-        debug_assert_eq!(ty.as_u32() as usize, self.leaves.avals.len());
-        Arc::make_mut(&mut self.leaves).avals.push(quiet.own(aval));
+        debug_assert_eq!(ty.as_u32() as usize, self.retained.avals.len());
+        Arc::make_mut(&mut self.retained).avals.push(quiet.own(aval));
         self.type_by_pointer.insert(address, ty);
         ty
     }
@@ -70,7 +70,7 @@ impl Side {
         if let Some(&id) = self.primitive_by_pointer.get(&address(primitive)) {
             return Ok(id);
         }
-        let said = PrimitiveWords::of(primitive)?;
+        let said = PrimitiveFacts::of(primitive)?;
         Ok(self.primitive_of(builder, primitive.as_unbound(), &said, Quiet::of(primitive.py())))
     }
 
@@ -84,7 +84,7 @@ impl Side {
         &mut self,
         builder: &mut Builder,
         primitive: &Object,
-        said: &PrimitiveWords,
+        said: &PrimitiveFacts,
         quiet: Quiet<'_>,
     ) -> PrimitiveId {
         let address = primitive.as_ptr() as usize;
@@ -163,12 +163,12 @@ impl Side {
 }
 
 /// What a primitive says of itself.
-pub struct PrimitiveWords {
+pub struct PrimitiveFacts {
     name: String,
     multiple: bool,
 }
 
-impl PrimitiveWords {
+impl PrimitiveFacts {
     /// # Errors
     /// An attribute cannot be read.
     pub fn of(primitive: &Bound<'_, PyAny>) -> PyResult<Self> {

@@ -12,9 +12,9 @@ use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{self, AvalInfo};
 use crate::python::jax::names::Jax;
 use crate::python::program::lazy_objects::{LiteralCopies, OwnLiteral, Vars};
-use crate::python::program::objects::{Object, Side, bound};
+use crate::python::program::objects::{Object, ObjectTable, bound};
 
-impl Side {
+impl ObjectTable {
     pub fn new_const(&mut self, value: &Bound<'_, PyAny>) -> ConstId {
         self.new_const_of(value.as_unbound(), Quiet::of(value.py()))
     }

@@ -58,7 +58,7 @@ pub(super) struct ProgramRows<'s, 'a, 'py> {
 
 impl<'py> ProgramRows<'_, '_, 'py> {
     pub(super) fn handle(&self, id: ForeignId) -> Bound<'py, PyAny> {
-        self.graph.get().side().object(self.saver.py(), id)
+        self.graph.get().table().object(self.saver.py(), id)
     }
 
     /// The equation that has what cannot be stored, and what that is.
@@ -119,7 +119,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         if is_plain(ty) {
             return Ok(builder.ty(ty.clone()));
         }
-        let aval = self.graph.get().side().aval(self.saver.py(), id);
+        let aval = self.graph.get().table().aval(self.saver.py(), id);
         let object = self.saver.object(&aval, "")?;
         // The same object is the same type, whatever the IR knows of it.
         let name = aval.get_type().name().map_err(Refusal)?.to_str().map_err(Refusal)?.into();
@@ -139,7 +139,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
             let py = self.saver.py();
             let no_effects = {
                 let graph = self.graph.get();
-                graph.side().stands_for_no_effects(id).map(|object| object.bind(py).clone())
+                graph.table().stands_for_no_effects(id).map(|object| object.bind(py).clone())
             };
             let stored = match no_effects {
                 Some(object) => self.saver.value(&object, "")?,
@@ -165,7 +165,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
             let (graph, program) = (self.graph, self.program);
             let place = format!("{primitive}.{name}");
             let value = self.saver.stored(value, &mut |saver, value| {
-                let handle = |id| graph.get().side().object(py, id);
+                let handle = |id| graph.get().table().object(py, id);
                 Ok(match value {
                     ParamValue::Opaque(id) => {
                         Some(ParamValue::Opaque(saver.object(&handle(*id), &place)?))
@@ -183,7 +183,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
             })?;
             entries.push((name.into(), value));
         }
-        let dict = self.graph.get().side().params_dict(py, id);
+        let dict = self.graph.get().table().params_dict(py, id);
         let mut order = Vec::with_capacity(entries.len());
         for name in dict.keys() {
             let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
@@ -212,7 +212,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         self.at = Some(At::Source(id));
         let py = self.saver.py();
         let source = self.program.source(id);
-        let object = |id| self.graph.get().side().source_object(py, id);
+        let object = |id| self.graph.get().table().source_object(py, id);
         let traceback = match source.traceback.map(object) {
             Some(traceback) => self.saver.stack(&traceback)?,
             None => None,

@@ -23,7 +23,7 @@ use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::values::known;
 use crate::python::program::canonical::canonical_value;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 use crate::python::program::read;
 use crate::python::tools::store::program_rows::{ProgramRows, Refusal};
 
@@ -91,7 +91,7 @@ pub(super) struct Saver<'a, 'py> {
     depth: usize,
 }
 
-/// Work on nested programs: those within come first.
+/// Work on nested programs: nested ones come first.
 enum Visit<'py> {
     Enter(Bound<'py, PyAny>),
     Leave(Bound<'py, PyAny>, Bound<'py, Graph>),
@@ -107,13 +107,13 @@ impl<'py> Saver<'_, 'py> {
 
     /// A value; `place` is the param that has it.
     pub(super) fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
-        let (mut builder, mut side) = (Builder::new(DeadCode::Keep), Side::default());
-        let canonical = canonical_value(self.jax, &mut builder, &mut side, value)?;
+        let (mut builder, mut table) = (Builder::new(DeadCode::Keep), ObjectTable::default());
+        let canonical = canonical_value(self.jax, &mut builder, &mut table, value)?;
         let py = self.py();
         self.stored(&canonical, &mut |saver, value| {
             let object = match value {
-                ParamValue::Opaque(object) => side.object(py, *object),
-                ParamValue::Program(id) => side.object(py, builder.subprogram_data(*id).object),
+                ParamValue::Opaque(object) => table.object(py, *object),
+                ParamValue::Program(id) => table.object(py, builder.subprogram_data(*id).object),
                 _ => return Ok(None),
             };
             Ok(Some(ParamValue::Opaque(saver.object(&object, place)?)))
@@ -231,7 +231,7 @@ impl<'py> Saver<'_, 'py> {
         row
     }
 
-    /// The row of a jaxpr; those within are before it.
+    /// The row of a jaxpr; nested ones are before it.
     pub(super) fn jaxpr(&mut self, jaxpr: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
         let mut pending = vec![Visit::Enter(jaxpr.clone())];
         while let Some(visit) = pending.pop() {
@@ -245,7 +245,7 @@ impl<'py> Saver<'_, 'py> {
                     pending.push(Visit::Leave(jaxpr, graph.clone()));
                     let places = first_uses(&program);
                     for (id, subprogram) in program.subprograms().collect::<Vec<_>>().iter().rev() {
-                        let within = graph.get().side().object(self.py(), subprogram.object);
+                        let within = graph.get().table().object(self.py(), subprogram.object);
                         if let Some(&eqn) = places.get(id) {
                             self.callers.entry(address(&within)).or_insert((own, eqn));
                         }
@@ -346,7 +346,7 @@ impl<'py> Saver<'_, 'py> {
         {
             let graph = graph.get();
             let drop_var = self.jax.drop_var_type.bind(py);
-            for (var, object) in graph.side().seen_vars(py) {
+            for (var, object) in graph.table().seen_vars(py) {
                 let Some(copy) = vars.get(var).and_then(|copy| copy.expand()) else { continue };
                 if object.get_type().is(drop_var) {
                     dropped.push(copy);
@@ -484,7 +484,7 @@ impl<'py> Saver<'_, 'py> {
         let data = program.eqn(eqn);
         let traceback = program.source(data.source).traceback;
         let traceback =
-            traceback.and_then(|traceback| graph.get().side().known_source(self.py(), traceback));
+            traceback.and_then(|traceback| graph.get().table().known_source(self.py(), traceback));
         Ok((program.primitive(data.primitive).name.to_string(), traceback))
     }
 }

@@ -60,16 +60,16 @@ impl State {
             AtomKind::Var(var) => RawOperand::Var(var),
             AtomKind::Literal(id) => {
                 let object = builder.literal_data(id).object;
-                RawOperand::Literal(id, self.side.own_literal(quiet, id, object))
+                RawOperand::Literal(id, self.table.own_literal(quiet, id, object))
             }
         };
         RawEqn {
             operands: builder.eqn_invars(eqn).iter().map(operand).collect(),
-            primitive: self.side.object_of(quiet, builder.primitive_data(data.primitive).object),
-            params: self.side.params_of(quiet, data.params),
-            effects: self.side.effects_object(quiet, jax, data.effects, data.primitive),
-            context: self.side.object_of(quiet, builder.context_object(data.context)),
-            source: self.side.leaves().parts(quiet, jax, source),
+            primitive: self.table.object_of(quiet, builder.primitive_data(data.primitive).object),
+            params: self.table.params_of(quiet, data.params),
+            effects: self.table.effects_object(quiet, jax, data.effects, data.primitive),
+            context: self.table.object_of(quiet, builder.context_object(data.context)),
+            source: self.table.retained().parts(quiet, jax, source),
             data,
         }
     }
@@ -185,7 +185,7 @@ impl Frame {
             let with_primitive = |eqn: Eqn| {
                 let primitive = builder.eqn_data(eqn).primitive;
                 let object = builder.primitive_data(primitive).object;
-                (eqn, has_effects(eqn), state.side.object_of(quiet, object))
+                (eqn, has_effects(eqn), state.table.object_of(quiet, object))
             };
             builder.live_eqns().map(with_primitive).collect()
         });

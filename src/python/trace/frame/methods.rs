@@ -111,7 +111,7 @@ impl Frame {
         let dict = PyDict::new(py);
         let constvars: Vec<_> = slf.get().with(py, |state, quiet| match state.phase.recording() {
             Some(builder) => {
-                let value = |(var, id)| (var, state.side.constant_of(quiet, id));
+                let value = |(var, id)| (var, state.table.constant_of(quiet, id));
                 builder.constvars().map(value).collect()
             }
             None => Vec::new(),
@@ -275,7 +275,7 @@ impl Frame {
         drop(self.peek(|state| {
             let rest = (state.debug_info.take(), std::mem::take(&mut state.qdds));
             let phase = std::mem::replace(&mut state.phase, Phase::Gone);
-            (rest, phase, std::mem::take(&mut state.side))
+            (rest, phase, std::mem::take(&mut state.table))
         }));
     }
 }
@@ -287,7 +287,7 @@ impl Frame {
             if state.is_high {
                 return Ok(None);
             }
-            let (builder, side) = state.recording()?;
+            let (builder, table) = state.recording()?;
             let vars = builder.constvars().map(|(var, _)| var);
             let vars = vars.chain(builder.invars().iter().copied()).map(Atom::var);
             let type_of = |atom: Atom| match atom.kind() {
@@ -296,7 +296,7 @@ impl Frame {
             };
             let types: FxHashSet<TypeId> = vars.chain(outs.iter().copied()).map(type_of).collect();
             let avals: Vec<_> =
-                types.into_iter().filter_map(|ty| side.aval_of(quiet, ty)).collect();
+                types.into_iter().filter_map(|ty| table.aval_of(quiet, ty)).collect();
             Ok::<_, PyErr>(Some(avals))
         })?;
         let Some(avals) = avals else { return Ok(true) };

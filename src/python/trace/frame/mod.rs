@@ -28,7 +28,7 @@ use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::program::graph::Graph;
 use crate::python::program::lazy_objects::LiteralCopies;
-use crate::python::program::objects::{ReadEffects, Side, SourceKey, StackPlace};
+use crate::python::program::objects::{ObjectTable, ReadEffects, SourceKey, StackPlace};
 use crate::python::trace::abstract_eval::Entry;
 use crate::python::trace::frame::equations::source_info_of;
 use crate::python::trace::frame::operands::ReadEqn;
@@ -54,7 +54,7 @@ impl Frame {
         let state = State {
             auto_dce,
             phase: Phase::Recording(Builder::with_room(dce, num_vars, num_eqns), recording),
-            side: Side::default(),
+            table: ObjectTable::default(),
             debug_info: Some(debug_info.unbind()),
             is_high: false,
             const_by_id: FxHashMap::default(),
@@ -101,8 +101,8 @@ impl Frame {
     ) -> PyResult<NewVar> {
         let (info, aval) = (aval_info(jax, aval)?, aval.as_unbound());
         slf.get().with(slf.py(), |state, quiet| {
-            let (builder, side) = state.recording()?;
-            let ty = side.type_of(builder, aval, &info, quiet);
+            let (builder, table) = state.recording()?;
+            let ty = table.type_of(builder, aval, &info, quiet);
             let var = builder.invar(ty).map_err(build_error)?;
             Ok(NewVar { var, counted: false })
         })
@@ -113,17 +113,17 @@ impl Frame {
         let (py, frame) = (slf.py(), slf.get());
         let key = SourceKey::of(jax, source)?;
         let known = frame.with(py, |state, quiet| {
-            let (builder, side) = state.recording()?;
-            side.known_source_id(builder, &key, quiet)
+            let (builder, table) = state.recording()?;
+            table.known_source_id(builder, &key, quiet)
         })?;
         if let Some(known) = known {
             return Ok(known);
         }
-        let stacks = |hash| frame.with(py, |state, quiet| state.side.name_stacks_of(hash, quiet));
+        let stacks = |hash| frame.with(py, |state, quiet| state.table.name_stacks_of(hash, quiet));
         let place = StackPlace::of(&source.name_stack, stacks)?;
         let (id, old) = frame.with(py, |state, quiet| {
-            let (builder, side) = state.recording()?;
-            side.new_source(builder, &key, place, quiet)
+            let (builder, table) = state.recording()?;
+            table.new_source(builder, &key, place, quiet)
         })?;
         drop(old);
         Ok(id)
@@ -133,8 +133,8 @@ impl Frame {
     pub fn aval_of<'py>(slf: &Bound<'py, Self>, var: Var) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let aval = slf.get().with(py, |state, quiet| {
-            let (builder, side) = state.recording()?;
-            Ok::<_, PyErr>(side.aval_of(quiet, builder.type_of(var)))
+            let (builder, table) = state.recording()?;
+            Ok::<_, PyErr>(table.aval_of(quiet, builder.type_of(var)))
         })?;
         Ok(aval.unwrap_or_else(|| py.None()).into_bound(py))
     }
@@ -171,14 +171,14 @@ impl Frame {
         let primitive = ReadPrimitive::of(slf, primitive)?;
         let params = params.as_unbound();
         slf.get().with(slf.py(), |state, quiet| {
-            let (builder, side) = state.recording()?;
+            let (builder, table) = state.recording()?;
             let mut out_types = SmallVec::new();
             for (aval, info) in &infos {
-                out_types.push(side.type_of(builder, aval, info, quiet));
+                out_types.push(table.type_of(builder, aval, info, quiet));
             }
             Ok(LocalEntry {
-                primitive: primitive.id(builder, side, quiet)?,
-                params: side.deferred_params_id(builder, params, quiet),
+                primitive: primitive.id(builder, table, quiet)?,
+                params: table.deferred_params_id(builder, params, quiet),
                 out_types,
             })
         })
@@ -223,8 +223,8 @@ impl Frame {
         let key = SourceKey::of(jax, source)?;
         slf.get().with(slf.py(), |state, quiet| {
             let Some(local) = state.entries.get(&entry).cloned() else { return Ok(None) };
-            let (builder, side) = state.recording()?;
-            let Some(source) = side.known_source_id(builder, &key, quiet)? else {
+            let (builder, table) = state.recording()?;
+            let Some(source) = table.known_source_id(builder, &key, quiet)? else {
                 return Ok(None);
             };
             Ok(Some((state.append(&local, source, &read, quiet)?, source)))
@@ -265,7 +265,7 @@ impl Frame {
         };
         let own = slf.get().with(py, |state, quiet| match &state.phase {
             Phase::Recording(builder, _) | Phase::Abandoned(builder) => {
-                Ok(state.side.own_literal(quiet, id, builder.literal_data(id).object))
+                Ok(state.table.own_literal(quiet, id, builder.literal_data(id).object))
             }
             Phase::Finished(graph) => Ok(graph.get().own_literal(quiet, id)),
             Phase::Released(_) | Phase::Gone => Err(finished()),
@@ -288,7 +288,7 @@ impl Frame {
     pub fn constant<'py>(slf: &Bound<'py, Self>, var: Var) -> Option<Bound<'py, PyAny>> {
         let value = slf.get().with(slf.py(), |state, quiet| match &state.phase {
             Phase::Recording(builder, _) => match builder.var(var).def {
-                Def::Constvar(id) => state.side.constant_of(quiet, id),
+                Def::Constvar(id) => state.table.constant_of(quiet, id),
                 _ => None,
             },
             Phase::Finished(graph) => graph.get().constant_of(quiet, var),
@@ -315,7 +315,7 @@ impl Frame {
                 Phase::Released(program) => program.source(source),
                 Phase::Gone => return None,
             };
-            Some(state.side.leaves().parts(quiet, jax, source))
+            Some(state.table.retained().parts(quiet, jax, source))
         });
         match parts {
             Some(parts) => source_info_of(py, jax, parts),
@@ -392,7 +392,7 @@ impl Frame {
         }
         match slf.get().peek({
             let address = val.as_ptr() as usize;
-            move |state| state.side.vars().var_at(address)
+            move |state| state.table.vars().var_at(address)
         }) {
             Some(var) => Ok(Operand::Var { var, aval, tracer: Some(tracer.clone()) }),
             None => Err(PyRuntimeError::new_err(format!(
@@ -426,7 +426,7 @@ impl Frame {
 
     /// Makes `object` the `Var` object of a variable.
     pub fn set_var_object(slf: &Bound<'_, Self>, var: Var, object: &Bound<'_, PyAny>) {
-        let vars = slf.get().peek(|state| state.side.vars().clone());
+        let vars = slf.get().peek(|state| state.table.vars().clone());
         vars.set(var, object);
     }
 }

@@ -11,7 +11,7 @@ use crate::ir::{Builder, ParamsId, PrimitiveId, SourceId, TypeId, Var};
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{AvalInfo, aval_info};
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::{PrimitiveWords, ReadEffects, Side, literal_type};
+use crate::python::program::objects::{ObjectTable, PrimitiveFacts, ReadEffects, literal_type};
 use crate::python::trace::frame::Frame;
 use crate::python::trace::frame::state::finished;
 
@@ -101,7 +101,7 @@ pub(super) struct ReadEqn<'a> {
 pub struct ReadPrimitive<'a> {
     object: &'a Object,
     /// Where it is not known there.
-    said: Option<PrimitiveWords>,
+    said: Option<PrimitiveFacts>,
 }
 
 impl<'a> ReadPrimitive<'a> {
@@ -109,7 +109,7 @@ impl<'a> ReadPrimitive<'a> {
     /// An attribute cannot be read.
     pub fn of(frame: &Bound<'_, Frame>, primitive: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         let address = primitive.as_ptr() as usize;
-        let is_known = frame.get().peek(|state| state.side.known_primitive(address).is_some());
+        let is_known = frame.get().peek(|state| state.table.known_primitive(address).is_some());
         Self::read(primitive, is_known)
     }
 
@@ -127,14 +127,14 @@ impl<'a> ReadPrimitive<'a> {
             // By the time that it comes again it is known.
             let mut met = FxHashSet::default();
             let is_known =
-                |&at: &usize| state.side.known_primitive(at).is_some() || !met.insert(at);
+                |&at: &usize| state.table.known_primitive(at).is_some() || !met.insert(at);
             addresses.iter().map(is_known).collect::<SmallVec<[bool; 8]>>()
         });
         primitives.zip(is_known).map(|(primitive, known)| Self::read(primitive, known)).collect()
     }
 
     fn read(primitive: &'a Bound<'_, PyAny>, is_known: bool) -> PyResult<Self> {
-        let said = if is_known { None } else { Some(PrimitiveWords::of(primitive)?) };
+        let said = if is_known { None } else { Some(PrimitiveFacts::of(primitive)?) };
         Ok(Self { object: primitive.as_unbound(), said })
     }
 
@@ -143,13 +143,13 @@ impl<'a> ReadPrimitive<'a> {
     pub fn id(
         &self,
         builder: &mut Builder,
-        side: &mut Side,
+        table: &mut ObjectTable,
         quiet: Quiet<'_>,
     ) -> PyResult<PrimitiveId> {
         let address = self.object.as_ptr() as usize;
-        match (&self.said, side.known_primitive(address)) {
+        match (&self.said, table.known_primitive(address)) {
             (_, Some(known)) => Ok(known),
-            (Some(said), None) => Ok(side.primitive_of(builder, self.object, said, quiet)),
+            (Some(said), None) => Ok(table.primitive_of(builder, self.object, said, quiet)),
             // The program was finished meanwhile.
             (None, None) => Err(finished()),
         }

@@ -17,7 +17,7 @@ use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{AvalInfo, build_error};
 use crate::python::program::graph::Graph;
 use crate::python::program::lazy_objects::Vars;
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 use crate::python::trace::frame::operands::ReadEqn;
 use crate::python::trace::frame::operands::{LocalEntry, NewVar, Ready};
 use crate::python::trace::session::Recording;
@@ -28,7 +28,7 @@ type Object = Py<PyAny>;
 pub struct State {
     pub(super) auto_dce: bool,
     pub(super) phase: Phase,
-    pub(super) side: Side,
+    pub(super) table: ObjectTable,
     pub(super) debug_info: Option<Py<PyAny>>,
     pub(super) is_high: bool,
     /// The constant for a value, by address; the side keeps the value alive.
@@ -107,7 +107,7 @@ pub struct Rows {
 }
 
 /// A program under construction, its objects, and the rows of a fragment in it.
-pub type Appending<'a> = (&'a mut Builder, &'a mut Side, &'a mut Rows);
+pub type Appending<'a> = (&'a mut Builder, &'a mut ObjectTable, &'a mut Rows);
 
 /// A place in a program under construction.
 #[derive(Clone, Copy)]
@@ -142,8 +142,8 @@ impl State {
     }
 
     /// What was recorded so far, where the frame still records.
-    pub fn recorded(&self) -> Option<(&Builder, &Side)> {
-        self.phase.builder().map(|builder| (builder, &self.side))
+    pub fn recorded(&self) -> Option<(&Builder, &ObjectTable)> {
+        self.phase.builder().map(|builder| (builder, &self.table))
     }
 
     /// From now on the uses of constants are noted in order; how many were before.
@@ -180,15 +180,15 @@ impl State {
     /// What a fragment is appended with.
     pub fn appending(&mut self, rows: usize) -> PyResult<Appending<'_>> {
         match (self.phase.builder_mut(), self.rows.get_mut(rows)) {
-            (Some(builder), Some(rows)) => Ok((builder, &mut self.side, rows)),
+            (Some(builder), Some(rows)) => Ok((builder, &mut self.table, rows)),
             _ => Err(finished()),
         }
     }
 
     /// The builder and the objects of a frame that still records.
-    pub fn recording(&mut self) -> PyResult<(&mut Builder, &mut Side)> {
+    pub fn recording(&mut self) -> PyResult<(&mut Builder, &mut ObjectTable)> {
         match self.phase.builder_mut() {
-            Some(builder) => Ok((builder, &mut self.side)),
+            Some(builder) => Ok((builder, &mut self.table)),
             None => Err(finished()),
         }
     }
@@ -214,9 +214,9 @@ impl State {
         let var = if let Some(&var) = self.const_by_id.get(&address) {
             var
         } else {
-            let (builder, side) = self.recording()?;
-            let ty = side.type_of(builder, aval, info, quiet);
-            let id = side.new_const_of(value, quiet);
+            let (builder, table) = self.recording()?;
+            let ty = table.type_of(builder, aval, info, quiet);
+            let id = table.new_const_of(value, quiet);
             let var = builder.constvar(ty, id).map_err(build_error)?;
             self.const_by_id.insert(address, var);
             var
@@ -235,8 +235,8 @@ impl State {
                 self.const_var(value, aval, info, quiet).map(Atom::var)
             }
             Ready::Literal { literal, aval, info } => {
-                let (builder, side) = self.recording()?;
-                side.literal_of(builder, literal, (aval, info), quiet).map(Atom::literal)
+                let (builder, table) = self.recording()?;
+                table.literal_of(builder, literal, (aval, info), quiet).map(Atom::literal)
             }
         }
     }
@@ -253,7 +253,7 @@ impl State {
         removed
             .into_iter()
             .filter_map(|id| {
-                let value = self.side.take_const(id)?;
+                let value = self.table.take_const(id)?;
                 self.const_by_id.remove(&(value.as_ptr() as usize));
                 Some(value)
             })
@@ -272,14 +272,14 @@ impl State {
         for operand in eqn.operands {
             atoms.push(self.atom(operand, quiet)?);
         }
-        let (builder, side) = self.recording()?;
+        let (builder, table) = self.recording()?;
         if let Some(no_effects) = eqn.no_effects {
-            side.note_no_effects_of(local.primitive, no_effects, quiet);
+            table.note_no_effects_of(local.primitive, no_effects, quiet);
         }
-        let context = side.handle_of(eqn.context, quiet);
+        let context = table.handle_of(eqn.context, quiet);
         let context = builder.context(context);
         let effects = match eqn.effects {
-            Some(effects) => side.effects_of(builder, effects, quiet),
+            Some(effects) => table.effects_of(builder, effects, quiet),
             None => EffectsId::NONE,
         };
         let LocalEntry { primitive, params, out_types } = local;
@@ -304,11 +304,11 @@ impl State {
             Phase::Released(program) => Some(program.var_type(var)),
             Phase::Gone => None,
         };
-        if let Some(made) = self.side.vars().get(quiet, var) {
+        if let Some(made) = self.table.vars().get(quiet, var) {
             return Ok(VarHolder::Made(made));
         }
-        let aval = self.side.aval_of(quiet, ty.ok_or_else(finished)?);
-        Ok(VarHolder::Own(aval, self.side.vars().clone()))
+        let aval = self.table.aval_of(quiet, ty.ok_or_else(finished)?);
+        Ok(VarHolder::Own(aval, self.table.vars().clone()))
     }
 
     /// The inputs of the program.
@@ -350,21 +350,23 @@ impl State {
                 return Err(finished());
             }
         };
-        let mut side = std::mem::take(&mut self.side);
-        let given_up = (recording, side.shrink());
+        let mut table = std::mem::take(&mut self.table);
+        let given_up = (recording, table.shrink());
         self.entries = FxHashMap::default();
         self.rows = Vec::new();
         self.row_by_fragment = FxHashMap::default();
         let program = builder.finish(outs, DebugInfo::default(), EffectsId::NONE);
-        graph.get().fill(program.map_err(build_error)?, side);
+        graph.get().fill(program.map_err(build_error)?, table);
         self.phase = Phase::Finished(quiet.own(graph));
         Ok(given_up)
     }
 
     /// The trace is over; what the caller drops comes back.
-    pub(super) fn invalidate(&mut self) -> (Option<Recording>, [Side; 2], Option<Py<Graph>>) {
+    pub(super) fn invalidate(
+        &mut self,
+    ) -> (Option<Recording>, [ObjectTable; 2], Option<Py<Graph>>) {
         self.const_by_id.clear();
-        let mut forgotten = [self.side.keep_leaves(), Side::default()];
+        let mut forgotten = [self.table.keep_retained(), ObjectTable::default()];
         let (mut ended, mut let_go) = (None, None);
         self.phase = match std::mem::replace(&mut self.phase, Phase::Gone) {
             Phase::Recording(builder, recording) => {
@@ -373,8 +375,9 @@ impl State {
             }
             Phase::Finished(graph) => {
                 let program = graph.get().program();
-                let leaves = graph.get().side().leaves().clone();
-                forgotten[1] = std::mem::replace(&mut self.side, Side::of_leaves(leaves));
+                let retained = graph.get().table().retained().clone();
+                forgotten[1] =
+                    std::mem::replace(&mut self.table, ObjectTable::of_retained(retained));
                 let_go = Some(graph);
                 Phase::Released(program)
             }
@@ -384,7 +387,7 @@ impl State {
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.side.traverse(visit)?;
+        self.table.traverse(visit)?;
         visit.call(self.phase.graph())?;
         visit.call(&self.debug_info)?;
         self.qdds.iter().try_for_each(|(_, qdd)| visit.call(qdd))

@@ -8,19 +8,19 @@ use crate::ir::{ForeignId, Source, TypeId};
 
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::{Object, Side, bound, index};
+use crate::python::program::objects::{Object, ObjectTable, bound, index};
 
 /// The objects that a tracer may still be asked for when its trace is over: they hold nothing else
 /// of the trace.
 #[derive(Default)]
-pub struct Leaves {
+pub struct Retained {
     /// By `TypeId`.
     pub(super) avals: Vec<Object>,
     /// Tracebacks and name stacks, by the `ForeignId`s of a `Source`.
     pub(super) sources: Vec<Object>,
 }
 
-impl Clone for Leaves {
+impl Clone for Retained {
     fn clone(&self) -> Self {
         Python::attach(|py| {
             let own = |objects: &[Object]| objects.iter().map(|o| o.clone_ref(py)).collect();
@@ -29,7 +29,7 @@ impl Clone for Leaves {
     }
 }
 
-impl Leaves {
+impl Retained {
     /// The aval of a type; None where the collector has taken everything.
     pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
         bound(py, self.avals.get(ty.as_u32() as usize))
@@ -63,46 +63,46 @@ impl Leaves {
     }
 }
 
-impl Side {
+impl ObjectTable {
     /// What outlives the trace.
-    pub fn leaves(&self) -> &Arc<Leaves> {
-        &self.leaves
+    pub fn retained(&self) -> &Arc<Retained> {
+        &self.retained
     }
 
-    /// A side that has nothing else.
-    pub fn of_leaves(leaves: Arc<Leaves>) -> Self {
-        Self { leaves, ..Self::default() }
+    /// A table that has nothing else.
+    pub fn of_retained(retained: Arc<Retained>) -> Self {
+        Self { retained, ..Self::default() }
     }
 
-    /// Gives up everything but the leaves.
-    pub fn keep_leaves(&mut self) -> Self {
-        let leaves = self.leaves.clone();
-        std::mem::replace(self, Self::of_leaves(leaves))
+    /// Gives up everything but what outlives the trace.
+    pub fn keep_retained(&mut self) -> Self {
+        let retained = self.retained.clone();
+        std::mem::replace(self, Self::of_retained(retained))
     }
 
     /// The aval of a type.
     pub fn aval<'py>(&self, py: Python<'py>, ty: TypeId) -> Bound<'py, PyAny> {
-        self.leaves.aval(py, ty)
+        self.retained.aval(py, ty)
     }
 
     /// As `aval`.
     pub fn aval_of(&self, quiet: Quiet<'_>, ty: TypeId) -> Option<Object> {
-        self.leaves.avals.get(ty.as_u32() as usize).map(|aval| quiet.own(aval))
+        self.retained.avals.get(ty.as_u32() as usize).map(|aval| quiet.own(aval))
     }
 
     /// A traceback or name stack of a source.
     pub fn source_object<'py>(&self, py: Python<'py>, id: ForeignId) -> Bound<'py, PyAny> {
-        bound(py, self.leaves.sources.get(index(id)))
+        bound(py, self.retained.sources.get(index(id)))
     }
 
     /// As `source_object`.
     pub fn source_object_of(&self, quiet: Quiet<'_>, id: ForeignId) -> Option<Object> {
-        self.leaves.sources.get(index(id)).map(|source| quiet.own(source))
+        self.retained.sources.get(index(id)).map(|source| quiet.own(source))
     }
 
-    /// As `source_object`; none of a program that was abridged.
+    /// As `source_object`; none of a program that was skeleton.
     pub fn known_source<'py>(&self, py: Python<'py>, id: ForeignId) -> Option<Bound<'py, PyAny>> {
-        self.leaves.sources.get(index(id)).map(|source| source.bind(py).clone())
+        self.retained.sources.get(index(id)).map(|source| source.bind(py).clone())
     }
 
     /// A new `SourceInfo` of a recorded source.
@@ -112,13 +112,13 @@ impl Side {
         jax: &Jax,
         source: Source,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.leaves.source_info(py, jax, source)
+        self.retained.source_info(py, jax, source)
     }
 }
 
-impl Side {
+impl ObjectTable {
     pub(super) fn push_source(&mut self, object: Object) -> ForeignId {
-        let sources = &mut Arc::make_mut(&mut self.leaves).sources;
+        let sources = &mut Arc::make_mut(&mut self.retained).sources;
         let id = ForeignId::from_u32(u32::try_from(sources.len()).unwrap_or(u32::MAX - 1));
         sources.push(object);
         id
