@@ -3,6 +3,7 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
+use pyo3::PyTypeCheck;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -28,16 +29,18 @@ macro_rules! jax_objects {
             /// # Errors
             /// An attribute is missing or has an unexpected type.
             pub fn from_namespace(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
-                $( let $name: Py<$ty> = namespace
-                    .getattr(stringify!($name))?
-                    .cast_into::<$ty>()
-                    .map_err(PyErr::from)?
-                    .unbind(); )*
+                $( let $name: Py<$ty> = object_of(namespace, stringify!($name))?; )*
                 let slots = Slots::of(namespace)?;
                 Ok(Self { $( $name, )* slots })
             }
         }
     };
+}
+
+/// An object of the namespace. Not inlined: there are more than a hundred.
+#[inline(never)]
+fn object_of<T: PyTypeCheck>(namespace: &Bound<'_, PyAny>, name: &str) -> PyResult<Py<T>> {
+    Ok(namespace.getattr(name)?.cast_into::<T>().map_err(PyErr::from)?.unbind())
 }
 
 jax_objects! {
