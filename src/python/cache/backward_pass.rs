@@ -26,7 +26,7 @@ use crate::python::cache::programs::params;
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
 use crate::python::cpython::native::address;
-use crate::python::jax::derived_types::{Derived, derived_type};
+use crate::python::jax::derived_types::{DerivedType, derived_type};
 use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{EqnParts, Jax, jax};
 use crate::python::jax::source::SourceRef;
@@ -275,7 +275,7 @@ impl Pass {
                 env[*place as usize] = if made.is_instance(jax.grad_accum_type.bind(py))? {
                     Slot::Given(made.unbind())
                 } else if made.is_none() {
-                    let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
+                    let aval = derived_type(jax, aval, DerivedType::Cotangent)?.unbind();
                     Slot::Sum { aval, sum: None }
                 } else {
                     return Ok(None);
@@ -300,7 +300,7 @@ impl Pass {
                 continue;
             }
             for (place, aval) in &step.outs {
-                let aval = derived_type(jax, aval.bind(py), Derived::Cotangent)?.unbind();
+                let aval = derived_type(jax, aval.bind(py), DerivedType::Cotangent)?.unbind();
                 env[*place as usize] = Slot::Sum { aval, sum: None };
             }
         }

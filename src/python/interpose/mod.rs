@@ -7,7 +7,7 @@
 //! functions.rs    functions and jits of jax that are interposed while a trace of ours may run
 //! operators.rs    number slots of the tracer type
 //! stand_in.rs     the native callables that stand in for functions and methods
-//! code_patch.rs  a function of jax and its two codes
+//! code_patch.rs   a function of jax and its two codes
 //! ```
 
 pub mod bind;

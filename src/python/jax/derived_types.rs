@@ -16,7 +16,7 @@ pub fn is_shaped_array(jax: &Jax, aval: &Bound<'_, PyAny>) -> bool {
 
 /// What jax derives from a type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Derived {
+pub enum DerivedType {
     /// `to_tangent_aval`
     Tangent,
     /// `to_ct_aval`
@@ -29,7 +29,7 @@ pub enum Derived {
 }
 
 /// What was derived, by the address of its origin, which is kept alive.
-type DerivedTypes = FxHashMap<(usize, Derived), (Py<PyAny>, Py<PyAny>)>;
+type DerivedTypes = FxHashMap<(usize, DerivedType), (Py<PyAny>, Py<PyAny>)>;
 
 static DERIVED: Mutex<Option<DerivedTypes>> = Mutex::new(None);
 const MAX_DERIVED: usize = 4096;
@@ -47,7 +47,7 @@ pub fn forget_derived() {
 pub fn derived_type<'py>(
     jax: &Jax,
     aval: &Bound<'py, PyAny>,
-    derived: Derived,
+    derived: DerivedType,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = aval.py();
     let key = (address(aval), derived);
@@ -59,9 +59,9 @@ pub fn derived_type<'py>(
         return Ok(known);
     }
     let new = match derived {
-        Derived::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
-        Derived::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
-        Derived::Struct { .. } => jax.result_struct.bind(py).call1((aval,))?,
+        DerivedType::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
+        DerivedType::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
+        DerivedType::Struct { .. } => jax.result_struct.bind(py).call1((aval,))?,
     };
     if is_shaped_array(jax, aval) {
         let entry = (aval.clone().unbind(), new.clone().unbind());

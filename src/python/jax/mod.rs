@@ -10,8 +10,8 @@
 //! source.rs          source info: tracebacks and name stacks
 //! settings.rs        settings of jax that traces depend on
 //! numpy_errors.rs    what numpy does about errors in numbers
-//! watch_config.rs    noticing that jax's state may have changed
-//! watch_arrays.rs    noticing that somebody reads the elements of a concrete array
+//! watch_config.rs    version counters of jax's configuration and current trace
+//! watch_arrays.rs    the array-read detector
 //! watch_warnings.rs  warnings that do not count trampolines
 //! world/             whether jax is as it was: its modules, classes, registries and functions
 //! omit.rs            leaving an item out of keys, for tests

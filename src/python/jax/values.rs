@@ -21,7 +21,7 @@ use crate::python::jax::names::Jax;
 pub const MAX_DEPTH: u32 = 32;
 
 /// Classes of values that are compared in a way of their own.
-pub struct Known {
+pub struct ValueClasses {
     pub enum_meta: Py<PyType>,
     pub dtype: Py<PyType>,
     /// The class of dtypes with fields, whose names may be changed.
@@ -30,18 +30,18 @@ pub struct Known {
     pub numpy_array: Py<PyType>,
 }
 
-static KNOWN: Once<Known> = Once::new();
+static CLASSES: Once<ValueClasses> = Once::new();
 
 /// The classes, looked up once.
 ///
 /// # Errors
 /// numpy cannot be imported.
-pub fn known(py: Python<'_>) -> PyResult<&Known> {
-    KNOWN.get_or_try_init(py, || {
+pub fn value_classes(py: Python<'_>) -> PyResult<&ValueClasses> {
+    CLASSES.get_or_try_init(py, || {
         let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
             Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
         };
-        Ok(Known {
+        Ok(ValueClasses {
             enum_meta: class("enum", "EnumMeta")?,
             dtype: class("numpy", "dtype")?,
             void_dtype: class("numpy.dtypes", "VoidDType")?,
@@ -58,12 +58,12 @@ pub fn known(py: Python<'_>) -> PyResult<&Known> {
 /// # Errors
 /// numpy cannot be imported.
 pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let known = known(value.py())?;
+    let classes = value_classes(value.py())?;
     if !value.get_type().is(&jax.typed_array_type) {
         let is_number = value.is_instance_of::<PyFloat>()
             || value.is_instance_of::<PyInt>()
             || value.is_instance_of::<PyComplex>()
-            || is_a(value, known.numpy_scalar.as_ptr().cast());
+            || is_a(value, classes.numpy_scalar.as_ptr().cast());
         return Ok(!is_number);
     }
     let base = intern!(value.py(), "base");
@@ -75,13 +75,13 @@ pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let references = unsafe { ffi::Py_REFCNT(viewed.as_ptr()) };
     // The view refers to it, and `viewed` does.
     let is_own = references == 2
-        && viewed.get_type().is(&known.numpy_array)
+        && viewed.get_type().is(&classes.numpy_array)
         && viewed.getattr(base)?.is_none();
     Ok(!is_own)
 }
 
 /// How the typed forms treat a value.
-enum Kind {
+enum Form {
     Identity,
     Int,
     Float,
@@ -90,7 +90,7 @@ enum Kind {
     Unknown,
 }
 
-fn kind(known: &Known, value: *mut ffi::PyObject) -> Kind {
+fn form(classes: &ValueClasses, value: *mut ffi::PyObject) -> Form {
     // SAFETY: `value` is live; only type pointers are compared.
     unsafe {
         let class = ffi::Py_TYPE(value);
@@ -98,36 +98,41 @@ fn kind(known: &Known, value: *mut ffi::PyObject) -> Kind {
             || class == &raw mut ffi::PyBool_Type
             || value == ffi::Py_Ellipsis()
         {
-            Kind::Identity
+            Form::Identity
         } else if class == &raw mut ffi::PyLong_Type {
-            Kind::Int
+            Form::Int
         } else if class == &raw mut ffi::PyUnicode_Type {
-            Kind::Str
+            Form::Str
         } else if ffi::PyTuple_Check(value) != 0 {
-            Kind::Tuple
+            Form::Tuple
         } else if class == &raw mut ffi::PyFloat_Type {
-            Kind::Float
-        } else if class == known.void_dtype.as_ptr().cast() {
-            Kind::Unknown
+            Form::Float
+        } else if class == classes.void_dtype.as_ptr().cast() {
+            Form::Unknown
         } else if ffi::PyType_Check(value) != 0
-            || ffi::PyType_IsSubtype(class, known.dtype.as_ptr().cast()) != 0
-            || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), known.enum_meta.as_ptr().cast())
+            || ffi::PyType_IsSubtype(class, classes.dtype.as_ptr().cast()) != 0
+            || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), classes.enum_meta.as_ptr().cast())
                 != 0
         {
-            Kind::Identity
+            Form::Identity
         } else {
-            Kind::Unknown
+            Form::Unknown
         }
     }
 }
 
-fn hash_value(known: &Known, hasher: &mut FxHasher, value: *mut ffi::PyObject, depth: u32) -> bool {
-    // SAFETY: `value` is live and has the exact type that `kind` found; none of these calls runs
+fn hash_value(
+    classes: &ValueClasses,
+    hasher: &mut FxHasher,
+    value: *mut ffi::PyObject,
+    depth: u32,
+) -> bool {
+    // SAFETY: `value` is live and has the exact type that `form` found; none of these calls runs
     // Python code.
     unsafe {
-        match kind(known, value) {
-            Kind::Identity => hasher.write_usize(value as usize),
-            Kind::Int => {
+        match form(classes, value) {
+            Form::Identity => hasher.write_usize(value as usize),
+            Form::Int => {
                 let mut overflow = 0;
                 let small = ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow);
                 if overflow != 0 {
@@ -135,9 +140,9 @@ fn hash_value(known: &Known, hasher: &mut FxHasher, value: *mut ffi::PyObject, d
                 }
                 hasher.write_i64(small);
             }
-            Kind::Float => hasher.write_u64(ffi::PyFloat_AS_DOUBLE(value).to_bits()),
-            Kind::Str => hasher.write_isize(ffi::PyObject_Hash(value)),
-            Kind::Tuple => {
+            Form::Float => hasher.write_u64(ffi::PyFloat_AS_DOUBLE(value).to_bits()),
+            Form::Str => hasher.write_isize(ffi::PyObject_Hash(value)),
+            Form::Tuple => {
                 if depth == MAX_DEPTH {
                     return false;
                 }
@@ -145,18 +150,23 @@ fn hash_value(known: &Known, hasher: &mut FxHasher, value: *mut ffi::PyObject, d
                 hasher.write_usize(ffi::Py_TYPE(value) as usize);
                 hasher.write_isize(len);
                 for i in 0..len {
-                    if !hash_value(known, hasher, ffi::PyTuple_GET_ITEM(value, i), depth + 1) {
+                    if !hash_value(classes, hasher, ffi::PyTuple_GET_ITEM(value, i), depth + 1) {
                         return false;
                     }
                 }
             }
-            Kind::Unknown => return false,
+            Form::Unknown => return false,
         }
     }
     true
 }
 
-fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, depth: u32) -> bool {
+fn equal_values(
+    classes: &ValueClasses,
+    a: *mut ffi::PyObject,
+    b: *mut ffi::PyObject,
+    depth: u32,
+) -> bool {
     if a == b {
         return true;
     }
@@ -165,25 +175,25 @@ fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, dep
         if ffi::Py_TYPE(a) != ffi::Py_TYPE(b) {
             return false;
         }
-        match kind(known, a) {
-            Kind::Identity | Kind::Unknown => false,
-            Kind::Int => {
+        match form(classes, a) {
+            Form::Identity | Form::Unknown => false,
+            Form::Int => {
                 let (mut over_a, mut over_b) = (0, 0);
                 let small_a = ffi::PyLong_AsLongLongAndOverflow(a, &raw mut over_a);
                 let small_b = ffi::PyLong_AsLongLongAndOverflow(b, &raw mut over_b);
                 over_a == 0 && over_b == 0 && small_a == small_b
             }
-            Kind::Float => {
+            Form::Float => {
                 ffi::PyFloat_AS_DOUBLE(a).to_bits() == ffi::PyFloat_AS_DOUBLE(b).to_bits()
             }
-            Kind::Str => ffi::PyUnicode_Compare(a, b) == 0,
-            Kind::Tuple => {
+            Form::Str => ffi::PyUnicode_Compare(a, b) == 0,
+            Form::Tuple => {
                 let len = ffi::PyTuple_GET_SIZE(a);
                 depth < MAX_DEPTH
                     && len == ffi::PyTuple_GET_SIZE(b)
                     && (0..len).all(|i| {
                         equal_values(
-                            known,
+                            classes,
                             ffi::PyTuple_GET_ITEM(a, i),
                             ffi::PyTuple_GET_ITEM(b, i),
                             depth + 1,
@@ -196,19 +206,19 @@ fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, dep
 
 /// A hash under which typed-equal values agree; None where the value cannot be keyed.
 pub fn typed_hash(value: &Bound<'_, PyAny>) -> Option<u64> {
-    let known = known(value.py()).ok()?;
+    let classes = value_classes(value.py()).ok()?;
     let mut hasher = FxHasher::default();
-    hash_value(known, &mut hasher, value.as_ptr(), 0).then(|| hasher.finish())
+    hash_value(classes, &mut hasher, value.as_ptr(), 0).then(|| hasher.finish())
 }
 
 /// Whether two values that have a typed hash are the same.
 pub fn typed_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
-    known(a.py()).is_ok_and(|known| equal_values(known, a.as_ptr(), b.as_ptr(), 0))
+    value_classes(a.py()).is_ok_and(|classes| equal_values(classes, a.as_ptr(), b.as_ptr(), 0))
 }
 
 /// Feeds the names and values of a params dict; false where one cannot be keyed.
 pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
-    let Ok(known) = known(params.py()) else { return false };
+    let Ok(classes) = value_classes(params.py()) else { return false };
     let mut position = 0;
     let (mut name, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: PyDict_Next lends the entries; nothing runs that could change the dict.
@@ -220,7 +230,7 @@ pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
                 return false;
             }
             hasher.write_isize(ffi::PyObject_Hash(name));
-            if !hash_value(known, hasher, value, 0) {
+            if !hash_value(classes, hasher, value, 0) {
                 return false;
             }
         }
@@ -230,7 +240,7 @@ pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
 
 /// Whether two params dicts have the same names and typed-equal values in the same order.
 pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
-    let Ok(known) = known(a.py()) else { return false };
+    let Ok(classes) = value_classes(a.py()) else { return false };
     if a.len() != b.len() {
         return false;
     }
@@ -242,7 +252,8 @@ pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
         while ffi::PyDict_Next(a.as_ptr(), &raw mut pos_a, &raw mut name_a, &raw mut value_a) != 0
             && ffi::PyDict_Next(b.as_ptr(), &raw mut pos_b, &raw mut name_b, &raw mut value_b) != 0
         {
-            if !equal_values(known, name_a, name_b, 0) || !equal_values(known, value_a, value_b, 0)
+            if !equal_values(classes, name_a, name_b, 0)
+                || !equal_values(classes, value_a, value_b, 0)
             {
                 return false;
             }

@@ -1,4 +1,4 @@
-//! Noticing that somebody reads the elements of a concrete array.
+//! The array-read detector: noticing that somebody reads the elements of a concrete array.
 //!
 //! What a function of jax does with a concrete array depends on the array's type, unless it looks
 //! into it. Python gets at the elements of a jax array in two ways: its property `_value`, to which

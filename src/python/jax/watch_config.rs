@@ -1,4 +1,5 @@
-//! Noticing that jax's configuration, its current trace or its source info may have changed.
+//! Version counters: noticing that jax's configuration, its current trace or its source info may have
+//! changed.
 //!
 //! Reading them costs more than all else that a replayed call does. Everything that changes them
 //! goes through five methods of one native class, `Config`, and through assignments to one

@@ -11,7 +11,7 @@ use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
 
 use crate::python::cpython::native::{entries, string_of};
 use crate::python::jax::names::Jax;
-use crate::python::jax::values::{MAX_DEPTH, known};
+use crate::python::jax::values::{MAX_DEPTH, value_classes};
 use crate::python::program::objects::ObjectTable;
 
 /// The canonical form of a params dict.
@@ -73,11 +73,11 @@ impl Canonical<'_> {
             let object = self.table.handle(value);
             return Ok(ParamValue::Program(self.builder.subprogram(object)));
         }
-        let known = known(py)?;
-        if value.is_instance(known.dtype.bind(py))? {
+        let classes = value_classes(py)?;
+        if value.is_instance(classes.dtype.bind(py))? {
             return self.dtype(value);
         }
-        if class.get_type().is_subclass(known.enum_meta.bind(py))? {
+        if class.get_type().is_subclass(classes.enum_meta.bind(py))? {
             return Ok(ParamValue::Enum {
                 type_name: qualified_name(&class)?,
                 member: value.getattr(intern!(py, "name"))?.str()?.to_str()?.into(),

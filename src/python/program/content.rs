@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, ForeignId, Program, SourceId, Var};
 
 use crate::python::jax::names::{EqnParts, Inputs, Jax};
-use crate::python::program::graph::{Derived, Graph};
+use crate::python::program::graph::{Graph, Variant};
 use crate::python::program::lazy_jaxpr::Part;
 use crate::python::program::objects::ObjectTable;
 
@@ -51,7 +51,7 @@ impl Content {
         &self,
         py: Python<'py>,
         jax: &Jax,
-        derived: &Derived,
+        derived: &Variant,
         part: Part,
     ) -> PyResult<Bound<'py, PyList>> {
         let base = Graph::list(derived.base.bind(py), jax, part)?;

@@ -40,7 +40,7 @@ struct State {
     /// The lists of jax's jaxpr that anything has asked for.
     lists: [Option<Py<PyList>>; 3],
     /// Where the program is that of another graph, but for some params.
-    derived: Option<Arc<Derived>>,
+    derived: Option<Arc<Variant>>,
 }
 
 /// The objects of a graph as it is now.
@@ -63,7 +63,7 @@ pub trait ParamsHandle: Send + Sync {
 pub type ChangedParams = FxHashMap<ParamsId, Arc<dyn ParamsHandle>>;
 
 /// A program that shares its variables, and the equations that are the same, with another.
-pub struct Derived {
+pub struct Variant {
     pub base: Py<Graph>,
     pub params: ChangedParams,
 }
@@ -137,7 +137,7 @@ impl Graph {
         self.state.peek(|state| state.content.clone())
     }
 
-    fn derived(&self) -> Option<Arc<Derived>> {
+    fn variant(&self) -> Option<Arc<Variant>> {
         self.state.peek(|state| state.derived.clone())
     }
 
@@ -162,7 +162,7 @@ impl Graph {
         let base = slf.get();
         let content = Content { program: base.program(), ..Content::default() };
         let derived = State {
-            derived: Some(Arc::new(Derived { base: slf.clone().unbind(), params })),
+            derived: Some(Arc::new(Variant { base: slf.clone().unbind(), params })),
             ..State::with_fields(content, &base.fields(slf.py()))
         };
         let derived = Self::new(slf.py(), derived)?;
@@ -228,7 +228,7 @@ impl Graph {
     pub fn unread<'py>(slf: &Bound<'py, Self>) -> Unread<'py> {
         let graph = slf.get();
         let program = graph.program();
-        match graph.derived() {
+        match graph.variant() {
             None => Unread { program, graph: slf.clone(), params: ChangedParams::default() },
             Some(derived) => Unread {
                 program,
@@ -364,7 +364,7 @@ impl Graph {
         let content = graph.content();
         let list = {
             let _no_collection = NoCollection::start(py);
-            match (part, graph.derived()) {
+            match (part, graph.variant()) {
                 (_, Some(derived)) => content.derived_list(py, jax, &derived, part)?,
                 (Part::Eqns, None) => content.eqns(py, jax)?,
                 (Part::Invars, None) => content.invars(py, jax)?,

@@ -1,13 +1,13 @@
 //! A finished program and the Python objects behind its ids.
 //!
 //! ```text
-//! graph.rs        a finished program with its Python objects
-//! content.rs      the program and its objects, and the objects of jax made from both
-//! lazy_jaxpr.rs   jax's own jaxpr, filled from a graph on demand
-//! objects.rs      the Python objects behind the ids of one program
-//! lazy_objects.rs those that are made when somebody asks for them
-//! canonical.rs    params in their canonical form
-//! read.rs         whole jaxprs into the IR
+//! graph.rs         a finished program with its Python objects
+//! content.rs       the program and its objects, and the objects of jax made from both
+//! lazy_jaxpr.rs    jax's own jaxpr, filled from a graph on demand
+//! objects/         the Python objects behind the ids of one program
+//! lazy_objects.rs  those that are made when somebody asks for them
+//! canonical.rs     params in their canonical form
+//! read.rs          whole jaxprs into the IR
 //! ```
 
 pub mod canonical;

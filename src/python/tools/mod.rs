@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! graph_methods.rs  the methods of `Graph`, as Python has them
-//! print.rs       the texts of Python objects in programs, for printing them
-//! print_memo.rs  those that are remembered from one program to the next
-//! structure.rs   the objects of programs, for their structural hash and equality
-//! abridge.rs     comparison skeletons: what is kept of a program to compare others with
-//! diff.rs        where two programs differ, as Python has it
-//! passes.rs      passes, and the params, literals and jaxprs that they ask for
-//! analysis/      analyses of programs, as Python has their results
-//! store/         programs with their objects as bytes, and back
-//! export.rs      programs as tables, for other formats
+//! print.rs          the texts of Python objects in programs, for printing them
+//! print_memo.rs     those that are remembered from one program to the next
+//! structure.rs      the objects of programs, for their structural hash and equality
+//! skeleton.rs       comparison skeletons: what is kept of a program to compare others with
+//! diff.rs           where two programs differ, as Python has it
+//! passes.rs         passes, and the params, literals and jaxprs that they ask for
+//! analysis/         analyses of programs, as Python has their results
+//! store/            programs with their objects as bytes, and back
+//! export.rs         programs as tables, for other formats
 //! ```
 
 pub mod analysis;

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyList, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::python::cpython::native::{Slot, address, allocate, is_exactly};
-use crate::python::jax::derived_types::{Derived, derived_type, is_shaped_array};
+use crate::python::jax::derived_types::{DerivedType, derived_type, is_shaped_array};
 use crate::python::jax::instances::{new_accumulator, new_linear, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
@@ -87,7 +87,7 @@ pub fn result_structs<'py>(
     }
     let structs = PyList::empty(py);
     for aval in types.iter() {
-        let first = derived_type(jax, &aval, Derived::Struct { varies })?;
+        let first = derived_type(jax, &aval, DerivedType::Struct { varies })?;
         if !first.get_type().is(class) {
             return Ok(None);
         }
@@ -181,7 +181,7 @@ fn linear_inputs<'py>(
     let Some(types) = types else { return Ok(None) };
     let mut of_tangents = Vec::with_capacity(types.len());
     for aval in &types {
-        let of_tangent = derived_type(jax, aval, Derived::Tangent)?;
+        let of_tangent = derived_type(jax, aval, DerivedType::Tangent)?;
         // Integers have tangents of no bytes, which jax treats apart.
         let float0 = of_tangent.getattr(intern!(py, "dtype"))?.is(&jax.float0);
         if float0 || !is_shaped_array(jax, &of_tangent) {
@@ -209,7 +209,7 @@ pub fn new_accumulators<'py>(
     let accumulators = PyList::empty(py);
     for var in invars.iter().take(length) {
         let aval = var.getattr(intern!(py, "aval"))?;
-        let of_cotangent = derived_type(jax, &aval, Derived::Cotangent)?;
+        let of_cotangent = derived_type(jax, &aval, DerivedType::Cotangent)?;
         let zero = new_zero(jax, &of_cotangent)?;
         accumulators.append(new_accumulator(jax, &of_cotangent, &zero)?)?;
     }

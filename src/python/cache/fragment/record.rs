@@ -25,7 +25,7 @@ use crate::python::cpython::native::{address, with_bytes};
 use crate::python::jax::avals::{AvalInfo, aval_info};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
-use crate::python::jax::values::{is_of_others, known, typed_equal, typed_hash};
+use crate::python::jax::values::{is_of_others, typed_equal, typed_hash, value_classes};
 use crate::python::program::objects::literal_type;
 use crate::python::trace::frame::{Frame, Mark, State};
 use crate::python::trace::jaxpr_trace::has_high_param;
@@ -325,7 +325,7 @@ struct Tables<'py> {
 
 /// Whether an array of numpy's is among params, which may change.
 fn has_array(params: &Bound<'_, PyDict>) -> bool {
-    let known = known(params.py());
+    let known = value_classes(params.py());
     known.is_ok_and(|known| {
         let array = known.numpy_array.bind(params.py());
         params.values().iter().any(|value| value.is_instance(array).unwrap_or(true))

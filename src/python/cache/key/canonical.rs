@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
-use crate::python::jax::values::{known, typed_equal};
+use crate::python::jax::values::{typed_equal, value_classes};
 
 /// Objects by themselves.
 static SHARED: Once<Py<PyDict>> = Once::new();
@@ -52,7 +52,7 @@ fn says_the_same(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
     if let Some((a, b)) = both(intern!(py, "dtype"))? {
         // numpy's are equal where they have other numbers or metadata.
-        let is_numpys = a.is_instance(known(py)?.dtype.bind(py))?;
+        let is_numpys = a.is_instance(value_classes(py)?.dtype.bind(py))?;
         if !a.is(&b) && (is_numpys || !a.get_type().is(b.get_type())) {
             return Ok(false);
         }

@@ -24,7 +24,7 @@ use crate::python::cpython::immortals::Immortals;
 use crate::python::cpython::native::{Slot, is_exactly, with_bytes};
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
-use crate::python::jax::values::{Known, known};
+use crate::python::jax::values::{ValueClasses, value_classes};
 use crate::python::jax::world::owns_primitive;
 use crate::python::trace::tracer::{Traced as Tracer, constant_of, traced};
 
@@ -1072,7 +1072,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             // SAFETY: a live argument.
             return self.ref_type(&unsafe { Bound::from_borrowed_ptr(self.py, value) });
         }
-        let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
+        let Ok(known) = value_classes(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {
             // SAFETY: two types; the method resolution order is read, no Python runs.
             unsafe { ffi::PyType_IsSubtype(class, of.as_ptr().cast()) != 0 }
@@ -1259,7 +1259,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         &mut self,
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
-        known: &Known,
+        known: &ValueClasses,
     ) -> Result<(), Reason> {
         if class == known.void_dtype.as_ptr().cast() {
             return Err(UNKNOWN_OBJECT);
@@ -1377,7 +1377,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
                 return FOREIGN_TRACER;
             }
             if ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
-                || known(self.py).is_ok_and(|known| is(&known.numpy_array))
+                || value_classes(self.py).is_ok_and(|known| is(&known.numpy_array))
             {
                 return CONCRETE_ARRAY;
             }

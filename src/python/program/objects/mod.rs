@@ -5,11 +5,11 @@
 //! else. Everything here is append-only while the program grows.
 //!
 //! ```text
-//! types.rs    types, primitives and params
-//! values.rs   constants, literals and variables
-//! effects.rs  effects of equations
-//! sources.rs  tracebacks and name stacks
-//! retained.rs what outlives the trace
+//! types.rs     types, primitives and params
+//! values.rs    constants, literals and variables
+//! effects.rs   effects of equations
+//! sources.rs   tracebacks and name stacks
+//! retained.rs  what outlives the trace
 //! ```
 
 mod effects;

@@ -20,7 +20,7 @@ use crate::store::{
 use crate::python::cpython::native::{NoCollection, address};
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
-use crate::python::jax::values::known;
+use crate::python::jax::values::value_classes;
 use crate::python::program::canonical::canonical_value;
 use crate::python::program::graph::Graph;
 use crate::python::program::objects::ObjectTable;
@@ -187,7 +187,7 @@ impl<'py> Saver<'_, 'py> {
         {
             return self.jaxpr(object);
         }
-        if object.get_type().is(&known(py)?.numpy_array) {
+        if object.get_type().is(&value_classes(py)?.numpy_array) {
             let (dtype, shape, data) = self
                 .records
                 .call_method1(intern!(py, "array"), (object,))?

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyModule, PyString, PyType};
 
 use crate::python::cpython::native::{address, entries, string_of};
-use crate::python::jax::world::survey::place::{Change, Kind, Place};
+use crate::python::jax::world::survey::place::{Change, Place, PlaceKind};
 use crate::python::jax::world::survey::{Survey, WARNING};
 use crate::python::jax::world::trust::{is_jax_module, is_within, module_of};
 use crate::python::jax::world::{PRIMITIVES, watch};
@@ -33,7 +33,7 @@ impl Survey {
         place: &Place,
         py: Python<'py>,
     ) -> PyResult<Vec<Change<'py>>> {
-        if place.kind != Kind::Modules {
+        if place.kind != PlaceKind::Modules {
             return place.changes(py);
         }
         let now = watch::dict_of(place.owner.bind(py))?;
@@ -51,7 +51,7 @@ impl Survey {
     /// does not.
     pub(super) fn may_count(&self, place: &Place, (key, new, old): &Change<'_>) -> PyResult<bool> {
         match place.kind {
-            Kind::Module => {
+            PlaceKind::Module => {
                 let Ok(name) = key.cast_exact::<PyString>() else { return Ok(true) };
                 let name = (string_of(place.name.bind(key.py())), string_of(name));
                 if name.0 == WARNING.0 {
@@ -60,31 +60,31 @@ impl Survey {
                 let is_import = old.is_none() && self.is_import(key, new.as_ref())?;
                 Ok(!is_import && !self.started.contains(&name))
             }
-            Kind::Registry if !self.is_of_jax(key)? => {
+            PlaceKind::Registry if !self.is_of_jax(key)? => {
                 if self.is_primitive(key) {
                     self.known.peek(|known| known.waiting.insert(place.number));
                 }
                 Ok(false)
             }
-            Kind::Registry if old.is_none() => {
+            PlaceKind::Registry if old.is_none() => {
                 let Some(new) = new else { return Ok(true) };
                 Ok(self.trust.get().is_foreign(new)? || !self.is_accepted(place, key, new)?)
             }
-            Kind::Class => {
+            PlaceKind::Class => {
                 let Some(new) = new else { return Ok(true) };
                 let class = place.owner.bind(key.py()).cast::<PyType>()?;
                 let is_added = old.is_none() && is_nested_in_c(class, new)?;
                 Ok(!is_added
                     && (self.trust.get().is_foreign(new)? || !self.is_accepted(place, key, new)?))
             }
-            Kind::Registry if self.is_state_of(place, key)? => {
+            PlaceKind::Registry if self.is_state_of(place, key)? => {
                 let is_code =
                     |value: &Option<_>| value.as_ref().map_or(Ok(false), |it| self.is_code(it));
                 let may_stand_in = is_code(old)? || is_code(new)?;
                 let is_foreign = |it: &_| self.trust.get().is_foreign(it);
                 Ok(may_stand_in || new.as_ref().map_or(Ok(false), is_foreign)?)
             }
-            Kind::Modules | Kind::Registry | Kind::Instance => Ok(true),
+            PlaceKind::Modules | PlaceKind::Registry | PlaceKind::Instance => Ok(true),
         }
     }
 

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyModule, PyString, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::python::cpython::native::{address, entries, is_a, said, string_of};
-use crate::python::jax::world::survey::place::{Cursor, Kind, Place, parts_of_class, unbound};
+use crate::python::jax::world::survey::place::{Cursor, Place, PlaceKind, parts_of_class, unbound};
 use crate::python::jax::world::survey::{Modules, Survey};
 use crate::python::jax::world::trust::{is_jax_module, is_made_in_python, is_within, module_of};
 use crate::python::jax::world::{MODULES, PRIMITIVES, watch};
@@ -96,7 +96,7 @@ impl Survey {
             MODULES.add(module.dict().as_any());
         }
         self.note_new(module.dict().as_any());
-        self.place(Kind::Module, &name, module.as_any())
+        self.place(PlaceKind::Module, &name, module.as_any())
     }
 
     pub(super) fn note_new(&self, of: &Bound<'_, PyAny>) {
@@ -109,35 +109,37 @@ impl Survey {
         &self,
         value: &Bound<'_, PyAny>,
         is_primitive: bool,
-    ) -> PyResult<Option<Kind>> {
+    ) -> PyResult<Option<PlaceKind>> {
         if let Ok(class) = value.cast::<PyType>() {
             // Of those that are made in C, jax has some in the place of its own.
             let is_read = |module: String| self.has_tables(&module) || is_within(&module, "jaxlib");
             let is_ours = is_made_in_python(class) && module_of(class)?.is_some_and(is_read);
-            return Ok(is_ours.then_some(Kind::Class));
+            return Ok(is_ours.then_some(PlaceKind::Class));
         }
         if value.is_instance_of::<PyDict>() {
-            return Ok(Some(Kind::Registry));
+            return Ok(Some(PlaceKind::Registry));
         }
         let counts = is_primitive || self.instances.iter().any(|class| value.get_type().is(class));
-        Ok(counts.then_some(Kind::Instance))
+        Ok(counts.then_some(PlaceKind::Instance))
     }
 
     /// Adds the place of an owner, which is watched from now on.
     pub(super) fn place(
         &self,
-        kind: Kind,
+        kind: PlaceKind,
         name: &Bound<'_, PyString>,
         owner: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let py = owner.py();
         // It is watched first: what comes in between counts as a change.
         let how_often = match kind {
-            Kind::Class => watch::Kind::Told,
-            Kind::Instance if self.is_primitive(owner) => watch::Kind::Seldom,
+            PlaceKind::Class => watch::HowOften::Told,
+            PlaceKind::Instance if self.is_primitive(owner) => watch::HowOften::Seldom,
             // Nobody looks into those while programs are traced.
-            _ if self.is_of_lowering(kind, &name.to_string_lossy()) => watch::Kind::Seldom,
-            Kind::Modules | Kind::Module | Kind::Registry | Kind::Instance => watch::Kind::Frequent,
+            _ if self.is_of_lowering(kind, &name.to_string_lossy()) => watch::HowOften::Seldom,
+            PlaceKind::Modules | PlaceKind::Module | PlaceKind::Registry | PlaceKind::Instance => {
+                watch::HowOften::Frequent
+            }
         };
         let number = watch::watch(how_often, owner)?;
         let places = self.places.bind(py);
@@ -152,7 +154,7 @@ impl Survey {
             places.set_item(number, &place)?;
             self.known.peek(|known| {
                 let unsorted = match kind {
-                    Kind::Registry => &mut known.registries,
+                    PlaceKind::Registry => &mut known.registries,
                     _ => &mut known.unsorted,
                 };
                 unsorted.push(place);
@@ -170,8 +172,8 @@ impl Survey {
     }
 
     /// Whether only those who lower programs look into a place with this name.
-    pub(super) fn is_of_lowering(&self, kind: Kind, name: &str) -> bool {
-        is_within(name, "jaxlib") || kind == Kind::Registry && self.has_tables_within(name)
+    pub(super) fn is_of_lowering(&self, kind: PlaceKind, name: &str) -> bool {
+        is_within(name, "jaxlib") || kind == PlaceKind::Registry && self.has_tables_within(name)
     }
 
     /// Whether a registry with this name says how programs are lowered.
@@ -219,15 +221,15 @@ impl Survey {
     pub(super) fn sort_out(&self, place: &Bound<'_, Place>) -> PyResult<bool> {
         let (py, kind, name) = (place.py(), place.get().kind, place.get().name.bind(place.py()));
         let name = name.to_string_lossy();
-        let is_read = kind == Kind::Module && self.has_tables(&name);
-        let is_noted = is_read || kind == Kind::Class;
-        let has_tables = kind == Kind::Registry && self.has_tables_within(&name);
+        let is_read = kind == PlaceKind::Module && self.has_tables(&name);
+        let is_noted = is_read || kind == PlaceKind::Class;
+        let has_tables = kind == PlaceKind::Registry && self.has_tables_within(&name);
         let trust = self.trust.get();
         let mut foreign = Vec::new();
         for (key, value) in &place.get().was {
             let (key, value) = (key.bind(py), value.bind(py));
-            if kind != Kind::Registry && self.skipped.contains(&address(key)) {
-                if kind == Kind::Class {
+            if kind != PlaceKind::Registry && self.skipped.contains(&address(key)) {
+                if kind == PlaceKind::Class {
                     self.note(value)?;
                 }
                 continue;
@@ -237,7 +239,7 @@ impl Survey {
             if has_tables && value.is_instance_of::<PyDict>() && !self.has_place(value) {
                 let word = key.cast_exact::<PyString>().map(string_of).unwrap_or_default();
                 let within = format!("{name}[{word}]");
-                self.place(Kind::Registry, &PyString::new(py, &within), value)?;
+                self.place(PlaceKind::Registry, &PyString::new(py, &within), value)?;
             }
             let is_plain = known.is_none() && trust.is_plain(value);
             if is_read
@@ -246,7 +248,7 @@ impl Survey {
             {
                 self.take_in_value(&name, key, value)?;
             }
-            if is_plain || kind == Kind::Registry && !self.is_of_jax(key)? {
+            if is_plain || kind == PlaceKind::Registry && !self.is_of_jax(key)? {
                 continue;
             }
             let mut looked = known.unwrap_or_default();
@@ -277,7 +279,7 @@ impl Survey {
         let is_primitive = self.note_primitive(value)?;
         let Some(kind) = self.kind_of(value, is_primitive)? else { return Ok(()) };
         // The interpreter notes there of what it has warned, under a name that may be another object.
-        if kind == Kind::Registry && key.cast::<PyString>().is_ok_and(|key| key == WARNED_OF) {
+        if kind == PlaceKind::Registry && key.cast::<PyString>().is_ok_and(|key| key == WARNED_OF) {
             return Ok(());
         }
         if self.has_place(value) {

@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::python::cpython::native::{NoCollection, address, string_of};
 use crate::python::cpython::shared::{Quiet, Shared};
 pub use crate::python::jax::world::survey::place::Place;
-use crate::python::jax::world::survey::place::{Change, Kind};
+use crate::python::jax::world::survey::place::{Change, PlaceKind};
 use crate::python::jax::world::trust::Trust;
 use crate::python::jax::world::watch;
 
@@ -45,12 +45,12 @@ pub struct Survey {
     /// The place of `sys.modules`, and what that had.
     imported: Py<Place>,
     were_imported: Py<PyDict>,
-    known: Shared<Known>,
+    known: Shared<TakenIn>,
 }
 
 /// By address. All of them stay alive: places have what they had.
 #[derive(Default)]
-struct Known {
+struct TakenIn {
     /// Names under which `sys.modules` has what nobody looks into. They are kept alive by themselves.
     passed: FxHashMap<usize, Py<PyAny>>,
     modules: FxHashSet<usize>,
@@ -114,9 +114,9 @@ impl Survey {
         modules: Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         watch::start(py)?;
-        let number = watch::watch(watch::Kind::Frequent, modules.as_any())?;
+        let number = watch::watch(watch::HowOften::Frequent, modules.as_any())?;
         let name = PyString::new(py, "sys.modules");
-        let imported = Place::new(number, Kind::Modules, &name, modules.as_any());
+        let imported = Place::new(number, PlaceKind::Modules, &name, modules.as_any());
         let imported = Bound::new(py, imported)?;
         let places = PyDict::new(py);
         places.set_item(number, &imported)?;
@@ -133,7 +133,7 @@ impl Survey {
             places: places.unbind(),
             imported: imported.unbind(),
             were_imported: PyDict::new(py).unbind(),
-            known: Shared::new(Known { is_unfinished: true, ..Known::default() }),
+            known: Shared::new(TakenIn { is_unfinished: true, ..TakenIn::default() }),
         })
     }
 
@@ -161,7 +161,7 @@ impl Survey {
 
 type Modules<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyModule>)>;
 
-impl Known {
+impl TakenIn {
     /// A place that has to be sorted out.
     fn next(&mut self, quiet: Quiet<'_>) -> Option<Py<Place>> {
         Some(quiet.own(self.unsorted.last().or(self.registries.last())?))
@@ -189,7 +189,7 @@ impl Survey {
             return Ok((false, false));
         };
         let place = place.cast::<Place>()?.get();
-        if place.kind == Kind::Modules {
+        if place.kind == PlaceKind::Modules {
             return Ok((self.known.peek(|known| known.has_other_modules), false));
         }
         let mut may_differ = place.foreign.peek(|keys| !keys.is_empty());
@@ -205,7 +205,7 @@ impl Survey {
         let mut is_undone = true;
         for change in changes.iter().filter(|change| !last.contains(&addresses(change))) {
             is_undone = match place.kind {
-                Kind::Registry => !self.is_state(&change.0),
+                PlaceKind::Registry => !self.is_state(&change.0),
                 _ => self.may_count(place, change)?,
             };
             if is_undone {
@@ -242,7 +242,7 @@ impl Survey {
                 self.known.peek(|known| known.named.insert(name, at));
             }
         }
-        while let Some(place) = self.known.with(py, Known::next) {
+        while let Some(place) = self.known.with(py, TakenIn::next) {
             if self.sort_out(place.bind(py))? {
                 watch::note_changed(place.get().number);
             }

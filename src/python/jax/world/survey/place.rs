@@ -17,7 +17,7 @@ use crate::python::jax::world::watch;
 pub struct Place {
     /// Names it, to who watches it.
     pub(super) number: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     #[pyo3(get)]
     pub(super) name: Py<PyString>,
     /// Whose dict it is: a module, a class, an instance, or the dict itself.
@@ -41,7 +41,7 @@ pub struct Place {
 pub(super) type Entry = (Py<PyAny>, Py<PyAny>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PlaceKind {
     Modules,
     Module,
     Class,
@@ -55,11 +55,11 @@ impl Place {
     #[getter]
     fn kind(&self) -> &'static str {
         match self.kind {
-            Kind::Modules => "modules",
-            Kind::Module => "module",
-            Kind::Class => "class",
-            Kind::Registry => "registry",
-            Kind::Instance => "instance",
+            PlaceKind::Modules => "modules",
+            PlaceKind::Module => "module",
+            PlaceKind::Class => "class",
+            PlaceKind::Registry => "registry",
+            PlaceKind::Instance => "instance",
         }
     }
 
@@ -67,7 +67,7 @@ impl Place {
     #[getter]
     fn entries<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let dict = watch::dict_of(self.owner.bind(py))?;
-        if self.kind == Kind::Class {
+        if self.kind == PlaceKind::Class {
             // Python must not change the dict of a class.
             return Ok(PyMappingProxy::new(py, dict.as_mapping()).into_any());
         }
@@ -93,7 +93,7 @@ impl Place {
     /// The dict of an owner that is watched under a number, as if it had nothing.
     pub(super) fn new(
         number: u32,
-        kind: Kind,
+        kind: PlaceKind,
         name: &Bound<'_, PyString>,
         owner: &Bound<'_, PyAny>,
     ) -> Self {
@@ -151,7 +151,7 @@ impl Place {
                 changes.push((key.into_bound(py), None, Some(value.into_bound(py))));
             }
         }
-        if self.kind == Kind::Class {
+        if self.kind == PlaceKind::Class {
             let parts = parts_of_class(self.owner.bind(py)).zip(&self.of_class);
             for (name, (new, old)) in OF_CLASS.iter().zip(parts) {
                 if !new.is(old) {
