@@ -29,7 +29,10 @@ macro_rules! jax_objects {
             /// # Errors
             /// An attribute is missing or has an unexpected type.
             pub fn from_namespace(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
-                $( let $name: Py<$ty> = object_of(namespace, stringify!($name))?; )*
+                let mut reader = Reader { namespace, error: None };
+                $( let Some($name) = reader.object::<$ty>(stringify!($name)) else {
+                    return Err(reader.failure());
+                }; )*
                 let slots = Slots::of(namespace)?;
                 Ok(Self { $( $name, )* slots })
             }
@@ -37,10 +40,33 @@ macro_rules! jax_objects {
     };
 }
 
-/// An object of the namespace. Not inlined: there are more than a hundred.
-#[inline(never)]
-fn object_of<T: PyTypeCheck>(namespace: &Bound<'_, PyAny>, name: &str) -> PyResult<Py<T>> {
-    Ok(namespace.getattr(name)?.cast_into::<T>().map_err(PyErr::from)?.unbind())
+/// Reads objects of the namespace, more than a hundred: an error is kept aside, so that each takes few
+/// instructions.
+struct Reader<'a, 'py> {
+    namespace: &'a Bound<'py, PyAny>,
+    error: Option<PyErr>,
+}
+
+impl Reader<'_, '_> {
+    /// The object of a name; None where there is an error.
+    #[inline(never)]
+    fn object<T: PyTypeCheck>(&mut self, name: &str) -> Option<Py<T>> {
+        let object = self.namespace.getattr(name);
+        let object = object.and_then(|object| object.cast_into::<T>().map_err(PyErr::from));
+        match object {
+            Ok(object) => Some(object.unbind()),
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
+    }
+
+    /// Why there is no object.
+    #[cold]
+    fn failure(self) -> PyErr {
+        self.error.unwrap_or_else(|| PyRuntimeError::new_err("jaxide: an object of jax is missing"))
+    }
 }
 
 jax_objects! {
@@ -375,76 +401,82 @@ impl Slots {
         let linearize_tracer = &class("linearize_tracer_type")?;
         let jvp_tracer = &class("jvp_tracer_type")?;
         let batch_tracer = &class("batch_tracer_type")?;
+        // The first error is what the caller is told.
+        let mut error = None;
+        let mut slot = |class: &Bound<'_, PyType>, name: &str| {
+            Slot::of(class, name).unwrap_or_else(|failure| {
+                error.get_or_insert(failure);
+                Slot::at(0)
+            })
+        };
         let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
-        Ok(Self {
-            var_aval: Slot::of(var, "aval")?,
+        let slots = Self {
+            var_aval: slot(var, "aval"),
             var_qdds: match qdds {
                 (Ok(initial), Ok(last)) => Some([initial, last]),
                 _ => None,
             },
-            index_update_ref: [
-                Slot::of(index_update_ref, "array")?,
-                Slot::of(index_update_ref, "index")?,
-            ],
-            linearize_tracer: [
-                Slot::of(linearize_tracer, "primal")?,
-                Slot::of(linearize_tracer, "tangent")?,
-            ],
-            jvp_tracer: [Slot::of(jvp_tracer, "primal")?, Slot::of(jvp_tracer, "tangent")?],
-            batch_tracer: [Slot::of(batch_tracer, "val")?, Slot::of(batch_tracer, "batch_dim")?],
-            batch_tracer_source: Slot::of(batch_tracer, "source_info")?,
-            typed_array_aval: Slot::of(&class("typed_array_type")?, "_aval")?,
+            index_update_ref: [slot(index_update_ref, "array"), slot(index_update_ref, "index")],
+            linearize_tracer: [slot(linearize_tracer, "primal"), slot(linearize_tracer, "tangent")],
+            jvp_tracer: [slot(jvp_tracer, "primal"), slot(jvp_tracer, "tangent")],
+            batch_tracer: [slot(batch_tracer, "val"), slot(batch_tracer, "batch_dim")],
+            batch_tracer_source: slot(batch_tracer, "source_info"),
+            typed_array_aval: slot(&class("typed_array_type")?, "_aval"),
             typed_float: [
-                Slot::of(&class("typed_float_type")?, "dtype")?,
-                Slot::of(&class("typed_float_type")?, "aval")?,
+                slot(&class("typed_float_type")?, "dtype"),
+                slot(&class("typed_float_type")?, "aval"),
             ],
-            zero_aval: Slot::of(&class("zero_type")?, "aval")?,
-            literal_val: Slot::of(literal, "val")?,
-            literal_aval: Slot::of(literal, "aval")?,
-            eqn_invars: Slot::of(eqn, "invars")?,
-            eqn_outvars: Slot::of(eqn, "outvars")?,
-            eqn_primitive: Slot::of(eqn, "primitive")?,
-            eqn_params: Slot::of(eqn, "params")?,
-            eqn_effects: Slot::of(eqn, "effects")?,
-            eqn_source_info: Slot::of(eqn, "source_info")?,
-            eqn_ctx: Slot::of(eqn, "ctx")?,
+            zero_aval: slot(&class("zero_type")?, "aval"),
+            literal_val: slot(literal, "val"),
+            literal_aval: slot(literal, "aval"),
+            eqn_invars: slot(eqn, "invars"),
+            eqn_outvars: slot(eqn, "outvars"),
+            eqn_primitive: slot(eqn, "primitive"),
+            eqn_params: slot(eqn, "params"),
+            eqn_effects: slot(eqn, "effects"),
+            eqn_source_info: slot(eqn, "source_info"),
+            eqn_ctx: slot(eqn, "ctx"),
             compared_of_struct: {
                 let class = class("shape_dtype_struct_type")?;
                 let [shape, dtype, sharding] = ["shape", "dtype", "_sharding"];
                 let [layout, weak, axes] = ["_dll", "weak_type", "manual_axis_type"];
                 let names = [shape, dtype, sharding, layout, weak, axes, "is_ref"];
                 let mut slots = [Slot::at(0); 7];
-                for (slot, name) in slots.iter_mut().zip(names) {
-                    *slot = Slot::of(&class, name)?;
+                for (own, name) in slots.iter_mut().zip(names) {
+                    *own = slot(&class, name);
                 }
                 slots
             },
             shape_dtype_struct: {
                 let class = class("shape_dtype_struct_type")?;
                 let names: Vec<String> = class.getattr("__slots__")?.extract()?;
-                names.iter().map(|name| Slot::of(&class, name)).collect::<PyResult<_>>()?
+                names.iter().map(|name| slot(&class, name)).collect()
             },
-            tracer_trace: Slot::of(tracer, "_trace")?,
-            tracer_aval: Slot::of(tracer, "aval")?,
-            tracer_line_info: Slot::of(tracer, "_line_info")?,
-            tracer_val: Slot::of(tracer, "val")?,
-            tracer_parent: Slot::of(tracer, "parent")?,
-            tracer_debug_info: Slot::of(tracer, "_debug_info")?,
+            tracer_trace: slot(tracer, "_trace"),
+            tracer_aval: slot(tracer, "aval"),
+            tracer_line_info: slot(tracer, "_line_info"),
+            tracer_val: slot(tracer, "val"),
+            tracer_parent: slot(tracer, "parent"),
+            tracer_debug_info: slot(tracer, "_debug_info"),
             tracer_mutable_qdd: Slot::of(tracer, "mutable_qdd").ok(),
-            trace_frame: Slot::of(trace, "frame")?,
-            trace_parent_trace: Slot::of(trace, "parent_trace")?,
-            trace_invalidated: Slot::of(trace, "_invalidated")?,
-            trace_weakref: Slot::of(trace, "_weakref")?,
-            trace_requires_low: Slot::of(trace, "requires_low")?,
-            jaxpr_eqns: Slot::of(jaxpr, "_eqns")?,
+            trace_frame: slot(trace, "frame"),
+            trace_parent_trace: slot(trace, "parent_trace"),
+            trace_invalidated: slot(trace, "_invalidated"),
+            trace_weakref: slot(trace, "_weakref"),
+            trace_requires_low: slot(trace, "requires_low"),
+            jaxpr_eqns: slot(jaxpr, "_eqns"),
             jaxpr_invars: match Slot::of(jaxpr, "_all_invars") {
                 Ok(all) => Inputs::All(all),
-                Err(_) => Inputs::Own(Slot::of(jaxpr, "_invars")?),
+                Err(_) => Inputs::Own(slot(jaxpr, "_invars")),
             },
-            jaxpr_outvars: Slot::of(jaxpr, "_outvars")?,
-            source_traceback: Slot::of(source_info, "traceback")?,
-            source_name_stack: Slot::of(source_info, "name_stack")?,
-        })
+            jaxpr_outvars: slot(jaxpr, "_outvars"),
+            source_traceback: slot(source_info, "traceback"),
+            source_name_stack: slot(source_info, "name_stack"),
+        };
+        match error {
+            Some(error) => Err(error),
+            None => Ok(slots),
+        }
     }
 }
 

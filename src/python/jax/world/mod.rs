@@ -4,7 +4,7 @@
 //! watch.rs     noticing that something may have changed
 //! assigned.rs  the functions by which names and attributes of classes are assigned
 //! reach.rs     whether a call reaches what has changed
-//! survey.rs    what jax's modules have, and what they had
+//! survey/      what jax's modules have, and what they had
 //! trust.rs     which functions and values are jax's own
 //! validity.rs  whether jax was as it was while something was learnt
 //! ```
