@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! names.rs           the objects of jax that the core talks to, resolved once
+//! slots.rs           offsets of members of jax's slotted classes
 //! avals.rs           avals, effects and debug info into the IR
 //! derived_types.rs   types that jax derives from those of arrays
 //! values.rs          params and other values: typed hashes and equality
@@ -25,6 +26,7 @@ pub mod names;
 pub mod numpy_errors;
 pub mod omit;
 pub mod settings;
+pub mod slots;
 pub mod source;
 pub mod values;
 pub mod watch_arrays;

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, ForeignId, Program, SourceId, Var};
 
-use crate::python::jax::names::{EqnParts, Inputs, Jax};
+use crate::python::jax::names::{EqnParts, Jax};
+use crate::python::jax::slots::Inputs;
 use crate::python::program::graph::{Graph, Variant};
 use crate::python::program::lazy_jaxpr::Part;
 use crate::python::program::objects::ObjectTable;

@@ -15,7 +15,8 @@ use crate::python::cpython::native::{
     Args, Slot, TypeSpec, allocate, attribute, heap_type, is_exactly, method, owned_slots,
 };
 use crate::python::cpython::shared::Once;
-use crate::python::jax::names::{Inputs, Jax, jax};
+use crate::python::jax::names::{Jax, jax};
+use crate::python::jax::slots::Inputs;
 use crate::python::program::graph::Graph;
 
 /// What a jaxpr has besides its equations.
