@@ -3,7 +3,6 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
-use pyo3::PyTypeCheck;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -16,7 +15,7 @@ use crate::python::jax::slots::Slots;
 
 /// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
 macro_rules! jax_objects {
-    ($( $(#[$doc:meta])* $name:ident : $ty:ty ),* $(,)?) => {
+    ($( $(#[$doc:meta])* $name:ident : $ty:ident ),* $(,)?) => {
         /// Objects of the installed jax, resolved once at import.
         pub struct Jax {
             $( $(#[$doc])* pub $name: Py<$ty>, )*
@@ -30,44 +29,60 @@ macro_rules! jax_objects {
             /// # Errors
             /// An attribute is missing or has an unexpected type.
             pub fn from_namespace(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
-                let mut reader = Reader { namespace, error: None };
-                $( let Some($name) = reader.object::<$ty>(stringify!($name)) else {
-                    return Err(reader.failure());
-                }; )*
+                const NAMES: &str = concat!($( stringify!($name), " " ),*);
+                const CLASSES: [Class; [$( stringify!($name) ),*].len()] = [$( Class::$ty ),*];
+                let objects = objects_of(namespace, NAMES, CLASSES)?;
                 let slots = Slots::of(namespace)?;
-                Ok(Self { $( $name, )* slots })
+                let [$( $name ),*] = objects;
+                // SAFETY: `objects_of` checked that each is of its class.
+                Ok(unsafe { Self { $( $name: of_class($name), )* slots } })
             }
         }
     };
 }
 
-/// Reads objects of the namespace, more than a hundred: an error is kept aside, so that each takes few
-/// instructions.
-struct Reader<'a, 'py> {
-    namespace: &'a Bound<'py, PyAny>,
-    error: Option<PyErr>,
+/// The class that an object of the namespace has to be of.
+#[derive(Clone, Copy)]
+#[allow(clippy::enum_variant_names)] // as pyo3 names them
+enum Class {
+    PyAny,
+    PyDict,
+    PySet,
+    PyString,
+    PyTuple,
+    PyType,
 }
 
-impl Reader<'_, '_> {
-    /// The object of a name; None where there is an error.
-    #[inline(never)]
-    fn object<T: PyTypeCheck>(&mut self, name: &str) -> Option<Py<T>> {
-        let object = self.namespace.getattr(name);
-        let object = object.and_then(|object| object.cast_into::<T>().map_err(PyErr::from));
-        match object {
-            Ok(object) => Some(object.unbind()),
-            Err(error) => {
-                self.error = Some(error);
-                None
-            }
-        }
+/// The objects with these names, each of its class. There are more than a hundred: to read them in a
+/// loop takes far fewer instructions.
+fn objects_of<const N: usize>(
+    namespace: &Bound<'_, PyAny>,
+    names: &str,
+    classes: [Class; N],
+) -> PyResult<[Py<PyAny>; N]> {
+    let mut objects = Vec::with_capacity(N);
+    for (name, class) in names.split_ascii_whitespace().zip(classes) {
+        let object = namespace.getattr(name)?;
+        let object = match class {
+            Class::PyAny => object,
+            Class::PyDict => object.cast_into::<PyDict>()?.into_any(),
+            Class::PySet => object.cast_into::<PySet>()?.into_any(),
+            Class::PyString => object.cast_into::<PyString>()?.into_any(),
+            Class::PyTuple => object.cast_into::<PyTuple>()?.into_any(),
+            Class::PyType => object.cast_into::<PyType>()?.into_any(),
+        };
+        objects.push(object.unbind());
     }
+    objects.try_into().map_err(|_| PyRuntimeError::new_err("jaxide: an object of jax is missing"))
+}
 
-    /// Why there is no object.
-    #[cold]
-    fn failure(self) -> PyErr {
-        self.error.unwrap_or_else(|| PyRuntimeError::new_err("jaxide: an object of jax is missing"))
-    }
+/// An object as one of its class.
+///
+/// # Safety
+/// It is an instance of `T`.
+unsafe fn of_class<T>(object: Py<PyAny>) -> Py<T> {
+    // SAFETY: a reference is the same whatever the class; of this one the object is, as promised.
+    unsafe { std::mem::transmute::<Py<PyAny>, Py<T>>(object) }
 }
 
 jax_objects! {
