@@ -225,7 +225,7 @@ impl Slot {
 
 /// Runs `body` attached to the interpreter; errors and panics become Python exceptions.
 pub fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R {
-    Python::attach(|py| caught(py, failed, || body(py)))
+    Python::attach(|py| panics_as_errors(py, failed, || body(py)))
 }
 
 /// As `guarded`, for what CPython calls very often: pyo3 is not told that this thread is attached,
@@ -240,7 +240,7 @@ pub unsafe fn guarded_by_caller<R>(
 ) -> R {
     // SAFETY: as promised by the caller.
     let py = unsafe { Python::assume_attached() };
-    caught(py, failed, || body(py))
+    panics_as_errors(py, failed, || body(py))
 }
 
 /// Runs `body` where pyo3 knows that this thread is attached.
@@ -249,7 +249,7 @@ pub fn attached<R>(body: impl FnOnce() -> R) -> R {
 }
 
 #[inline]
-fn caught<R>(py: Python<'_>, failed: R, body: impl FnOnce() -> PyResult<R>) -> R {
+fn panics_as_errors<R>(py: Python<'_>, failed: R, body: impl FnOnce() -> PyResult<R>) -> R {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {

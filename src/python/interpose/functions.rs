@@ -179,12 +179,12 @@ unsafe extern "C" fn call_instance(
             let class = ffi::Py_TYPE(slf);
             let of = |known: &&'static CalledType| ffi::PyType_IsSubtype(class, known.class) != 0;
             let known = called_types().iter().copied().find(of);
-            let Some(caught) = known else {
+            let Some(called) = known else {
                 return Err(PyTypeError::new_err("jaxide: a call of an unknown class"));
             };
-            let stock = || Bound::from_owned_ptr_or_err(py, (caught.call)(slf, args, kwargs));
+            let stock = || Bound::from_owned_ptr_or_err(py, (called.call)(slf, args, kwargs));
             let given = Given::of(py, args, kwargs, Some(slf))?;
-            call(py, &caught.site, &given.args, given.names(), stock).map(Bound::into_ptr)
+            call(py, &called.site, &given.args, given.names(), stock).map(Bound::into_ptr)
         })
     }
 }

@@ -256,7 +256,7 @@ pub unsafe fn note_function(
     changed: Changed,
     new: *mut ffi::PyObject,
 ) {
-    if changed == Changed::Code && CAUGHT.has(function as usize) {
+    if changed == Changed::Code && INTERPOSED.has(function as usize) {
         // SAFETY: as promised.
         GIVEN.add(&unsafe { Bound::from_borrowed_ptr(py, function) });
         CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
@@ -282,14 +282,14 @@ pub unsafe fn note_function(
 }
 
 /// Functions of jax that are interposed.
-static CAUGHT: Immortals = Immortals::new();
+static INTERPOSED: Immortals = Immortals::new();
 /// Those that were given a code through the interpreter: another one, or one that they have at times.
 static GIVEN: Immortals = Immortals::new();
 static CODE_WAS_GIVEN: AtomicBool = AtomicBool::new(false);
 
 /// Notes a function that is interposed.
 pub fn note_interposed(function: &Bound<'_, PyAny>) {
-    CAUGHT.add(function);
+    INTERPOSED.add(function);
 }
 
 /// Whether somebody has given an interposed function a code, even if he took it back.

@@ -31,7 +31,7 @@ pub struct State {
     pub(super) table: ObjectTable,
     pub(super) debug_info: Option<Py<PyAny>>,
     pub(super) is_high: bool,
-    /// The constant for a value, by address; the side keeps the value alive.
+    /// The constant for a value, by address; the object table keeps the value alive.
     pub(super) const_by_id: FxHashMap<usize, Var>,
     /// Constants in the order of their use, while calls are being recorded.
     pub(super) constants_used: Vec<Var>,
