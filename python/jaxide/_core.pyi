@@ -16,9 +16,6 @@ __all__ = [
     "Survey",
     "Trust",
     "audit_counts",
-    "catch_function",
-    "catch_instances",
-    "caught_functions",
     "clear_audit_counts",
     "clear_barred",
     "clear_fragments",
@@ -38,6 +35,9 @@ __all__ = [
     "graph_of",
     "histogram",
     "initialize",
+    "interpose_function",
+    "interpose_instances",
+    "interposed_functions",
     "is_jax_altered",
     "is_noted_code",
     "key_items",
@@ -107,20 +107,20 @@ class Graph:
         """Whether another program is the same but for the names of variables and sources."""
 
     def steps(self, of: str) -> list[int]:
-        """What stands for the program up to each of its equations, those of programs within before
+        """What stands for the program up to each of its equations, those of nested programs before
         the equation that they are in; the inputs are first, the results last."""
 
     def describe_step(self, of: str, index: int) -> tuple[str, Any]:
         """What is done in one of these steps, in words, and the traceback of its equation."""
 
     def repeated(self) -> list[tuple[Any, Any]]:
-        """Pairs of jaxprs within the program that say the same to whoever executes it: one that can
-        stand for the other, and the other."""
+        """Pairs of nested jaxprs that are equal when they are executed: one that can stand for the
+        other, and the other."""
 
-    def captures_within(self) -> bool:
-        """Whether a program within has constants."""
+    def has_nested_constants(self) -> bool:
+        """Whether a nested program has constants."""
 
-    def abridged(self) -> tuple[Graph, list[Any]]:
+    def comparison_skeleton(self) -> tuple[Graph, list[Any]]:
         """As much of the program as comparing it for its execution needs; what lives with it."""
 
     def violations(self) -> list[str]:
@@ -131,8 +131,8 @@ class Graph:
 
 @final
 class Script:
-    """Notes what the caught calls of this thread return, then answers the same calls from the list:
-    the cost of the user's own code."""
+    """Notes what the interposed calls of this thread return, then answers the same calls from the
+    list: the cost of the user's own code."""
 
     def __new__(cls) -> Script: ...
     def __enter__(self) -> Script: ...
@@ -163,7 +163,7 @@ def set_audit(every: int) -> int:
 
 def audit_counts() -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
     """Of replays and of abstract evaluations what was seen, audited and different; and how many
-    audited calls had other objects that say the same."""
+    audited calls had other objects that are structurally equal."""
 
 def clear_audit_counts() -> None:
     """Counts audits anew."""
@@ -174,7 +174,7 @@ def clear_barred() -> None:
 def memo_len() -> int:
     """How many outcomes of abstract evaluation are remembered."""
 
-def catch_function(
+def interpose_function(
     name: str,
     function: Any,
     copy: Any,
@@ -198,11 +198,11 @@ class DerivationCache:
 def trust_callable(callable: Any) -> None:
     """Lets an object that lives as long as the process be an argument of remembered calls."""
 
-def catch_instances(name: str, class_: type, /) -> None:
-    """Catches the calls of the instances of a class of jax, while a trace of jaxide may run."""
+def interpose_instances(name: str, class_: type, /) -> None:
+    """Interposes the calls of the instances of a class of jax, while a trace of jaxide may run."""
 
-def caught_functions() -> list[Any]:
-    """The functions that are caught while a trace of ours may run."""
+def interposed_functions() -> list[Any]:
+    """The functions that are interposed while a trace of ours may run."""
 
 def fragment_info() -> dict[str, Any]:
     """The state of the expansion cache; `jaxide.cache_info` makes an object of it."""
@@ -328,7 +328,7 @@ def print_jaxpr(
     of jax that sees more than it."""
 
 def tables(root: Graph, trips: int) -> list[dict[str, Any]]:
-    """A program and those within it, each once, the outermost one first, for other formats."""
+    """A program and its nested programs, each once, the outermost one first, for other formats."""
 
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""

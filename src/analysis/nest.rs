@@ -26,7 +26,7 @@ pub struct Call {
     pub callee: usize,
 }
 
-/// A program and those within, each of them once, in a fixed order: those that others run come
+/// A program and its nested programs, each of them once, in a fixed order: those that others run come
 /// before these, so that the outermost one is the last.
 #[derive(Debug)]
 pub struct Nest {
@@ -67,7 +67,7 @@ fn within(program: &Program) -> Vec<(Eqn, u32, Arc<Program>)> {
 }
 
 impl Nest {
-    /// Reads the programs within a resolved one.
+    /// Reads the nested programs of a resolved one.
     pub fn of(root: &Arc<Program>) -> Self {
         let mut nest = Self {
             programs: Vec::new(),
@@ -148,7 +148,7 @@ impl Nest {
         &self.calls[place]
     }
 
-    /// The place of a program within another.
+    /// The place of a nested program.
     pub fn place(&self, program: &Program, id: SubprogramId) -> Option<usize> {
         let within = program.subprogram(id).program.as_ref()?;
         self.places.get(&address(within)).copied()

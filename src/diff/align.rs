@@ -21,7 +21,7 @@ const WIDE_WINDOW: usize = 1024;
 const MAX_DISTANCE: usize = 64;
 /// How many users of an equation are asked which of two equations they use.
 const MAX_USERS: usize = 64;
-/// How many equations that say the same are looked at to find one that was moved.
+/// How many equal equations are looked at to find one that was moved.
 const MAX_CANDIDATES: usize = 8;
 /// How often equations are matched by their operands, each time by more that are matched.
 const MAX_ROUNDS: usize = 4;
@@ -625,7 +625,7 @@ impl<'a> Aligning<'a> {
         self.eqns = eqns;
     }
 
-    /// Of neighbours that say the same, matches the one that is used by what is matched with the
+    /// Of equal neighbours, matches the one that is used by what is matched with the
     /// users. From the results up, since what is matched anew has operands of its own.
     fn settle(&self, eqns: &mut Matches) {
         let [one, another] = &self.sides;
@@ -712,7 +712,7 @@ impl<'a> Aligning<'a> {
         eqns.round(|_, side, index| Some(own(side, index)));
     }
 
-    /// Whether two equations that say the same have operands that are matched.
+    /// Whether two equal equations have operands that are matched.
     fn has_same_operands(&self, eqns: &Matches, index: usize, other: usize) -> bool {
         let (own, others) = (self.sides[0].operands(index), self.sides[1].operands(other));
         own.len() == others.len()
@@ -737,7 +737,7 @@ impl<'a> Aligning<'a> {
         }
     }
 
-    /// Matches what says the same of the same operands elsewhere.
+    /// Matches what is equal, with the same operands, elsewhere.
     fn find_moved(&self, eqns: &mut Matches) {
         let [one, another] = &self.sides;
         let mut left: FxHashMap<u64, Vec<usize>> = FxHashMap::default();

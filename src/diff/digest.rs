@@ -6,7 +6,9 @@ use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ir::{AtomKind, EqnData, LiteralData};
-use crate::structure::{Fingerprint, Nested, Objects, Purpose, Reading, Rows, Text, each_once};
+use crate::structure::{
+    Fingerprint, Nested, Objects, Purpose, Reading, Rows, StableHasher, each_once,
+};
 
 /// What stands for an equation, whatever its operands are.
 #[derive(Clone, Copy)]
@@ -38,7 +40,7 @@ pub(super) struct Digests {
 }
 
 impl Digests {
-    /// Reads a program and those within it.
+    /// Reads a program and its nested programs.
     pub(super) fn read<O: Objects>(
         &mut self,
         program: Nested<O>,
@@ -71,7 +73,7 @@ fn short(fingerprint: Fingerprint) -> u64 {
 fn read<O: Objects>(reading: &Reading<'_, O>) -> Result<Digest, O::Error> {
     let program = reading.program();
     let mut rows = Rows::default();
-    let mut whole = Text::new();
+    let mut whole = StableHasher::new();
     let mut inputs = Vec::new();
     // The place of each variable in the order of definition.
     let mut places = SecondaryMap::with_default(u64::MAX);

@@ -21,10 +21,10 @@
 //! what they have in common is then not the most that could be found, and the rest is reported as
 //! removed and added.
 //!
-//! Of several equations that say the same, those are matched whose users are (`align::settle`).
-//! What is left over on both sides and says the same of the same operands was moved.
+//! Of several equal equations, those are matched whose users are (`align::settle`).
+//! What is left over on both sides, and is equal with the same operands, was moved.
 //!
-//! # Programs within
+//! # Nested programs
 //!
 //! Those of matched equations are compared in the same way, each pair once, by a work list.
 
@@ -39,13 +39,13 @@ use crate::structure::{Nested, Objects, Pair, Place, Purpose, Within};
 use align::{Alignment, align};
 use digest::Digests;
 
-/// How two programs differ: those given, and those within them.
+/// How two programs differ: those given, and their nested programs.
 pub struct Diff<O> {
     /// Those that differ by themselves; whichever is met first comes first.
     pub programs: Vec<ProgramDiff<O>>,
 }
 
-/// How two programs differ, those within not looked at.
+/// How two programs differ, nested ones not looked at.
 pub struct ProgramDiff<O> {
     /// The program and the other one.
     pub programs: [Nested<O>; 2],
@@ -157,7 +157,7 @@ pub fn diff<O: Objects + Clone>(
     Ok(Diff { programs })
 }
 
-/// Steps into programs within, each known by its number, with the step before.
+/// Steps into nested programs, each known by its number, with the step before.
 #[derive(Default)]
 struct Steps(Vec<(Step, Option<usize>)>);
 
@@ -185,10 +185,10 @@ struct Differences {
     effects: bool,
 }
 
-/// Programs within, and the equations that they are in.
+/// Nested programs, and the equations that they are in.
 type Inner<O> = Vec<([Eqn; 2], Within<O>)>;
 
-/// How two programs differ, where they do, and the programs within their equations that are matched.
+/// How two programs differ, where they do, and the nested programs of their equations that are matched.
 fn compare<O: Objects>(
     [one, another]: &[Nested<O>; 2],
     purpose: Purpose,

@@ -415,8 +415,8 @@ impl Program {
         subprograms.map(|(index, subprogram)| (SubprogramId::new(index), subprogram))
     }
 
-    /// Whether a program within, however deep, has constants; those not resolved yet are not looked at.
-    pub fn captures_within(&self) -> bool {
+    /// Whether a nested program, however deep, has constants; those not resolved yet are not looked at.
+    pub fn has_nested_constants(&self) -> bool {
         let mut seen = FxHashSet::default();
         let mut pending = vec![self];
         while let Some(program) = pending.pop() {

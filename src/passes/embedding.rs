@@ -69,7 +69,7 @@ pub trait Embedding {
     /// The objects of a program, to which others are added as it is rewritten.
     ///
     /// # Errors
-    /// A program within cannot be read.
+    /// A nested program cannot be read.
     fn open(&mut self, program: &Arc<Program>) -> Result<Self::Objects, Self::Error>;
 
     /// A program has become another one with these objects.
@@ -173,7 +173,7 @@ pub trait Embedding {
         used: &[bool],
     ) -> Result<Trimmed, Self::Error>;
 
-    /// What an equation of a program within consists of, without effects, in a program that runs it.
+    /// What an equation of a nested program consists of, without effects, in a program that runs it.
     ///
     /// # Errors
     /// There is no room for it.
@@ -185,7 +185,7 @@ pub trait Embedding {
         eqn: Eqn,
     ) -> Result<EqnShape, Self::Error>;
 
-    /// The source of an equation of a program within, in a program that runs it from this source.
+    /// The source of an equation of a nested program, in a program that runs it from this source.
     ///
     /// # Errors
     /// It cannot be made.
@@ -198,7 +198,7 @@ pub trait Embedding {
         caller: SourceId,
     ) -> Result<SourceId, Self::Error>;
 
-    /// A literal of a program within, in a program that runs it.
+    /// A literal of a nested program, in a program that runs it.
     ///
     /// # Errors
     /// There is no room for it.
@@ -210,7 +210,7 @@ pub trait Embedding {
         literal: LiteralId,
     ) -> Result<LiteralId, Self::Error>;
 
-    /// A constant of a program within and its type, in a program that runs it.
+    /// A constant of a nested program and its type, in a program that runs it.
     ///
     /// # Errors
     /// There is no room for it.

@@ -23,7 +23,7 @@
 //!   applies where the embedding says that the primitive is the one known by that name.
 //! - **Types are compared by id**, which is equality of all that jax tracks: dtype, shape, weak type,
 //!   sharding, memory space. A variable is replaced by one of its own type only.
-//! - **Programs within** are rewritten before the programs that run them, each once, however many
+//! - **Nested programs** are rewritten before the programs that run them, each once, however many
 //!   equations run it; those that run the same one go on running the same one. The work list is
 //!   on the heap, so programs may be nested as deep as they like. Only programs of primitives in
 //!   [`ENTERED`] are looked at. A kernel is none of them: what it costs is not counted in equations.
@@ -209,7 +209,7 @@ struct Passes<'a, E: Embedding> {
     done: Done,
 }
 
-/// Programs that wait for those within them.
+/// Programs that wait for their nested programs.
 enum Step<O> {
     Open(Arc<Program>),
     Close(Arc<Program>, O),
@@ -259,7 +259,7 @@ impl<E: Embedding> Passes<'_, E> {
         Ok(())
     }
 
-    /// A program the programs within which are done.
+    /// A program whose nested programs are done.
     fn rewritten(
         &mut self,
         program: &Arc<Program>,

@@ -1,4 +1,4 @@
-//! Programs within a program.
+//! Nested programs of a program.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) fn programs<E: Embedding>(
     found.into_iter()
 }
 
-/// The program with what became of the programs within it.
+/// The program with what became of its nested programs.
 pub(super) fn replace<E: Embedding>(
     unit: &mut Unit<'_, E>,
     program: &Program,

@@ -194,7 +194,7 @@ pub fn variable_names<T: Texts>(root: &T) -> Result<VariableNames, T::Error> {
 pub type Wanted = FxHashSet<(usize, Eqn)>;
 
 /// The texts of some equations, each on one line, with the names that they have in the text of the
-/// whole program. Programs within are left out.
+/// whole program. Nested programs are left out.
 ///
 /// # Errors
 /// The embedding fails, or programs are nested too deeply.
@@ -244,7 +244,7 @@ struct Shared<T> {
 type Eqns = FxHashMap<usize, EntitySet<Eqn>>;
 
 /// Programs that are printed before the others: those that occur more than once, and large ones. Also
-/// notes the equations of all programs that have programs within.
+/// notes the equations of all programs that have nested programs.
 fn shared_programs<T: Texts>(
     root: &T,
     limits: &Limits,
@@ -326,7 +326,7 @@ struct Printer {
     is_collapsed: bool,
     /// Where not all is written: the equations that are, by themselves, and their texts.
     wanted: Option<Wanted>,
-    /// Those that are more than names where nothing is written: that have programs within, or are
+    /// Those that are more than names where nothing is written: that have nested programs, or are
     /// wanted.
     special: FxHashMap<usize, Rc<EntitySet<Eqn>>>,
     excerpts: FxHashMap<(usize, Eqn), String>,
@@ -541,7 +541,7 @@ impl Printer {
         Ok(())
     }
 
-    /// One that has programs within, or is wanted.
+    /// One that has nested programs, or is wanted.
     fn special_eqn<T: Texts>(&mut self, of: &T, eqn: Eqn) -> Written<T::Error> {
         let place = (of.scope(), eqn);
         if !self.wanted.as_ref().is_some_and(|wanted| wanted.contains(&place)) {

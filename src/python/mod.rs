@@ -3,8 +3,8 @@
 //! Each room imports only those below it:
 //!
 //! ```text
-//! interpose/  where calls are caught: functions, operators, `Primitive.bind`; switching that on and off
-//! cache/      the expansion cache: keys of calls, recorded fragments, replays, programs within calls
+//! interpose/  where calls are interposed: functions, operators, `Primitive.bind`
+//! cache/      the expansion cache: keys of calls, recorded fragments, replays, nested programs calls
 //! trace/      the trace and tracer types, frames, staging, abstract evaluation, arguments
 //! tools/      what is done with a finished program: print, diff, passes, analysis, structure, store
 //! program/    a finished program, and the Python objects behind its ids
@@ -13,6 +13,7 @@
 //! ```
 
 mod cache;
+mod clear;
 mod cpython;
 mod interpose;
 mod jax;
@@ -26,8 +27,6 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::cache::audit::{audit_counts, clear_audit_counts, set_audit};
-    #[pymodule_export]
     use super::cache::derived_programs::DerivationCache;
     #[pymodule_export]
     use super::cache::key::classes::set_known_classes;
@@ -36,13 +35,15 @@ mod _core {
     #[pymodule_export]
     use super::cache::store::{clear_barred, clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
+    use super::clear::clear_memo;
+    #[pymodule_export]
     use super::cpython::environment::environment_variables;
     #[pymodule_export]
     use super::interpose::functions::{
-        catch_function, catch_instances, caught_functions, trust_callable,
+        interpose_function, interpose_instances, interposed_functions, trust_callable,
     };
     #[pymodule_export]
-    use super::interpose::install::{Activation, initialize};
+    use super::interpose::install::{Activation, initialize, is_jax_altered};
     #[pymodule_export]
     use super::jax::omit::{key_items, omit_key_item};
     #[pymodule_export]
@@ -55,10 +56,10 @@ mod _core {
     };
     #[pymodule_export]
     use super::jax::world::{
-        extend_world, is_jax_altered, lowers_as_ever, prints_as_ever, set_world, world_number,
+        extend_world, lowers_as_ever, prints_as_ever, set_world, world_number,
     };
     #[pymodule_export]
-    use super::program::graph::{Graph, fingerprint_of, graph_of};
+    use super::program::graph::Graph;
     #[pymodule_export]
     use super::tools::analysis::cost::cost_of;
     #[pymodule_export]
@@ -75,13 +76,17 @@ mod _core {
     #[pymodule_export]
     use super::tools::export::tables;
     #[pymodule_export]
+    use super::tools::graph_methods::{fingerprint_of, graph_of};
+    #[pymodule_export]
     use super::tools::passes::optimize_graph;
     #[pymodule_export]
     use super::tools::print::print_jaxpr;
     #[pymodule_export]
     use super::tools::store::{load_program, save_program};
     #[pymodule_export]
-    use super::trace::abstract_eval::{clear_memo, memo_len};
+    use super::trace::abstract_eval::memo_len;
     #[pymodule_export]
     use super::trace::arguments::{new_accumulators, plain_types, result_structs};
+    #[pymodule_export]
+    use super::trace::audit_schedule::{audit_counts, clear_audit_counts, set_audit};
 }

@@ -1,4 +1,4 @@
-//! Whether two programs say the same.
+//! Whether two programs are structurally equal.
 
 use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -10,7 +10,7 @@ use crate::ir::{
 
 use super::{Nested, Objects, Purpose};
 
-/// Whether two programs are equal, those within them included.
+/// Whether two programs are equal, nested programs included.
 ///
 /// # Errors
 /// Objects cannot be compared.
@@ -54,7 +54,7 @@ pub enum Place {
     Effects,
 }
 
-/// Two programs within others, at the same place.
+/// Two programs nested in others, at the same place.
 pub struct Within<O> {
     /// The program and the other one.
     pub programs: [Nested<O>; 2],
@@ -79,7 +79,7 @@ pub(crate) struct Pair<'a, O> {
     params: FxHashMap<[(PrimitiveId, ParamsId); 2], Vec<&'a str>>,
     contexts: FxHashMap<(ContextId, ContextId), bool>,
     primitives: FxHashMap<(PrimitiveId, PrimitiveId), bool>,
-    /// Programs within that have to be equal.
+    /// Nested programs that have to be equal.
     pub(crate) within: Vec<Within<O>>,
 }
 
@@ -111,7 +111,7 @@ impl<'a, O: Objects> Pair<'a, O> {
         }
     }
 
-    /// Whether the programs are equal if those within are; the first difference ends it.
+    /// Whether the programs are equal if nested ones are; the first difference ends it.
     fn is_equal(&mut self) -> Result<bool, O::Error> {
         let (one, another) = (&self.one.program, &self.another.program);
         let (own, others) = (one.constvars().len(), another.constvars().len());

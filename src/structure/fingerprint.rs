@@ -25,20 +25,20 @@ impl fmt::Debug for Fingerprint {
 }
 
 /// A stream of tagged values that has a fingerprint.
-pub struct Text(Xxh3);
+pub struct StableHasher(Xxh3);
 
-impl Default for Text {
+impl Default for StableHasher {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Text {
+impl StableHasher {
     /// Nothing but the version.
     pub fn new() -> Self {
-        let mut text = Self(Xxh3::new());
-        text.number(VERSION.into());
-        text
+        let mut hasher = Self(Xxh3::new());
+        hasher.number(VERSION.into());
+        hasher
     }
 
     /// A number, or which of several alternatives follows.
@@ -102,7 +102,7 @@ pub fn fingerprints<O: Objects>(
     Ok(known)
 }
 
-/// Has a program and all within it read, those that are not known yet; those within come first.
+/// Has a program and all within it read, those that are not known yet; nested ones come first.
 ///
 /// # Errors
 /// An object cannot be described.
@@ -149,7 +149,7 @@ pub enum Added {
     Results,
 }
 
-/// The steps of a program. Those of a program within come before the step of its equation, so that
+/// The steps of a program. Those of a nested program come before the step of its equation, so that
 /// two programs differ first where they differ innermost.
 ///
 /// # Errors
@@ -163,7 +163,7 @@ pub fn steps<O: Objects + Clone>(
     let mut all = Vec::new();
     let mut pending = vec![Progress::new(program, purpose, &known, root)?];
     while let Some(mut next) = pending.pop() {
-        // Programs within the equation that comes next are first.
+        // Nested programs of the equation that comes next are first.
         if let Some(inner) = next.within.pop() {
             pending.push(next);
             pending.push(Progress::new(inner, purpose, &known, root)?);
@@ -183,12 +183,12 @@ struct Progress<O> {
     pending: Pending<O>,
     purpose: Purpose,
     is_root: bool,
-    text: Text,
+    hasher: StableHasher,
     rows: Rows,
     eqns: Vec<Eqn>,
     /// How many steps were made, the inputs counted.
     made: usize,
-    /// Programs within the equation of the next step.
+    /// Nested programs of the equation of the next step.
     within: Vec<Nested<O>>,
 }
 
@@ -202,10 +202,10 @@ impl<O: Objects + Clone> Progress<O> {
         let is_root = program.key == root;
         let pending = Pending::new(program)?;
         let eqns = pending.program.program.eqns().collect();
-        let (text, rows, within) = (Text::new(), Rows::default(), Vec::new());
-        let mut own = Self { pending, purpose, is_root, text, rows, eqns, made: 0, within };
-        let Self { pending, text, rows, .. } = &mut own;
-        Reading { pending, known, purpose, is_root }.inputs(text, rows)?;
+        let (hasher, rows, within) = (StableHasher::new(), Rows::default(), Vec::new());
+        let mut own = Self { pending, purpose, is_root, hasher, rows, eqns, made: 0, within };
+        let Self { pending, hasher, rows, .. } = &mut own;
+        Reading { pending, known, purpose, is_root }.inputs(hasher, rows)?;
         Ok(own)
     }
 
@@ -214,7 +214,7 @@ impl<O: Objects + Clone> Progress<O> {
         &mut self,
         known: &FxHashMap<usize, Fingerprint>,
     ) -> Result<(Step<O>, bool), O::Error> {
-        let Self { pending, purpose, is_root, text, rows, eqns, made, within } = self;
+        let Self { pending, purpose, is_root, hasher, rows, eqns, made, within } = self;
         let reading = Reading { pending, known, purpose: *purpose, is_root: *is_root };
         let program = reading.program().clone();
         let added = match made.checked_sub(1) {
@@ -223,8 +223,8 @@ impl<O: Objects + Clone> Progress<O> {
         };
         match added {
             Added::Inputs => {}
-            Added::Eqn(eqn) => reading.eqn(text, rows, eqn)?,
-            Added::Results => reading.results(text, rows)?,
+            Added::Eqn(eqn) => reading.eqn(hasher, rows, eqn)?,
+            Added::Results => reading.results(hasher, rows)?,
         }
         if let Some(&next) = eqns.get(*made) {
             for id in program.params(program.eqn(next).params).subprograms() {
@@ -233,12 +233,12 @@ impl<O: Objects + Clone> Progress<O> {
             within.reverse();
         }
         *made += 1;
-        let step = Step { program: pending.program.clone(), added, fingerprint: text.finish() };
+        let step = Step { program: pending.program.clone(), added, fingerprint: hasher.finish() };
         Ok((step, added == Added::Results))
     }
 }
 
-/// A program whose programs within are looked through first.
+/// A program whose nested programs are looked through first.
 struct Pending<O> {
     program: Nested<O>,
     within: Vec<Nested<O>>,
@@ -258,7 +258,7 @@ impl<O: Objects> Pending<O> {
     }
 }
 
-/// One program that is read; those within it are known.
+/// One program that is read; its nested programs are known.
 pub(crate) struct Reading<'a, O> {
     pending: &'a Pending<O>,
     known: &'a FxHashMap<usize, Fingerprint>,
@@ -306,60 +306,60 @@ impl<O: Objects> Reading<'_, O> {
     }
 
     fn fingerprint(&self) -> Result<Fingerprint, O::Error> {
-        let (mut text, mut rows) = (Text::new(), Rows::default());
-        self.inputs(&mut text, &mut rows)?;
+        let (mut hasher, mut rows) = (StableHasher::new(), Rows::default());
+        self.inputs(&mut hasher, &mut rows)?;
         for eqn in self.program().eqns() {
-            self.eqn(&mut text, &mut rows, eqn)?;
+            self.eqn(&mut hasher, &mut rows, eqn)?;
         }
-        self.results(&mut text, &mut rows)?;
-        Ok(text.finish())
+        self.results(&mut hasher, &mut rows)?;
+        Ok(hasher.finish())
     }
 
-    fn inputs(&self, text: &mut Text, rows: &mut Rows) -> Result<(), O::Error> {
+    fn inputs(&self, hasher: &mut StableHasher, rows: &mut Rows) -> Result<(), O::Error> {
         let program = self.program();
         let constants_are_inputs = self.purpose == Purpose::Execution && self.is_root;
         let (constants, inputs) = (program.constvars().len(), program.invars().len());
         if constants_are_inputs {
-            text.len(0);
-            text.len(constants + inputs);
+            hasher.len(0);
+            hasher.len(constants + inputs);
         } else {
-            text.len(constants);
+            hasher.len(constants);
         }
         for &(var, value) in program.constvars() {
-            self.define(text, rows, var)?;
+            self.define(hasher, rows, var)?;
             if self.purpose != Purpose::Structure && !constants_are_inputs {
-                text.fingerprint(self.objects().describe_constant(value)?);
+                hasher.fingerprint(self.objects().describe_constant(value)?);
             }
         }
         if !constants_are_inputs {
-            text.len(inputs);
+            hasher.len(inputs);
         }
         for &var in program.invars() {
-            self.define(text, rows, var)?;
+            self.define(hasher, rows, var)?;
         }
         Ok(())
     }
 
-    fn results(&self, text: &mut Text, rows: &mut Rows) -> Result<(), O::Error> {
+    fn results(&self, hasher: &mut StableHasher, rows: &mut Rows) -> Result<(), O::Error> {
         let program = self.program();
         // In the place of another equation.
-        text.number(0);
-        text.len(program.outvars().len());
+        hasher.number(0);
+        hasher.len(program.outvars().len());
         for atom in program.outvars() {
-            self.atom(text, rows, atom.kind())?;
+            self.atom(hasher, rows, atom.kind())?;
         }
-        self.effects(text, rows, program.effects())
+        self.effects(hasher, rows, program.effects())
     }
 
-    fn define(&self, text: &mut Text, rows: &mut Rows, var: Var) -> Result<(), O::Error> {
+    fn define(&self, hasher: &mut StableHasher, rows: &mut Rows, var: Var) -> Result<(), O::Error> {
         rows.places[var] = rows.next;
         rows.next += 1;
         let ty = self.type_fingerprint(rows, self.program().var_type(var))?;
-        text.fingerprint(ty);
+        hasher.fingerprint(ty);
         Ok(())
     }
 
-    fn eqn(&self, text: &mut Text, rows: &mut Rows, id: Eqn) -> Result<(), O::Error> {
+    fn eqn(&self, hasher: &mut StableHasher, rows: &mut Rows, id: Eqn) -> Result<(), O::Error> {
         let program = self.program();
         // A new field has to be decided on here.
         let EqnData {
@@ -372,44 +372,54 @@ impl<O: Objects> Reading<'_, O> {
             first_outvar: _,
             num_outvars: _,
         } = *program.eqn(id);
-        text.number(1);
-        text.fingerprint(self.primitive(rows, primitive)?);
-        text.fingerprint(self.params(rows, primitive, params)?);
+        hasher.number(1);
+        hasher.fingerprint(self.primitive(rows, primitive)?);
+        hasher.fingerprint(self.params(rows, primitive, params)?);
         let operands = program.eqn_invars(id);
-        text.len(operands.len());
+        hasher.len(operands.len());
         for operand in operands {
-            self.atom(text, rows, operand.kind())?;
+            self.atom(hasher, rows, operand.kind())?;
         }
         let outvars = program.eqn_outvars(id);
-        text.len(outvars.len());
+        hasher.len(outvars.len());
         for var in outvars {
-            self.define(text, rows, var)?;
+            self.define(hasher, rows, var)?;
         }
-        self.effects(text, rows, effects)?;
-        text.fingerprint(self.context(rows, context)?);
+        self.effects(hasher, rows, effects)?;
+        hasher.fingerprint(self.context(rows, context)?);
         Ok(())
     }
 
-    fn atom(&self, text: &mut Text, rows: &mut Rows, atom: AtomKind) -> Result<(), O::Error> {
+    fn atom(
+        &self,
+        hasher: &mut StableHasher,
+        rows: &mut Rows,
+        atom: AtomKind,
+    ) -> Result<(), O::Error> {
         match atom {
-            AtomKind::Var(var) => text.number(u64::from(rows.places[var]) << 1),
+            AtomKind::Var(var) => hasher.number(u64::from(rows.places[var]) << 1),
             AtomKind::Literal(literal) => {
-                text.number(1);
+                hasher.number(1);
                 let LiteralData { ty, object } = *self.program().literal(literal);
-                text.fingerprint(self.type_fingerprint(rows, ty)?);
-                text.fingerprint(self.objects().describe(object)?);
+                hasher.fingerprint(self.type_fingerprint(rows, ty)?);
+                hasher.fingerprint(self.objects().describe(object)?);
             }
         }
         Ok(())
     }
 
-    fn effects(&self, text: &mut Text, rows: &Rows, effects: EffectsId) -> Result<(), O::Error> {
+    fn effects(
+        &self,
+        hasher: &mut StableHasher,
+        rows: &Rows,
+        effects: EffectsId,
+    ) -> Result<(), O::Error> {
         let effects = self.program().effect_list(effects);
-        text.len(effects.len());
+        hasher.len(effects.len());
         // Their order is that of the table.
         let mut all = Vec::with_capacity(effects.len());
         for Effect { name, input, object } in effects {
-            let mut effect = Text::new();
+            let mut effect = StableHasher::new();
             effect.bytes(name.as_bytes());
             effect.number(input.map_or(u64::MAX, |var| rows.places[var].into()));
             effect.fingerprint(self.objects().describe(*object)?);
@@ -417,7 +427,7 @@ impl<O: Objects> Reading<'_, O> {
         }
         all.sort_unstable();
         for effect in all {
-            text.fingerprint(effect);
+            hasher.fingerprint(effect);
         }
         Ok(())
     }
@@ -440,11 +450,11 @@ impl<O: Objects> Reading<'_, O> {
             return Ok(known);
         }
         let PrimitiveData { name, multiple_results, object } = self.program().primitive(id);
-        let mut text = Text::new();
-        text.bytes(name.as_bytes());
-        text.number((*multiple_results).into());
-        text.fingerprint(self.objects().describe(*object)?);
-        let own = text.finish();
+        let mut hasher = StableHasher::new();
+        hasher.bytes(name.as_bytes());
+        hasher.number((*multiple_results).into());
+        hasher.fingerprint(self.objects().describe(*object)?);
+        let own = hasher.finish();
         rows.primitives.insert(id, own);
         Ok(own)
     }
@@ -457,17 +467,17 @@ impl<O: Objects> Reading<'_, O> {
         if let Some(known) = rows.types[id] {
             return Ok(known);
         }
-        let mut text = Text::new();
+        let mut hasher = StableHasher::new();
         if self.purpose == Purpose::Execution {
             self.objects().settle_type(id, self.program().ty(id))?;
         }
-        self.ty(&mut text, self.program().ty(id))?;
-        let own = text.finish();
+        self.ty(&mut hasher, self.program().ty(id))?;
+        let own = hasher.finish();
         rows.types[id] = Some(own);
         Ok(own)
     }
 
-    fn ty(&self, text: &mut Text, ty: &Type) -> Result<(), O::Error> {
+    fn ty(&self, hasher: &mut StableHasher, ty: &Type) -> Result<(), O::Error> {
         match ty {
             Type::Array(array) => {
                 let ArrayType {
@@ -479,40 +489,40 @@ impl<O: Objects> Reading<'_, O> {
                     memory_space,
                     layout,
                 } = array;
-                text.number(0);
-                text.bytes(dtype.name().as_bytes());
-                text.len(shape.len());
+                hasher.number(0);
+                hasher.bytes(dtype.name().as_bytes());
+                hasher.len(shape.len());
                 for dim in shape {
                     match dim {
                         Dim::Static(size) => {
-                            text.number(0);
-                            text.number(*size);
+                            hasher.number(0);
+                            hasher.number(*size);
                         }
                         Dim::Symbolic(expression) => {
-                            text.number(1);
-                            text.bytes(expression.as_bytes());
+                            hasher.number(1);
+                            hasher.bytes(expression.as_bytes());
                         }
                     }
                 }
-                text.number((*weak_type).into());
+                hasher.number((*weak_type).into());
                 for field in [sharding, manual_axis_type, memory_space, layout] {
-                    text.optional(field.as_deref());
+                    hasher.optional(field.as_deref());
                 }
             }
             Type::Ref { inner, memory_space, kind } => {
-                text.number(1);
-                self.ty(text, inner)?;
-                text.optional(memory_space.as_deref());
-                text.optional(kind.as_deref());
+                hasher.number(1);
+                self.ty(hasher, inner)?;
+                hasher.optional(memory_space.as_deref());
+                hasher.optional(kind.as_deref());
             }
-            Type::Token => text.number(2),
+            Type::Token => hasher.number(2),
             Type::Opaque { name, object } => {
                 if let Some(described) = self.objects().type_of(*object)? {
-                    return self.ty(text, &described);
+                    return self.ty(hasher, &described);
                 }
-                text.number(3);
-                text.bytes(name.as_bytes());
-                text.fingerprint(self.objects().describe(*object)?);
+                hasher.number(3);
+                hasher.bytes(name.as_bytes());
+                hasher.fingerprint(self.objects().describe(*object)?);
             }
         }
         Ok(())
@@ -527,15 +537,15 @@ impl<O: Objects> Reading<'_, O> {
         if let Some(&known) = rows.params.get(&(primitive, id)) {
             return Ok(known);
         }
-        let mut text = Text::new();
+        let mut hasher = StableHasher::new();
         let of = self.program().primitive(primitive);
         for (name, value) in self.program().params(id).iter() {
-            text.bytes(name.as_bytes());
+            hasher.bytes(name.as_bytes());
             if self.purpose != Purpose::Execution || self.objects().is_executed(of, name) {
-                self.value(&mut text, value)?;
+                self.value(&mut hasher, value)?;
             }
         }
-        let own = text.finish();
+        let own = hasher.finish();
         rows.params.insert((primitive, id), own);
         Ok(own)
     }
@@ -545,84 +555,84 @@ impl<O: Objects> Reading<'_, O> {
     }
 
     /// The embedding bounds how deep a value is.
-    fn value(&self, text: &mut Text, value: &ParamValue) -> Result<(), O::Error> {
+    fn value(&self, hasher: &mut StableHasher, value: &ParamValue) -> Result<(), O::Error> {
         match value {
-            ParamValue::None => text.number(0),
+            ParamValue::None => hasher.number(0),
             ParamValue::Bool(value) => {
-                text.number(1);
-                text.number((*value).into());
+                hasher.number(1);
+                hasher.number((*value).into());
             }
             ParamValue::Int(value) => {
-                text.number(2);
-                text.number(value.cast_unsigned());
+                hasher.number(2);
+                hasher.number(value.cast_unsigned());
             }
             ParamValue::BigInt(digits) => {
-                text.number(3);
-                text.bytes(digits.as_bytes());
+                hasher.number(3);
+                hasher.bytes(digits.as_bytes());
             }
             ParamValue::Float(bits) => {
-                text.number(4);
-                text.number(*bits);
+                hasher.number(4);
+                hasher.number(*bits);
             }
             ParamValue::Complex(real, imaginary) => {
-                text.number(5);
-                text.number(*real);
-                text.number(*imaginary);
+                hasher.number(5);
+                hasher.number(*real);
+                hasher.number(*imaginary);
             }
             ParamValue::Str(value) => {
-                text.number(6);
-                text.bytes(value.as_bytes());
+                hasher.number(6);
+                hasher.bytes(value.as_bytes());
             }
             ParamValue::Bytes(bytes) => {
-                text.number(7);
-                text.bytes(bytes);
+                hasher.number(7);
+                hasher.bytes(bytes);
             }
             ParamValue::DType(dtype) => {
-                text.number(8);
-                text.bytes(dtype.name().as_bytes());
+                hasher.number(8);
+                hasher.bytes(dtype.name().as_bytes());
             }
             ParamValue::Dim(expression) => {
-                text.number(9);
-                text.bytes(expression.as_bytes());
+                hasher.number(9);
+                hasher.bytes(expression.as_bytes());
             }
             ParamValue::Enum { type_name, member } => {
-                text.number(10);
+                hasher.number(10);
                 self.settle_class(type_name)?;
-                text.bytes(type_name.as_bytes());
-                text.bytes(member.as_bytes());
+                hasher.bytes(type_name.as_bytes());
+                hasher.bytes(member.as_bytes());
             }
             ParamValue::Tuple(items) | ParamValue::List(items) => {
-                text.number(if matches!(value, ParamValue::Tuple(_)) { 11 } else { 12 });
-                text.len(items.len());
+                hasher.number(if matches!(value, ParamValue::Tuple(_)) { 11 } else { 12 });
+                hasher.len(items.len());
                 for item in items {
-                    self.value(text, item)?;
+                    self.value(hasher, item)?;
                 }
             }
             ParamValue::Dict(entries) => {
-                text.number(13);
-                text.len(entries.len());
+                hasher.number(13);
+                hasher.len(entries.len());
                 for (key, item) in entries {
-                    self.value(text, key)?;
-                    self.value(text, item)?;
+                    self.value(hasher, key)?;
+                    self.value(hasher, item)?;
                 }
             }
             ParamValue::Named { type_name, fields } => {
-                text.number(14);
+                hasher.number(14);
                 self.settle_class(type_name)?;
-                text.bytes(type_name.as_bytes());
-                text.len(fields.len());
+                hasher.bytes(type_name.as_bytes());
+                hasher.len(fields.len());
                 for (name, item) in fields {
-                    text.bytes(name.as_bytes());
-                    self.value(text, item)?;
+                    hasher.bytes(name.as_bytes());
+                    self.value(hasher, item)?;
                 }
             }
             ParamValue::Program(id) => {
-                text.number(15);
-                text.fingerprint(self.known[&self.pending.keys[id]]);
+                hasher.number(15);
+                hasher.fingerprint(self.known[&self.pending.keys[id]]);
             }
             ParamValue::Opaque(object) => {
-                text.number(16);
-                text.fingerprint(self.objects().describe(*object)?);
+                hasher.number(16);
+                hasher.fingerprint(self.objects().describe(*object)?);
             }
         }
         Ok(())

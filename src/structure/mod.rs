@@ -35,7 +35,7 @@ use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type, Ty
 
 pub(crate) use equality::{Pair, inputs};
 pub use equality::{Place, Within, equal};
-pub use fingerprint::{Added, Fingerprint, Step, Text, fingerprint, fingerprints, steps};
+pub use fingerprint::{Added, Fingerprint, StableHasher, Step, fingerprint, fingerprints, steps};
 pub(crate) use fingerprint::{Reading, Rows, each_once};
 pub use plain::{Plain, Unresolved};
 
@@ -45,12 +45,12 @@ pub const VERSION: u32 = 2;
 /// What is asked of two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// Do they say the same, constants by their types?
+    /// Are they structurally equal, constants by their types?
     Structure,
     /// Are they the same computation, constants by their values?
     Content,
     /// Can one executable stand for both? It can be given other constants, so those of the program are
-    /// inputs, which come first; those of programs within are built into it. What only derivatives
+    /// inputs, which come first; those of nested programs are built into it. What only derivatives
     /// depend on does not count.
     Execution,
 }

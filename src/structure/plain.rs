@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::ir::{ConstId, ForeignId, PrimitiveData, Program, Subprogram, Type};
 
-use super::{Fingerprint, Nested, Objects, Text};
+use super::{Fingerprint, Nested, Objects, StableHasher};
 
-/// A program within was not resolved.
+/// A nested program was not resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a program within was not resolved")]
+#[error("a nested program was not resolved")]
 pub struct Unresolved;
 
 /// Objects that are what their number says.
@@ -25,9 +25,9 @@ impl Nested<Plain> {
 }
 
 fn described(number: u32) -> Fingerprint {
-    let mut text = Text::new();
-    text.number(number.into());
-    text.finish()
+    let mut hasher = StableHasher::new();
+    hasher.number(number.into());
+    hasher.finish()
 }
 
 impl Objects for Plain {

@@ -304,7 +304,7 @@ def _type_of_stock_tracer() -> type:
 
 def touched() -> Iterator[tuple[str, Any]]:
     """Everything whose insides a trace of jaxide may change for a while."""
-    for function in _core.caught_functions():
+    for function in _core.interposed_functions():
         name = f"{function.__module__}.{function.__qualname__}"
         yield f"{name}.__code__", function.__code__
         yield f"{name}.__closure__", function.__closure__

@@ -237,9 +237,9 @@ def test_a_trace_outlives_the_acceleration_it_began_in() -> None:
 def test_modules_imported_later_are_caught() -> None:
     import jax.scipy.stats
 
-    caught = {id(function) for function in _core.caught_functions()}
+    caught = {id(function) for function in _core.interposed_functions()}
     jaxide.make_jaxpr(lambda x: x)(X)
-    caught_now = {id(function) for function in _core.caught_functions()}
+    caught_now = {id(function) for function in _core.interposed_functions()}
     assert caught <= caught_now
     assert id(jax.scipy.stats.norm.logpdf) in caught_now
 

@@ -7,7 +7,7 @@ use jaxide::ir::{
     ArrayType, Atom, Builder, ConstId, DType, DeadCode, DebugInfo, Dim, Effect, EffectsId,
     ForeignId, ParamValue, Params, PrimitiveData, Program, Source, Subprogram, Type, Var,
 };
-use jaxide::structure::{Fingerprint, Nested, Objects, Purpose, Text, equal};
+use jaxide::structure::{Fingerprint, Nested, Objects, Purpose, StableHasher, equal};
 use proptest::{collection, prelude::*, sample::Index};
 
 use crate::common::{names, object};
@@ -90,9 +90,9 @@ impl Numbered {
     }
 
     fn described(kind: u32) -> Fingerprint {
-        let mut text = Text::new();
-        text.number(kind.into());
-        text.finish()
+        let mut hasher = StableHasher::new();
+        hasher.number(kind.into());
+        hasher.finish()
     }
 }
 

@@ -440,8 +440,8 @@ class Executables:
         return found
 
     def _add(self, jaxpr: Any, graph: _core.Graph, key: int, rules: dict[int, Any]) -> _Program:
-        abridged, kept = graph.abridged()
-        program = _Program(abridged, key, rules)
+        skeleton, kept = graph.comparison_skeleton()
+        program = _Program(skeleton, key, rules)
         outlives = all(map(_compat.objects().outlives, kept))
         with self._lock:
             if not outlives:

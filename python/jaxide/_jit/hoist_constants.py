@@ -47,7 +47,7 @@ def hoist_constants(jaxpr: Any) -> tuple[Any, _core.Graph]:
     no arrays. Derivative rules are left as they are: the result is for execution only.
     """
     graph = _core.graph_of(jaxpr)
-    if not graph.captures_within():
+    if not graph.has_nested_constants():
         return jaxpr, graph
     hoisted = _Hoisting().jaxpr(jaxpr)
     return hoisted, _core.graph_of(hoisted)

@@ -183,7 +183,7 @@ def interpose(
         return
     code = function.__code__
     keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    _core.catch_function(
+    _core.interpose_function(
         name,
         function,
         original or copy_function(function),

@@ -107,7 +107,7 @@ pub struct Nested {
     pub program: Arc<Program>,
     /// How often it runs.
     pub times: u128,
-    /// What it costs to run it once, the programs within included.
+    /// What it costs to run it once, the nested programs included.
     pub each: Cost,
     /// What each equation of it costs each time, the programs that it runs included; none where
     /// nothing is known of it.
@@ -146,7 +146,7 @@ pub struct Report {
     pub by_primitive: IndexMap<Box<str>, Line, FxBuildHasher>,
     /// By the place of the program among those of the report, and its source.
     pub by_source: IndexMap<(usize, SourceId), Line, FxBuildHasher>,
-    /// The programs that run, before those within them.
+    /// The programs that run, before their nested programs.
     pub programs: Vec<Nested>,
     /// Primitives of which nothing is known, and how often they run: they count as nothing.
     pub unknown: IndexMap<Box<str>, u128, FxBuildHasher>,

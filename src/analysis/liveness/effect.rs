@@ -26,7 +26,7 @@ pub(super) enum Placement {
 pub(super) struct Effect {
     pub(super) during: u128,
     pub(super) placements: SmallVec<[Placement; 2]>,
-    /// The program within in which the most is alive.
+    /// The nested program in which the most is alive.
     pub(super) inner: Option<Way>,
 }
 

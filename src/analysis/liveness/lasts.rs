@@ -60,7 +60,7 @@ fn is_inlined(primitive: &str) -> bool {
     matches!(primitive, "jit" | "closed_call" | "custom_jvp_call" | "custom_vjp_call")
 }
 
-/// The programs within a nest in which everything is computed element by element, and whether that
+/// The nested programs of a nest in which everything is computed element by element, and whether that
 /// costs little.
 pub(super) fn fused_programs(nest: &Nest) -> Vec<Option<bool>> {
     let mut known: Vec<Option<bool>> = Vec::with_capacity(nest.len());

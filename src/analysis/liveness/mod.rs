@@ -97,7 +97,7 @@ pub struct Liveness {
     pub inputs: Vec<Last>,
     /// When each result of each equation of the outermost program is.
     pub results: Vec<Vec<Last>>,
-    /// The most bytes while each equation of a program within runs, by its place: of what the program
+    /// The most bytes while each equation of a nested program runs, by its place: of what the program
     /// makes, and of inputs that it may take over, where it has the most of them. None of the
     /// outermost program, and of those that nothing runs.
     pub within: Vec<Option<Vec<u128>>>,
@@ -128,7 +128,7 @@ enum Owner {
 
 /// When a program has the most bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
+enum ProgramPoint {
     Start,
     At(Eqn),
     End,
@@ -139,7 +139,7 @@ enum Moment {
 struct Summary {
     /// The most bytes at any time: of what it makes, and of inputs that it may take over.
     peak: u128,
-    peak_at: Moment,
+    peak_at: ProgramPoint,
     outputs: Vec<Owner>,
 }
 
@@ -168,7 +168,7 @@ struct Frame {
     /// Bytes that are alive.
     alive: u128,
     peak: u128,
-    peak_at: Moment,
+    peak_at: ProgramPoint,
     /// Bytes around the equations that have run.
     curve: Vec<Alive>,
     next: u32,
@@ -244,7 +244,7 @@ impl Reader<'_> {
             buffers: Vec::new(),
             alive: 0,
             peak: 0,
-            peak_at: Moment::Start,
+            peak_at: ProgramPoint::Start,
             curve: Vec::with_capacity(program.num_eqns()),
             next: 0,
             lasts,
@@ -292,7 +292,7 @@ impl Reader<'_> {
             let before = frame.alive;
             let effect = self.effect(frame, eqn)?;
             if effect.during > frame.peak {
-                (frame.peak, frame.peak_at) = (effect.during, Moment::At(eqn));
+                (frame.peak, frame.peak_at) = (effect.during, ProgramPoint::At(eqn));
             }
             if until == Some(eqn) {
                 return Ok(Some(effect));
@@ -360,7 +360,7 @@ impl Reader<'_> {
             frame.alive += bytes(program.ty(program.atom_type(program.outvars()[at])));
         }
         if frame.alive > frame.peak {
-            (frame.peak, frame.peak_at) = (frame.alive, Moment::End);
+            (frame.peak, frame.peak_at) = (frame.alive, ProgramPoint::End);
         }
         let inputs: FxHashMap<Var, usize> =
             program.invars().iter().enumerate().map(|(at, &var)| (var, at)).collect();
@@ -438,14 +438,14 @@ pub fn liveness(nest: &Nest, assumptions: &Assumptions) -> Liveness {
     let (mut alive, mut peak_at) = (Vec::new(), None);
     let origins: Vec<_> = (0..program.invars().len()).map(Origin::Input).collect();
     let mut at = Some((way.clone(), origins, summary.peak_at));
-    while let Some((way, origins, moment)) = at.take() {
-        let inner = reader.alive_at(&way, moment, &origins, &mut alive);
-        if let Moment::At(eqn) = moment {
+    while let Some((way, origins, point)) = at.take() {
+        let inner = reader.alive_at(&way, point, &origins, &mut alive);
+        if let ProgramPoint::At(eqn) = point {
             peak_at = Some(Site { place: way.place, eqn });
         }
         at = inner.and_then(|(inner, origins)| {
-            let moment = reader.summaries.get(&inner)?.peak_at;
-            Some((inner, origins, moment))
+            let point = reader.summaries.get(&inner)?.peak_at;
+            Some((inner, origins, point))
         });
     }
     for (position, &var) in program.invars().iter().enumerate() {

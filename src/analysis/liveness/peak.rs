@@ -8,25 +8,25 @@ use crate::ir::{Def, Var};
 use super::super::nest::Site;
 use super::super::values::bytes;
 use super::effect::Placement;
-use super::{BufferId, Moment, Origin, Owner, Reader, Value, Way};
+use super::{BufferId, Origin, Owner, ProgramPoint, Reader, Value, Way};
 
 impl Reader<'_> {
-    /// Adds what is alive in a program at some moment to what was found; the program within in which
+    /// Adds what is alive in a program at some point to what was found; the nested program in which
     /// the most is, and what its inputs are. Inputs have the origins given.
     pub(super) fn alive_at(
         &mut self,
         way: &Way,
-        moment: Moment,
+        point: ProgramPoint,
         inputs: &[Origin],
         found: &mut Vec<Value>,
     ) -> Option<(Way, Vec<Origin>)> {
         let place = way.place;
         let program = self.nest.program(place).clone();
         let mut frame = self.open(way.clone());
-        let eqn = match moment {
-            Moment::At(eqn) => Some(eqn),
-            Moment::End => None,
-            Moment::Start => {
+        let eqn = match point {
+            ProgramPoint::At(eqn) => Some(eqn),
+            ProgramPoint::End => None,
+            ProgramPoint::Start => {
                 // Those that nobody needs are still there.
                 let given = inputs.iter().zip(program.invars()).zip(&way.given);
                 for ((&origin, &var), _) in given.filter(|(_, is_given)| **is_given) {
@@ -51,7 +51,7 @@ impl Reader<'_> {
             let ty = (place, program.var_type(var));
             found.extend(origin(var).map(|origin| Value { origin, ty, bytes }));
         };
-        // What a program within may take over is counted there.
+        // What a nested program may take over is counted there.
         let mut within: Vec<BufferId> = Vec::new();
         let mut inner = None;
         if let (Some(eqn), Some(effect)) = (eqn, &effect) {

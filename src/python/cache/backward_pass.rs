@@ -27,12 +27,13 @@ use crate::python::cache::programs::params::{self, Transposition};
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
-use crate::python::cpython::native::{allocate, instance};
+use crate::python::cpython::native::address;
+use crate::python::jax::derived_types::{DerivedType, derived_type};
+use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
-use crate::python::program::objects::address;
-use crate::python::trace::arguments::{Derived, derived_type};
+use crate::python::trace::session;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
 /// `NotImplemented` where jax is to do it.
@@ -47,9 +48,7 @@ pub fn backward_pass<'py>(
     let py = jaxpr.py();
     let jax = jax(py)?;
     poll_soon();
-    let pass = if crate::python::interpose::install::is_tracing()
-        && TraceContext::read(py, jax)?.is_some()
-    {
+    let pass = if session::is_tracing() && TraceContext::read(py, jax)?.is_some() {
         Pass::new(jax, jaxpr, consts, primals_in, cotangents_in)?
     } else {
         None
@@ -85,7 +84,7 @@ enum Slot {
 impl Slot {
     /// A linear variable of a type, without a cotangent so far.
     fn zero(jax: &Jax, aval: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let aval = derived_type(jax, aval, Derived::Cotangent)?.unbind();
+        let aval = derived_type(jax, aval, DerivedType::Cotangent)?.unbind();
         Ok(Self::Sum { aval, sum: None })
     }
 
@@ -668,33 +667,6 @@ fn evaluate(
         env[*place as usize] = Slot::Value(result?.unbind());
     }
     Ok(())
-}
-
-/// `ValAccum(aval, sum)`, of a type that fits.
-///
-/// # Errors
-/// Out of memory.
-pub fn new_accumulator<'py>(
-    jax: &Jax,
-    aval: &Bound<'py, PyAny>,
-    sum: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = aval.py();
-    let accumulator = instance(jax.val_accum_type.bind(py))?;
-    accumulator.setattr(intern!(py, "aval"), aval)?;
-    accumulator.setattr(intern!(py, "val"), sum)?;
-    Ok(accumulator)
-}
-
-/// `Zero(aval)`.
-///
-/// # Errors
-/// Out of memory.
-pub fn new_zero<'py>(jax: &Jax, aval: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let zero = allocate(jax.zero_type.bind(aval.py()))?;
-    // SAFETY: a fresh instance of jax's class, which has this slot.
-    unsafe { jax.slots.zero_aval.fill(zero.as_ptr(), aval.clone()) };
-    Ok(zero)
 }
 
 /// Name stacks of equations below the current one, by their address.

@@ -32,13 +32,13 @@ use crate::python::cache::reasons::{
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cpython::native::attached;
-use crate::python::interpose::functions as interposed;
-use crate::python::interpose::install;
+use crate::python::jax::current_trace::within_trace;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::watch_arrays;
 use crate::python::jax::watch_config;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{self, Reach, Validity};
+use crate::python::trace::session;
 
 /// Runs what is to be remembered in a configuration, as long as that is valid; why it must not be: for
 /// what it reaches of jax, or since somebody, a signal handler or another thread, changed jax or a setting
@@ -122,7 +122,7 @@ pub fn call<'py>(
     kwnames: *mut ffi::PyObject,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if install::rests(py)? {
+    if session::is_idle(py)? {
         return proceed();
     }
     if script::is_used() {
@@ -211,11 +211,8 @@ fn computed<'py>(
     context: &TraceContext<'py>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let set_trace = jax.set_trace.bind(context.trace.py());
-    set_trace.call1((&jax.eval_trace,))?;
-    let result = attached(proceed);
-    set_trace.call1((&context.trace,))?;
-    result
+    let eval_trace = jax.eval_trace.bind(context.trace.py());
+    within_trace(jax, eval_trace, &context.trace, || attached(proceed))
 }
 
 /// Replays what is known of a call whose arguments have a key, else runs it and learns.
@@ -234,7 +231,7 @@ pub fn replay_or_learn<'py>(
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let generation = if site.forgets { Some(interposed::jit_generation(py, jax)?) } else { None };
+    let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
     let known = store::find(py, site.id, &call.signature)?;
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 use rustc_hash::FxHashMap;
 
-use crate::ir::{ParamsId, Var};
+use crate::ir::Var;
 
 use crate::python::cache::call::derive_params;
 use crate::python::cache::fragment::agree::same_value;
@@ -24,14 +24,12 @@ use crate::python::cache::programs::params::{
 };
 use crate::python::cache::programs::running::run_rule;
 use crate::python::cache::rules::Sites;
+use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};
-use crate::python::program::graph::{Graph, unfilled};
+use crate::python::program::graph::{ChangedParams, Graph};
 use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
-use crate::python::program::objects::address;
-
-/// Params that are others once dead code is removed.
-type Changed = FxHashMap<ParamsId, Arc<FragmentParams>>;
+use crate::python::program::lazy_jaxpr::unfilled;
 
 /// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
 #[pyfunction]
@@ -154,7 +152,7 @@ fn nothing_dead<'py>(
     jax: &Jax,
     jaxpr: &Bound<'py, PyAny>,
     graph: &Bound<'py, Graph>,
-) -> PyResult<Option<Changed>> {
+) -> PyResult<Option<ChangedParams>> {
     let py = jaxpr.py();
     if has_changed_rules(py)?
         || graph.get().is_derived()
@@ -165,7 +163,7 @@ fn nothing_dead<'py>(
     }
     let view = GraphView::new(jax, graph);
     let program = graph.get().program();
-    let mut changed = Changed::default();
+    let mut changed = ChangedParams::default();
     let live = all_live(jax, &view, |_, &eqn, primitive, of_jit| {
         let params = view.params(&eqn);
         let object = || view.eqn_object(&eqn);
@@ -178,7 +176,9 @@ fn nothing_dead<'py>(
                 Ok(true)
             }
             // Equations that share params may come to have programs of their own.
-            Entry::Occupied(known) => Ok(same_params(jax, known.get().bind(py), new.bind(py))),
+            Entry::Occupied(known) => {
+                Ok(same_params(jax, known.get().dict().bind(py), new.bind(py)))
+            }
         }
     })?;
     let Some(live) = live else { return Ok(None) };

@@ -29,15 +29,14 @@ use crate::python::cache::reasons::{
     BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
 };
 use crate::python::cache::store::{self, Hits};
-use crate::python::cpython::native::attached;
+use crate::python::cpython::native::{address, attached};
 use crate::python::cpython::shared::Once;
-use crate::python::interpose::install;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{Validity, is_as_before};
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::program::read::graph_of;
+use crate::python::trace::session;
 
 /// Stands in for a function whose results jax keeps by a program and a key.
 #[pyclass(module = "jaxide._core", frozen)]
@@ -69,7 +68,7 @@ impl DerivationCache {
             let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
             self.stock.bind(py).call1(PyTuple::new(py, args)?)
         };
-        if install::rests(py)? {
+        if session::is_idle(py)? {
             return run();
         }
         let configuration = configuration_now(py, jax)?;
@@ -381,7 +380,7 @@ impl Derived {
     /// Whether no variable is among those seen, to which they are added: what has the same variables
     /// as another is no program by itself.
     fn has_own_vars(&self, py: Python<'_>, seen: &mut FxHashSet<usize>) -> bool {
-        let side = self.graph.bind(py).get().side();
+        let side = self.graph.bind(py).get().table();
         side.seen_vars(py).all(|(_, var)| seen.insert(address(&var)))
     }
 

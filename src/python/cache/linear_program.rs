@@ -6,8 +6,8 @@ use pyo3::types::PyDict;
 use smallvec::SmallVec;
 
 use crate::python::jax::names::Jax;
-use crate::python::program::graph::unfilled;
 use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
+use crate::python::program::lazy_jaxpr::unfilled;
 
 /// A linear program: its equations, and its variables by place.
 pub(super) struct Linear {

@@ -22,10 +22,9 @@ use crate::python::cache::programs::forms::is_jaxpr;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
-use crate::python::cpython::native::string_of;
-use crate::python::interpose::install;
+use crate::python::cpython::native::{address, string_of};
 use crate::python::jax::names::{Jax, jax};
-use crate::python::program::objects::address;
+use crate::python::trace::session;
 
 /// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
 /// None where there is nothing to know.
@@ -77,7 +76,7 @@ pub fn eval_jaxpr<'py>(
     let jax = jax(py)?;
     let stock = jax.stock_eval_jaxpr.bind(py);
     let proceed = || stock.call1((jaxpr, consts, args, keeps_sources));
-    if install::rests(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
+    if session::is_idle(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
         return proceed();
     }
     let Some(context) = TraceContext::read(py, jax)? else { return proceed() };

@@ -56,6 +56,18 @@ pub fn said<T>(py: Python<'_>, asked: PyResult<T>) -> PyResult<Option<T>> {
     }
 }
 
+/// Where an object is, which tells it from all others that are alive.
+pub fn address(object: &Bound<'_, PyAny>) -> usize {
+    object.as_ptr() as usize
+}
+
+/// Whether `object` is exactly of the type at `class`.
+#[inline]
+pub fn is_exactly(object: *mut ffi::PyObject, class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: `object` is a live object wherever this is called.
+    unsafe { ffi::Py_TYPE(object) == class }
+}
+
 /// Whether a value is an instance of a class, whatever it says itself (`__class__`).
 pub fn is_a(value: &Bound<'_, PyAny>, class: *const ffi::PyTypeObject) -> bool {
     // SAFETY: a live object, and a class that is alive while it is called.
@@ -213,7 +225,7 @@ impl Slot {
 
 /// Runs `body` attached to the interpreter; errors and panics become Python exceptions.
 pub fn guarded<R>(failed: R, body: impl FnOnce(Python<'_>) -> PyResult<R>) -> R {
-    Python::attach(|py| caught(py, failed, || body(py)))
+    Python::attach(|py| panics_as_errors(py, failed, || body(py)))
 }
 
 /// As `guarded`, for what CPython calls very often: pyo3 is not told that this thread is attached,
@@ -228,7 +240,7 @@ pub unsafe fn guarded_by_caller<R>(
 ) -> R {
     // SAFETY: as promised by the caller.
     let py = unsafe { Python::assume_attached() };
-    caught(py, failed, || body(py))
+    panics_as_errors(py, failed, || body(py))
 }
 
 /// Runs `body` where pyo3 knows that this thread is attached.
@@ -237,7 +249,7 @@ pub fn attached<R>(body: impl FnOnce() -> R) -> R {
 }
 
 #[inline]
-fn caught<R>(py: Python<'_>, failed: R, body: impl FnOnce() -> PyResult<R>) -> R {
+fn panics_as_errors<R>(py: Python<'_>, failed: R, body: impl FnOnce() -> PyResult<R>) -> R {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::rules;
-use crate::python::interpose::install;
 use crate::python::jax::avals::aval_info;
+use crate::python::jax::current_trace::{current_trace, within_trace};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
@@ -21,6 +21,7 @@ use crate::python::trace::frame::{Frame, Operand};
 use crate::python::trace::jaxpr_trace::{
     const_operand, frame_of, has_high_param, is_ours, keeps_params, results,
 };
+use crate::python::trace::session;
 use crate::python::trace::stage::{Staging, stage, stage_known};
 use crate::python::trace::tracer::variable_of_trace;
 
@@ -34,7 +35,7 @@ pub fn bind<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = primitive.py();
     let jax = jax(py)?;
-    let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+    let trace = current_trace(py, jax)?;
     if is_ours(py, trace.as_ptr())
         && let Some(frame) = frame_of(jax, &trace)
         && let Some(result) = bind_fast(jax, &trace, &frame, primitive, args, params)?
@@ -47,7 +48,7 @@ pub fn bind<'py>(
         all.extend(args.iter());
         jax.stock_bind.bind(py).call(PyTuple::new(py, all)?, Some(params))
     };
-    if !install::rests(py)?
+    if !session::is_idle(py)?
         && Stack::is_one(jax, &trace)
         && let Some(result) = rules::bind(jax, primitive, args, params, stock)?
     {
@@ -100,11 +101,10 @@ fn bind_fast<'py>(
     if has_high_param(jax, params)? {
         return Ok(None);
     }
-    let set_trace = jax.set_trace.bind(py);
-    set_trace.call1((jax.binding_trace.bind(py),))?;
-    let outs = stage(jax, &at, &operands, params);
-    set_trace.call1((trace,))?;
-    results(py, info, outs?).map(Some)
+    let outs = within_trace(jax, jax.binding_trace.bind(py), trace, || {
+        stage(jax, &at, &operands, params)
+    })?;
+    results(py, info, outs).map(Some)
 }
 
 /// Whether `bind_with_trace` does no more than process the primitive.

@@ -1,11 +1,11 @@
-//! Functions, jits and other callables of jax that are caught while a trace of ours may run.
+//! Functions, jits and other callables of jax that are interposed while a trace of ours may run.
 //!
 //! A function keeps its identity: its code object is changed for a trampoline with the same
-//! parameters. Other callables are caught through their type, whose `tp_call` is ours meanwhile. A
+//! parameters. Other callables are interposed through their type, whose `tp_call` is ours meanwhile. A
 //! jit has a call pointer of its own, which CPython forgets with the flag of the type that says
 //! so.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
@@ -20,17 +20,16 @@ use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
-use crate::python::interpose::code_switch::{Code, Switched, keeps_versions};
-use crate::python::interpose::install;
-use crate::python::interpose::stand_in::{Layout, Stand, new_caught};
-use crate::python::jax::names::Jax;
+use crate::python::interpose::code_patch::{Code, PatchedFunction, keeps_versions};
+use crate::python::interpose::stand_in::{Layout, Stand, new_stand_in};
+use crate::python::trace::session;
 
-/// The functions that are caught. Each lives as long as the process.
-static FUNCTIONS: Shared<Option<Arc<Vec<Switched>>>> = Shared::new(None);
+/// The functions that are interposed. Each lives as long as the process.
+static FUNCTIONS: Shared<Option<Arc<Vec<PatchedFunction>>>> = Shared::new(None);
 /// They have the code of their trampolines, or are about to.
 static ARE_ON: AtomicBool = AtomicBool::new(false);
 
-fn functions() -> Arc<Vec<Switched>> {
+fn functions() -> Arc<Vec<PatchedFunction>> {
     FUNCTIONS.peek(|functions| functions.clone()).unwrap_or_default()
 }
 
@@ -42,7 +41,7 @@ fn functions() -> Arc<Vec<Switched>> {
 ///     `TypeError`: the code does not fit the function.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // the description of a function's parameters
-pub fn catch_function(
+pub fn interpose_function(
     name: &str,
     function: &Bound<'_, PyAny>,
     copy: &Bound<'_, PyAny>,
@@ -58,17 +57,17 @@ pub fn catch_function(
     let num_keywords = keywords.len();
     let keywords = keywords.unbind();
     let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });
-    let stand_in = new_caught(py, Stand { site, original: copy.clone().unbind(), layout })?;
+    let stand_in = new_stand_in(py, Stand { site, original: copy.clone().unbind(), layout })?;
     let trampoline = make_code.call1((stand_in,))?;
-    let switched = Switched::new(function, &trampoline)?;
+    let patched = PatchedFunction::new(function, &trampoline)?;
     register_stable(function);
-    FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(switched));
+    FUNCTIONS.peek(|functions| Arc::make_mut(functions.get_or_insert_default()).push(patched));
     while ARE_ON.load(Ordering::Relaxed) {
-        switched.put(py, Code::Trampoline, keeps_versions(py))?;
+        patched.put(py, Code::Trampoline, keeps_versions(py))?;
         if ARE_ON.load(Ordering::Relaxed) {
             return Ok(());
         }
-        switched.put(py, Code::Stock, keeps_versions(py))?;
+        patched.put(py, Code::Stock, keeps_versions(py))?;
     }
     Ok(())
 }
@@ -80,15 +79,15 @@ pub fn trust_callable(callable: &Bound<'_, PyAny>) {
 }
 
 /// A stand-in for a method of jax's tracer.
-pub fn catch_method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let stand = Stand { site: Site::pure(name), original: method.clone().unbind(), layout: None };
-    new_caught(method.py(), stand)
+    new_stand_in(method.py(), stand)
 }
 
-/// How many functions are caught while a trace of ours may run.
+/// How many functions are interposed while a trace of ours may run.
 #[pyfunction]
-pub fn caught_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
-    functions().iter().map(|switched| switched.function(py).unbind()).collect()
+pub fn interposed_functions(py: Python<'_>) -> Vec<Py<PyAny>> {
+    functions().iter().map(|patched| patched.function(py).unbind()).collect()
 }
 
 /// Jits by address, with a weak reference that says when one is gone.
@@ -147,12 +146,12 @@ fn called_types() -> MutexGuard<'static, Vec<&'static CalledType>> {
     CALLED_TYPES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Catches the calls of the instances of a class made in Python, which lives as long as the process.
+/// Interposes the calls of the instances of a class made in Python, which lives as long as the process.
 ///
 /// Raises:
 ///     `TypeError`: its instances cannot be called.
 #[pyfunction]
-pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
+pub fn interpose_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
     // SAFETY: a live type.
     let Some(call) = (unsafe { (*class.as_type_ptr()).tp_call }) else {
         let class = string_of(&class.repr()?);
@@ -168,7 +167,7 @@ pub fn catch_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()> {
     Ok(())
 }
 
-/// `tp_call` of the classes of `catch_instances`.
+/// `tp_call` of the classes of `interpose_instances`.
 unsafe extern "C" fn call_instance(
     slf: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
@@ -180,12 +179,12 @@ unsafe extern "C" fn call_instance(
             let class = ffi::Py_TYPE(slf);
             let of = |known: &&'static CalledType| ffi::PyType_IsSubtype(class, known.class) != 0;
             let known = called_types().iter().copied().find(of);
-            let Some(caught) = known else {
+            let Some(called) = known else {
                 return Err(PyTypeError::new_err("jaxide: a call of an unknown class"));
             };
-            let stock = || Bound::from_owned_ptr_or_err(py, (caught.call)(slf, args, kwargs));
+            let stock = || Bound::from_owned_ptr_or_err(py, (called.call)(slf, args, kwargs));
             let given = Given::of(py, args, kwargs, Some(slf))?;
-            call(py, &caught.site, &given.args, given.names(), stock).map(Bound::into_ptr)
+            call(py, &called.site, &given.args, given.names(), stock).map(Bound::into_ptr)
         })
     }
 }
@@ -277,7 +276,7 @@ unsafe extern "C" fn call_jit(
         };
         // SAFETY: the type's own function, with what CPython passed.
         let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
-        if install::rests(py)? {
+        if session::is_idle(py)? {
             return stock().map(Bound::into_ptr);
         }
         // SAFETY: CPython passes a tuple, and a dict or null.
@@ -332,26 +331,6 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     let (site, late) = JITS.get_or_insert(address, own, |jit| jit.site.clone());
     drop(late);
     Ok(site)
-}
-
-/// How often jits were made to forget their programs, as far as was noticed.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-/// The epoch in which that was last looked into.
-static LOOKED: AtomicU64 = AtomicU64::new(u64::MAX);
-
-/// Grows when `clear_cache` of some jit was called. While a trace of ours may run that is noticed
-/// (`evict_jit`); for the time before, each outermost trace asks once.
-///
-/// # Errors
-/// jax's cache cannot be asked.
-pub fn jit_generation(py: Python<'_>, jax: &Jax) -> PyResult<u64> {
-    let epoch = install::epoch();
-    if LOOKED.swap(epoch, Ordering::Relaxed) != epoch
-        && jax.jits_forgot.bind(py).call0()?.is_truthy()?
-    {
-        GENERATION.fetch_add(1, Ordering::Relaxed);
-    }
-    Ok(GENERATION.load(Ordering::Relaxed))
 }
 
 /// Stands in for `clear_cache` of a jit, which forgets its program.

@@ -1,17 +1,19 @@
-//! Where calls are caught.
+//! Where calls are interposed.
 //!
 //! ```text
-//! install.rs      switching the interposition on and off
+//! install.rs      putting the interposition in place, and taking it away
 //! bind.rs         `Primitive.bind` while a trace of ours is current
-//! functions.rs    functions and jits of jax that are caught while a trace of ours may run
+//! trace_class.rs  the class of traces, whose instances are ours while anything is active
+//! functions.rs    functions and jits of jax that are interposed while a trace of ours may run
 //! operators.rs    number slots of the tracer type
 //! stand_in.rs     the native callables that stand in for functions and methods
-//! code_switch.rs  a function of jax and its two codes
+//! code_patch.rs   a function of jax and its two codes
 //! ```
 
 pub mod bind;
-pub mod code_switch;
+pub mod code_patch;
 pub mod functions;
 pub mod install;
 pub mod operators;
 pub mod stand_in;
+pub mod trace_class;

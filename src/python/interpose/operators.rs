@@ -10,11 +10,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::python::cache::call::{Site, call};
-use crate::python::cpython::native::guarded_by_caller;
+use crate::python::cpython::native::{guarded_by_caller, is_exactly};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::{Difference, difference};
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::tracer;
 
 /// A method of jax's tracer behind a slot.
@@ -78,8 +77,8 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         .chain(&["__getitem__"])
         .map(|name| {
             let site = Site::pure(&format!("Array.{name}"));
-            // With the code it has now: the method itself is caught for other tracers.
-            let method = uncaught(jax, &class.getattr(*name)?)?;
+            // With the code it has now: the method itself is interposed for other tracers.
+            let method = uninterposed(jax, &class.getattr(*name)?)?;
             Ok(Operator { site, method: method.unbind() })
         })
         .collect::<PyResult<_>>()?;
@@ -91,7 +90,7 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 ///
 /// # Errors
 /// Out of memory.
-pub fn uncaught<'py>(jax: &Jax, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn uninterposed<'py>(jax: &Jax, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if method.get_type_ptr() == &raw mut ffi::PyFunction_Type {
         return jax.copy_code.bind(method.py()).call1((method,));
     }

@@ -49,21 +49,21 @@ unsafe extern "C" {
 }
 
 #[repr(C)]
-struct Caught {
+struct StandIn {
     base: ffi::PyObject,
     vectorcall: Option<ffi::vectorcallfunc>,
     stand: *const Stand,
 }
 
-static CAUGHT: Once<Py<PyType>> = Once::new();
+static STAND_IN: Once<Py<PyType>> = Once::new();
 
-fn caught_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    let class = CAUGHT.get_or_try_init(py, || {
+fn stand_in_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    let class = STAND_IN.get_or_try_init(py, || {
         let members: &'static mut [ffi::PyMemberDef] = vec![
             ffi::PyMemberDef {
                 name: c"__vectorcalloffset__".as_ptr(),
                 type_code: ffi::Py_T_PYSSIZET,
-                offset: offset_of!(Caught, vectorcall).cast_signed(),
+                offset: offset_of!(StandIn, vectorcall).cast_signed(),
                 flags: ffi::Py_READONLY,
                 doc: std::ptr::null(),
             },
@@ -82,8 +82,8 @@ fn caught_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
             | ffi::Py_TPFLAGS_METHOD_DESCRIPTOR
             | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
         let mut spec = ffi::PyType_Spec {
-            name: c"jaxide._core.Caught".as_ptr(),
-            basicsize: c_int::try_from(size_of::<Caught>())?,
+            name: c"jaxide._core.StandIn".as_ptr(),
+            basicsize: c_int::try_from(size_of::<StandIn>())?,
             itemsize: 0,
             flags: std::ffi::c_uint::try_from(flags)?,
             slots: slots.as_mut_ptr(),
@@ -104,13 +104,13 @@ fn slot(slot: c_int, pfunc: *mut c_void) -> ffi::PyType_Slot {
 ///
 /// # Errors
 /// Out of memory.
-pub fn new_caught(py: Python<'_>, stand: Stand) -> PyResult<Bound<'_, PyAny>> {
-    let object = crate::python::cpython::native::allocate(caught_type(py)?)?;
+pub fn new_stand_in(py: Python<'_>, stand: Stand) -> PyResult<Bound<'_, PyAny>> {
+    let object = crate::python::cpython::native::allocate(stand_in_type(py)?)?;
     // SAFETY: a fresh instance of our type; the stand is never freed.
     unsafe {
-        let caught = object.as_ptr().cast::<Caught>();
-        (*caught).vectorcall = Some(vectorcall);
-        (*caught).stand = Box::leak(Box::new(stand));
+        let stand_in = object.as_ptr().cast::<StandIn>();
+        (*stand_in).vectorcall = Some(vectorcall);
+        (*stand_in).stand = Box::leak(Box::new(stand));
     }
     Ok(object)
 }
@@ -140,7 +140,7 @@ unsafe extern "C" fn vectorcall(
     // SAFETY: an instance of our type; CPython passes as many arguments as it says, with the
     // interpreter attached.
     unsafe {
-        let stand = &*(*slf.cast::<Caught>()).stand;
+        let stand = &*(*slf.cast::<StandIn>()).stand;
         let named = if kwnames.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(kwnames) };
         let len = ffi::PyVectorcall_NARGS(nargsf) + named;
         let args = slice(args, len.unsigned_abs());

@@ -9,13 +9,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
-use crate::python::cpython::native::{Slot, allocate};
+use crate::python::cpython::native::{allocate, is_exactly};
 use crate::python::cpython::shared::Once;
-use crate::python::program::objects::is_exactly;
+use crate::python::jax::slots::Slots;
 
 /// Declares `Jax` with one field per object of jax, each read from the namespace by field name.
 macro_rules! jax_objects {
-    ($( $(#[$doc:meta])* $name:ident : $ty:ty ),* $(,)?) => {
+    ($( $(#[$doc:meta])* $name:ident : $ty:ident ),* $(,)?) => {
         /// Objects of the installed jax, resolved once at import.
         pub struct Jax {
             $( $(#[$doc])* pub $name: Py<$ty>, )*
@@ -29,16 +29,60 @@ macro_rules! jax_objects {
             /// # Errors
             /// An attribute is missing or has an unexpected type.
             pub fn from_namespace(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
-                $( let $name: Py<$ty> = namespace
-                    .getattr(stringify!($name))?
-                    .cast_into::<$ty>()
-                    .map_err(PyErr::from)?
-                    .unbind(); )*
+                const NAMES: &str = concat!($( stringify!($name), " " ),*);
+                const CLASSES: [Class; [$( stringify!($name) ),*].len()] = [$( Class::$ty ),*];
+                let objects = objects_of(namespace, NAMES, CLASSES)?;
                 let slots = Slots::of(namespace)?;
-                Ok(Self { $( $name, )* slots })
+                let [$( $name ),*] = objects;
+                // SAFETY: `objects_of` checked that each is of its class.
+                Ok(unsafe { Self { $( $name: of_class($name), )* slots } })
             }
         }
     };
+}
+
+/// The class that an object of the namespace has to be of.
+#[derive(Clone, Copy)]
+#[allow(clippy::enum_variant_names)] // as pyo3 names them
+enum Class {
+    PyAny,
+    PyDict,
+    PySet,
+    PyString,
+    PyTuple,
+    PyType,
+}
+
+/// The objects with these names, each of its class. There are more than a hundred: to read them in a
+/// loop takes far fewer instructions.
+fn objects_of<const N: usize>(
+    namespace: &Bound<'_, PyAny>,
+    names: &str,
+    classes: [Class; N],
+) -> PyResult<[Py<PyAny>; N]> {
+    let mut objects = Vec::with_capacity(N);
+    for (name, class) in names.split_ascii_whitespace().zip(classes) {
+        let object = namespace.getattr(name)?;
+        let object = match class {
+            Class::PyAny => object,
+            Class::PyDict => object.cast_into::<PyDict>()?.into_any(),
+            Class::PySet => object.cast_into::<PySet>()?.into_any(),
+            Class::PyString => object.cast_into::<PyString>()?.into_any(),
+            Class::PyTuple => object.cast_into::<PyTuple>()?.into_any(),
+            Class::PyType => object.cast_into::<PyType>()?.into_any(),
+        };
+        objects.push(object.unbind());
+    }
+    objects.try_into().map_err(|_| PyRuntimeError::new_err("jaxide: an object of jax is missing"))
+}
+
+/// An object as one of its class.
+///
+/// # Safety
+/// It is an instance of `T`.
+unsafe fn of_class<T>(object: Py<PyAny>) -> Py<T> {
+    // SAFETY: a reference is the same whatever the class; of this one the object is, as promised.
+    unsafe { std::mem::transmute::<Py<PyAny>, Py<T>>(object) }
 }
 
 jax_objects! {
@@ -228,7 +272,7 @@ jax_objects! {
     rule_words: PyAny,
     /// Whether a tracer can be reached from that.
     may_hold_tracers: PyAny,
-    /// Whether two derivative rules say the same, whatever they have stored.
+    /// Whether two derivative rules are equal, whatever they have stored.
     rules_alike: PyAny,
     /// `linear_util.WrappedFun`.
     wrapped_function_type: PyType,
@@ -294,156 +338,6 @@ jax_objects! {
     primitive_is_high: PyAny,
     /// Callable `(closed_jaxpr) -> (jaxpr, consts)`.
     open_jaxpr: PyAny,
-}
-
-/// Where a jaxpr keeps its inputs.
-#[derive(Clone, Copy)]
-pub enum Inputs {
-    /// Without the constvars, which have a list of their own.
-    Own(Slot),
-    /// After the constvars, from jax 0.11 on.
-    All(Slot),
-}
-
-impl Inputs {
-    pub fn slot(self) -> Slot {
-        match self {
-            Self::Own(slot) | Self::All(slot) => slot,
-        }
-    }
-}
-
-/// Offsets of members of jax's slotted classes.
-pub struct Slots {
-    pub tracer_trace: Slot,
-    pub tracer_aval: Slot,
-    pub tracer_line_info: Slot,
-    pub tracer_val: Slot,
-    pub tracer_parent: Slot,
-    pub tracer_debug_info: Slot,
-    /// Absent from jax 0.11 on.
-    pub tracer_mutable_qdd: Option<Slot>,
-    pub trace_frame: Slot,
-    pub trace_parent_trace: Slot,
-    pub trace_invalidated: Slot,
-    pub trace_weakref: Slot,
-    pub trace_requires_low: Slot,
-    pub jaxpr_eqns: Slot,
-    pub jaxpr_invars: Inputs,
-    pub jaxpr_outvars: Slot,
-    pub source_traceback: Slot,
-    pub source_name_stack: Slot,
-    pub index_update_ref: [Slot; 2],
-    /// `primal` and `tangent` of a `LinearizeTracer`.
-    pub linearize_tracer: [Slot; 2],
-    pub jvp_tracer: [Slot; 2],
-    pub batch_tracer: [Slot; 2],
-    pub batch_tracer_source: Slot,
-    pub var_aval: Slot,
-    /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
-    pub var_qdds: Option<[Slot; 2]>,
-    pub zero_aval: Slot,
-    /// `dtype` and `aval` of a `TypedFloat`.
-    pub typed_float: [Slot; 2],
-    pub typed_array_aval: Slot,
-    pub literal_val: Slot,
-    pub literal_aval: Slot,
-    pub eqn_invars: Slot,
-    pub eqn_outvars: Slot,
-    pub eqn_primitive: Slot,
-    pub eqn_params: Slot,
-    pub eqn_effects: Slot,
-    pub eqn_source_info: Slot,
-    pub eqn_ctx: Slot,
-    /// All of a `ShapeDtypeStruct`, and those that it is compared by.
-    pub shape_dtype_struct: Vec<Slot>,
-    pub compared_of_struct: [Slot; 7],
-}
-
-impl Slots {
-    fn of(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let class = |name: &str| -> PyResult<Bound<'_, PyType>> {
-            namespace.getattr(name)?.cast_into::<PyType>().map_err(PyErr::from)
-        };
-        let (tracer, trace) = (&class("tracer_type")?, &class("trace_type")?);
-        let (jaxpr, eqn) = (&class("jaxpr_type")?, &class("eqn_type")?);
-        let (var, literal) = (&class("var_type")?, &class("literal_type")?);
-        let source_info = &class("source_info_type")?;
-        let index_update_ref = &class("index_update_ref_type")?;
-        let linearize_tracer = &class("linearize_tracer_type")?;
-        let jvp_tracer = &class("jvp_tracer_type")?;
-        let batch_tracer = &class("batch_tracer_type")?;
-        let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
-        Ok(Self {
-            var_aval: Slot::of(var, "aval")?,
-            var_qdds: match qdds {
-                (Ok(initial), Ok(last)) => Some([initial, last]),
-                _ => None,
-            },
-            index_update_ref: [
-                Slot::of(index_update_ref, "array")?,
-                Slot::of(index_update_ref, "index")?,
-            ],
-            linearize_tracer: [
-                Slot::of(linearize_tracer, "primal")?,
-                Slot::of(linearize_tracer, "tangent")?,
-            ],
-            jvp_tracer: [Slot::of(jvp_tracer, "primal")?, Slot::of(jvp_tracer, "tangent")?],
-            batch_tracer: [Slot::of(batch_tracer, "val")?, Slot::of(batch_tracer, "batch_dim")?],
-            batch_tracer_source: Slot::of(batch_tracer, "source_info")?,
-            typed_array_aval: Slot::of(&class("typed_array_type")?, "_aval")?,
-            typed_float: [
-                Slot::of(&class("typed_float_type")?, "dtype")?,
-                Slot::of(&class("typed_float_type")?, "aval")?,
-            ],
-            zero_aval: Slot::of(&class("zero_type")?, "aval")?,
-            literal_val: Slot::of(literal, "val")?,
-            literal_aval: Slot::of(literal, "aval")?,
-            eqn_invars: Slot::of(eqn, "invars")?,
-            eqn_outvars: Slot::of(eqn, "outvars")?,
-            eqn_primitive: Slot::of(eqn, "primitive")?,
-            eqn_params: Slot::of(eqn, "params")?,
-            eqn_effects: Slot::of(eqn, "effects")?,
-            eqn_source_info: Slot::of(eqn, "source_info")?,
-            eqn_ctx: Slot::of(eqn, "ctx")?,
-            compared_of_struct: {
-                let class = class("shape_dtype_struct_type")?;
-                let [shape, dtype, sharding] = ["shape", "dtype", "_sharding"];
-                let [layout, weak, axes] = ["_dll", "weak_type", "manual_axis_type"];
-                let names = [shape, dtype, sharding, layout, weak, axes, "is_ref"];
-                let mut slots = [Slot::at(0); 7];
-                for (slot, name) in slots.iter_mut().zip(names) {
-                    *slot = Slot::of(&class, name)?;
-                }
-                slots
-            },
-            shape_dtype_struct: {
-                let class = class("shape_dtype_struct_type")?;
-                let names: Vec<String> = class.getattr("__slots__")?.extract()?;
-                names.iter().map(|name| Slot::of(&class, name)).collect::<PyResult<_>>()?
-            },
-            tracer_trace: Slot::of(tracer, "_trace")?,
-            tracer_aval: Slot::of(tracer, "aval")?,
-            tracer_line_info: Slot::of(tracer, "_line_info")?,
-            tracer_val: Slot::of(tracer, "val")?,
-            tracer_parent: Slot::of(tracer, "parent")?,
-            tracer_debug_info: Slot::of(tracer, "_debug_info")?,
-            tracer_mutable_qdd: Slot::of(tracer, "mutable_qdd").ok(),
-            trace_frame: Slot::of(trace, "frame")?,
-            trace_parent_trace: Slot::of(trace, "parent_trace")?,
-            trace_invalidated: Slot::of(trace, "_invalidated")?,
-            trace_weakref: Slot::of(trace, "_weakref")?,
-            trace_requires_low: Slot::of(trace, "requires_low")?,
-            jaxpr_eqns: Slot::of(jaxpr, "_eqns")?,
-            jaxpr_invars: match Slot::of(jaxpr, "_all_invars") {
-                Ok(all) => Inputs::All(all),
-                Err(_) => Inputs::Own(Slot::of(jaxpr, "_invars")?),
-            },
-            jaxpr_outvars: Slot::of(jaxpr, "_outvars")?,
-            source_traceback: Slot::of(source_info, "traceback")?,
-            source_name_stack: Slot::of(source_info, "name_stack")?,
-        })
-    }
 }
 
 impl Jax {

@@ -84,7 +84,7 @@ pub fn key_items() -> Vec<&'static str> {
     ITEMS.iter().map(|(_, name)| *name).collect()
 }
 
-/// Leaves an item out of the keys that this process writes from now on. For tests.
+/// Retained an item out of the keys that this process writes from now on. For tests.
 ///
 /// Raises:
 ///     `ValueError`: there is no such item.

@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::python::cpython::shared::{Numbers, Shared};
-use crate::python::interpose::install;
 use crate::python::jax::names::Jax;
 use crate::python::jax::watch_config;
 
@@ -36,10 +35,23 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// The places of the last ones, in turns.
 static RECENT: [AtomicU32; NUM_RECENT] = [const { AtomicU32::new(0) }; NUM_RECENT];
 
+/// How many programs were begun that are not part of another.
+static PROGRAMS: AtomicU64 = AtomicU64::new(0);
+
+/// A program is begun that is not part of another.
+pub fn begin_program() {
+    PROGRAMS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Grows with each program that is not part of another.
+pub fn programs_begun() -> u64 {
+    PROGRAMS.load(Ordering::Relaxed)
+}
+
 /// What a thread has read.
 struct Read {
     changes: u64,
-    outermost: u64,
+    programs: u64,
     number: u32,
     values: Vec<Py<PyAny>>,
     /// The places of those whose assignment nobody notices.
@@ -80,7 +92,7 @@ fn recent(turn: u64) -> usize {
 /// A setting cannot be read.
 pub fn number(py: Python<'_>, jax: &Jax) -> PyResult<u32> {
     // Before anything is read: what is assigned meanwhile is read again the next time.
-    let (changes, outermost) = (CHANGES.load(Ordering::Relaxed), install::epoch());
+    let (changes, programs) = (CHANGES.load(Ordering::Relaxed), programs_begun());
     let last = READ.take().filter(|_| watch_config::is_noticing());
     let known = last.filter(|last| {
         last.values.len() == jax.all_settings.bind(py).len()
@@ -91,15 +103,15 @@ pub fn number(py: Python<'_>, jax: &Jax) -> PyResult<u32> {
             let mut places: SmallVec<[u32; 8]> = (read.changes..changes)
                 .map(|turn| RECENT[recent(turn)].load(Ordering::Relaxed))
                 .collect();
-            if outermost != read.outermost {
+            if programs != read.programs {
                 places.extend_from_slice(&read.unnoticed);
             }
             for place in places {
                 read.again(py, jax, place)?;
             }
-            Read { changes, outermost, ..read }
+            Read { changes, programs, ..read }
         }
-        None => Read::all(py, jax, changes, outermost)?,
+        None => Read::all(py, jax, changes, programs)?,
     };
     let number = read.number;
     if watch_config::is_noticing() {
@@ -121,7 +133,7 @@ pub fn number_beside(py: Python<'_>, jax: &Jax, other: u32) -> PyResult<u32> {
 }
 
 impl Read {
-    fn all(py: Python<'_>, jax: &Jax, changes: u64, outermost: u64) -> PyResult<Self> {
+    fn all(py: Python<'_>, jax: &Jax, changes: u64, programs: u64) -> PyResult<Self> {
         let settings = jax.all_settings.bind(py);
         let holders: Vec<_> = settings.values().iter().collect();
         let mut named = Named::default();
@@ -141,7 +153,7 @@ impl Read {
         });
         drop(old);
         let number = number_of(settings, &values)?;
-        Ok(Self { changes, outermost, number, values, unnoticed })
+        Ok(Self { changes, programs, number, values, unnoticed })
     }
 
     /// Reads a setting again.

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use crate::python::jax::names::Jax;
 
-/// The Python stack of this moment as jaxlib's `Traceback`; None where jax takes none.
+/// The current Python stack as jaxlib's `Traceback`; None where jax takes none.
 ///
 /// jaxlib collects the frames in a buffer of the thread and makes objects meanwhile. A finalizer that
 /// takes a traceback then (a collection runs where an object is made, up to Python 3.11) writes to the
@@ -26,7 +26,7 @@ pub struct SourceRef<'py> {
 }
 
 impl<'py> SourceRef<'py> {
-    /// `source_info_util.current()`: the user's context, else the Python stack of this moment.
+    /// `source_info_util.current()`: the user's context, else the current Python stack.
     pub fn current(py: Python<'py>, jax: &Jax) -> PyResult<Self> {
         let context = jax.source_info_context.bind(py).getattr(pyo3::intern!(py, "context"))?;
         let mut source = Self::of(jax, &context)?;

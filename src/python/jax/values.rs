@@ -1,4 +1,4 @@
-//! Equation params: their canonical form in the IR, and a typed hash and equality without Python.
+//! Params of equations and other values: a typed hash and equality without Python.
 //!
 //! The typed forms never call Python code: `1`, `True` and `1.0` differ, tuples are compared
 //! element by element with their class, floats by their bits, and objects that exist once (enum
@@ -7,27 +7,21 @@
 
 use std::hash::Hasher;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
-};
+use pyo3::types::{PyComplex, PyDict, PyFloat, PyInt, PyType};
 use rustc_hash::FxHasher;
 
-use crate::ir::{Builder, DType, ParamValue, Params, SubprogramId};
-
-use crate::python::cpython::native::{entries, is_a, string_of};
+use crate::python::cpython::native::{is_a, is_exactly};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::{Side, is_exactly};
 
-/// Deeper nesting than this is not hashed: bounded recursion.
-const MAX_DEPTH: u32 = 32;
+/// Deeper nesting than this is neither hashed nor read: bounded recursion.
+pub const MAX_DEPTH: u32 = 32;
 
 /// Classes of values that are compared in a way of their own.
-pub struct Known {
+pub struct ValueClasses {
     pub enum_meta: Py<PyType>,
     pub dtype: Py<PyType>,
     /// The class of dtypes with fields, whose names may be changed.
@@ -36,18 +30,18 @@ pub struct Known {
     pub numpy_array: Py<PyType>,
 }
 
-static KNOWN: Once<Known> = Once::new();
+static CLASSES: Once<ValueClasses> = Once::new();
 
 /// The classes, looked up once.
 ///
 /// # Errors
 /// numpy cannot be imported.
-pub fn known(py: Python<'_>) -> PyResult<&Known> {
-    KNOWN.get_or_try_init(py, || {
+pub fn value_classes(py: Python<'_>) -> PyResult<&ValueClasses> {
+    CLASSES.get_or_try_init(py, || {
         let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
             Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
         };
-        Ok(Known {
+        Ok(ValueClasses {
             enum_meta: class("enum", "EnumMeta")?,
             dtype: class("numpy", "dtype")?,
             void_dtype: class("numpy.dtypes", "VoidDType")?,
@@ -64,12 +58,12 @@ pub fn known(py: Python<'_>) -> PyResult<&Known> {
 /// # Errors
 /// numpy cannot be imported.
 pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let known = known(value.py())?;
+    let classes = value_classes(value.py())?;
     if !value.get_type().is(&jax.typed_array_type) {
         let is_number = value.is_instance_of::<PyFloat>()
             || value.is_instance_of::<PyInt>()
             || value.is_instance_of::<PyComplex>()
-            || is_a(value, known.numpy_scalar.as_ptr().cast());
+            || is_a(value, classes.numpy_scalar.as_ptr().cast());
         return Ok(!is_number);
     }
     let base = intern!(value.py(), "base");
@@ -81,13 +75,13 @@ pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let references = unsafe { ffi::Py_REFCNT(viewed.as_ptr()) };
     // The view refers to it, and `viewed` does.
     let is_own = references == 2
-        && viewed.get_type().is(&known.numpy_array)
+        && viewed.get_type().is(&classes.numpy_array)
         && viewed.getattr(base)?.is_none();
     Ok(!is_own)
 }
 
 /// How the typed forms treat a value.
-enum Kind {
+enum Form {
     Identity,
     Int,
     Float,
@@ -96,7 +90,7 @@ enum Kind {
     Unknown,
 }
 
-fn kind(known: &Known, value: *mut ffi::PyObject) -> Kind {
+fn form(classes: &ValueClasses, value: *mut ffi::PyObject) -> Form {
     // SAFETY: `value` is live; only type pointers are compared.
     unsafe {
         let class = ffi::Py_TYPE(value);
@@ -104,36 +98,41 @@ fn kind(known: &Known, value: *mut ffi::PyObject) -> Kind {
             || class == &raw mut ffi::PyBool_Type
             || value == ffi::Py_Ellipsis()
         {
-            Kind::Identity
+            Form::Identity
         } else if class == &raw mut ffi::PyLong_Type {
-            Kind::Int
+            Form::Int
         } else if class == &raw mut ffi::PyUnicode_Type {
-            Kind::Str
+            Form::Str
         } else if ffi::PyTuple_Check(value) != 0 {
-            Kind::Tuple
+            Form::Tuple
         } else if class == &raw mut ffi::PyFloat_Type {
-            Kind::Float
-        } else if class == known.void_dtype.as_ptr().cast() {
-            Kind::Unknown
+            Form::Float
+        } else if class == classes.void_dtype.as_ptr().cast() {
+            Form::Unknown
         } else if ffi::PyType_Check(value) != 0
-            || ffi::PyType_IsSubtype(class, known.dtype.as_ptr().cast()) != 0
-            || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), known.enum_meta.as_ptr().cast())
+            || ffi::PyType_IsSubtype(class, classes.dtype.as_ptr().cast()) != 0
+            || ffi::PyType_IsSubtype(ffi::Py_TYPE(class.cast()), classes.enum_meta.as_ptr().cast())
                 != 0
         {
-            Kind::Identity
+            Form::Identity
         } else {
-            Kind::Unknown
+            Form::Unknown
         }
     }
 }
 
-fn hash_value(known: &Known, hasher: &mut FxHasher, value: *mut ffi::PyObject, depth: u32) -> bool {
-    // SAFETY: `value` is live and has the exact type that `kind` found; none of these calls runs
+fn hash_value(
+    classes: &ValueClasses,
+    hasher: &mut FxHasher,
+    value: *mut ffi::PyObject,
+    depth: u32,
+) -> bool {
+    // SAFETY: `value` is live and has the exact type that `form` found; none of these calls runs
     // Python code.
     unsafe {
-        match kind(known, value) {
-            Kind::Identity => hasher.write_usize(value as usize),
-            Kind::Int => {
+        match form(classes, value) {
+            Form::Identity => hasher.write_usize(value as usize),
+            Form::Int => {
                 let mut overflow = 0;
                 let small = ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow);
                 if overflow != 0 {
@@ -141,9 +140,9 @@ fn hash_value(known: &Known, hasher: &mut FxHasher, value: *mut ffi::PyObject, d
                 }
                 hasher.write_i64(small);
             }
-            Kind::Float => hasher.write_u64(ffi::PyFloat_AS_DOUBLE(value).to_bits()),
-            Kind::Str => hasher.write_isize(ffi::PyObject_Hash(value)),
-            Kind::Tuple => {
+            Form::Float => hasher.write_u64(ffi::PyFloat_AS_DOUBLE(value).to_bits()),
+            Form::Str => hasher.write_isize(ffi::PyObject_Hash(value)),
+            Form::Tuple => {
                 if depth == MAX_DEPTH {
                     return false;
                 }
@@ -151,18 +150,23 @@ fn hash_value(known: &Known, hasher: &mut FxHasher, value: *mut ffi::PyObject, d
                 hasher.write_usize(ffi::Py_TYPE(value) as usize);
                 hasher.write_isize(len);
                 for i in 0..len {
-                    if !hash_value(known, hasher, ffi::PyTuple_GET_ITEM(value, i), depth + 1) {
+                    if !hash_value(classes, hasher, ffi::PyTuple_GET_ITEM(value, i), depth + 1) {
                         return false;
                     }
                 }
             }
-            Kind::Unknown => return false,
+            Form::Unknown => return false,
         }
     }
     true
 }
 
-fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, depth: u32) -> bool {
+fn equal_values(
+    classes: &ValueClasses,
+    a: *mut ffi::PyObject,
+    b: *mut ffi::PyObject,
+    depth: u32,
+) -> bool {
     if a == b {
         return true;
     }
@@ -171,25 +175,25 @@ fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, dep
         if ffi::Py_TYPE(a) != ffi::Py_TYPE(b) {
             return false;
         }
-        match kind(known, a) {
-            Kind::Identity | Kind::Unknown => false,
-            Kind::Int => {
+        match form(classes, a) {
+            Form::Identity | Form::Unknown => false,
+            Form::Int => {
                 let (mut over_a, mut over_b) = (0, 0);
                 let small_a = ffi::PyLong_AsLongLongAndOverflow(a, &raw mut over_a);
                 let small_b = ffi::PyLong_AsLongLongAndOverflow(b, &raw mut over_b);
                 over_a == 0 && over_b == 0 && small_a == small_b
             }
-            Kind::Float => {
+            Form::Float => {
                 ffi::PyFloat_AS_DOUBLE(a).to_bits() == ffi::PyFloat_AS_DOUBLE(b).to_bits()
             }
-            Kind::Str => ffi::PyUnicode_Compare(a, b) == 0,
-            Kind::Tuple => {
+            Form::Str => ffi::PyUnicode_Compare(a, b) == 0,
+            Form::Tuple => {
                 let len = ffi::PyTuple_GET_SIZE(a);
                 depth < MAX_DEPTH
                     && len == ffi::PyTuple_GET_SIZE(b)
                     && (0..len).all(|i| {
                         equal_values(
-                            known,
+                            classes,
                             ffi::PyTuple_GET_ITEM(a, i),
                             ffi::PyTuple_GET_ITEM(b, i),
                             depth + 1,
@@ -202,19 +206,19 @@ fn equal_values(known: &Known, a: *mut ffi::PyObject, b: *mut ffi::PyObject, dep
 
 /// A hash under which typed-equal values agree; None where the value cannot be keyed.
 pub fn typed_hash(value: &Bound<'_, PyAny>) -> Option<u64> {
-    let known = known(value.py()).ok()?;
+    let classes = value_classes(value.py()).ok()?;
     let mut hasher = FxHasher::default();
-    hash_value(known, &mut hasher, value.as_ptr(), 0).then(|| hasher.finish())
+    hash_value(classes, &mut hasher, value.as_ptr(), 0).then(|| hasher.finish())
 }
 
 /// Whether two values that have a typed hash are the same.
 pub fn typed_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> bool {
-    known(a.py()).is_ok_and(|known| equal_values(known, a.as_ptr(), b.as_ptr(), 0))
+    value_classes(a.py()).is_ok_and(|classes| equal_values(classes, a.as_ptr(), b.as_ptr(), 0))
 }
 
 /// Feeds the names and values of a params dict; false where one cannot be keyed.
 pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
-    let Ok(known) = known(params.py()) else { return false };
+    let Ok(classes) = value_classes(params.py()) else { return false };
     let mut position = 0;
     let (mut name, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: PyDict_Next lends the entries; nothing runs that could change the dict.
@@ -226,7 +230,7 @@ pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
                 return false;
             }
             hasher.write_isize(ffi::PyObject_Hash(name));
-            if !hash_value(known, hasher, value, 0) {
+            if !hash_value(classes, hasher, value, 0) {
                 return false;
             }
         }
@@ -236,7 +240,7 @@ pub fn hash_params(params: &Bound<'_, PyDict>, hasher: &mut FxHasher) -> bool {
 
 /// Whether two params dicts have the same names and typed-equal values in the same order.
 pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
-    let Ok(known) = known(a.py()) else { return false };
+    let Ok(classes) = value_classes(a.py()) else { return false };
     if a.len() != b.len() {
         return false;
     }
@@ -248,210 +252,12 @@ pub fn equal_params(a: &Bound<'_, PyDict>, b: &Bound<'_, PyDict>) -> bool {
         while ffi::PyDict_Next(a.as_ptr(), &raw mut pos_a, &raw mut name_a, &raw mut value_a) != 0
             && ffi::PyDict_Next(b.as_ptr(), &raw mut pos_b, &raw mut name_b, &raw mut value_b) != 0
         {
-            if !equal_values(known, name_a, name_b, 0) || !equal_values(known, value_a, value_b, 0)
+            if !equal_values(classes, name_a, name_b, 0)
+                || !equal_values(classes, value_a, value_b, 0)
             {
                 return false;
             }
         }
     }
     true
-}
-
-/// The canonical form of a params dict.
-///
-/// # Errors
-/// A name is not a string, or reading a value failed.
-pub fn canonical_params(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    params: &Bound<'_, PyDict>,
-) -> PyResult<Params> {
-    let mut fields = Vec::with_capacity(params.len());
-    for (name, value) in entries(params) {
-        let name: Box<str> = name.cast::<PyString>()?.to_str()?.into();
-        fields.push((name, canonical(jax, builder, side, &value, 0)?));
-    }
-    Params::new(fields).map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-/// The canonical form of one value.
-///
-/// # Errors
-/// Reading it failed.
-pub fn canonical_value(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<ParamValue> {
-    canonical(jax, builder, side, value, 0)
-}
-
-fn canonical(
-    jax: &Jax,
-    builder: &mut Builder,
-    side: &mut Side,
-    value: &Bound<'_, PyAny>,
-    depth: u32,
-) -> PyResult<ParamValue> {
-    let py = value.py();
-    if value.is_none() {
-        return Ok(ParamValue::None);
-    }
-    if let Ok(value) = value.cast_exact::<PyBool>() {
-        return Ok(ParamValue::Bool(value.is_true()));
-    }
-    if let Ok(int) = value.cast_exact::<PyInt>() {
-        return Ok(match int.extract::<i64>() {
-            Ok(small) => ParamValue::Int(small),
-            Err(_) => ParamValue::BigInt(int.str()?.to_str()?.into()),
-        });
-    }
-    if let Ok(string) = value.cast_exact::<PyString>() {
-        // A string with lone surrogates has no UTF-8 form.
-        return Ok(match string.to_str() {
-            Ok(utf8) => ParamValue::Str(utf8.into()),
-            Err(_) => ParamValue::Opaque(side.handle(value)),
-        });
-    }
-    if let Ok(float) = value.cast_exact::<PyFloat>() {
-        return Ok(ParamValue::Float(float.value().to_bits()));
-    }
-    if depth == MAX_DEPTH {
-        return Ok(ParamValue::Opaque(side.handle(value)));
-    }
-    if let Ok(tuple) = value.cast_exact::<PyTuple>() {
-        let items: PyResult<Vec<_>> =
-            tuple.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
-        return Ok(ParamValue::Tuple(items?.into()));
-    }
-    let class = value.get_type();
-    if class.is(&jax.jaxpr_type)
-        || class.is(&jax.closed_jaxpr_type)
-        || value.is_instance(jax.jaxpr_type.bind(py))?
-    {
-        let object = side.handle(value);
-        return Ok(ParamValue::Program(builder.subprogram(object)));
-    }
-    let known = known(py)?;
-    if value.is_instance(known.dtype.bind(py))? {
-        let name = string_of(&value.getattr(pyo3::intern!(py, "name"))?.str()?);
-        // The name says neither the order of bytes nor what somebody has noted on the dtype.
-        let is_plain = value.getattr(pyo3::intern!(py, "isnative"))?.is_truthy()?
-            && value.getattr(pyo3::intern!(py, "metadata"))?.is_none();
-        return Ok(match DType::from_name(&name) {
-            _ if !is_plain => ParamValue::Opaque(side.handle(value)),
-            DType::Extended(_) => ParamValue::Opaque(side.handle(value)),
-            dtype => ParamValue::DType(dtype),
-        });
-    }
-    if class.get_type().is_subclass(known.enum_meta.bind(py))? {
-        return Ok(ParamValue::Enum {
-            type_name: qualified_name(&class)?,
-            member: value.getattr(pyo3::intern!(py, "name"))?.str()?.to_str()?.into(),
-        });
-    }
-    if let Some((names, items)) = fields_of(jax, value, &class)? {
-        let type_name = qualified_name(&class)?;
-        let mut fields = Vec::with_capacity(names.len());
-        for (name, item) in names.iter().zip(items) {
-            let name: Box<str> = name.str()?.to_str()?.into();
-            fields.push((name, canonical(jax, builder, side, &item, depth + 1)?));
-        }
-        return Ok(ParamValue::Named { type_name, fields: fields.into() });
-    }
-    if let Ok(list) = value.cast_exact::<PyList>() {
-        let items: PyResult<Vec<_>> =
-            list.iter().map(|item| canonical(jax, builder, side, &item, depth + 1)).collect();
-        return Ok(ParamValue::List(items?.into()));
-    }
-    if let Ok(dict) = value.cast_exact::<PyDict>() {
-        let mut items = Vec::with_capacity(dict.len());
-        for (key, item) in entries(dict) {
-            let key = canonical(jax, builder, side, &key, depth + 1)?;
-            items.push((key, canonical(jax, builder, side, &item, depth + 1)?));
-        }
-        return Ok(ParamValue::Dict(items.into()));
-    }
-    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-        return Ok(ParamValue::Bytes(bytes.as_bytes().into()));
-    }
-    if let Ok(complex) = value.cast_exact::<PyComplex>() {
-        return Ok(ParamValue::Complex(complex.real().to_bits(), complex.imag().to_bits()));
-    }
-    Ok(ParamValue::Opaque(side.handle(value)))
-}
-
-/// The name of a class with its module. (pyo3's function formats the parts as objects: where a signal
-/// handler raises meanwhile, it writes that they cannot be printed, and goes on.)
-fn qualified_name(class: &Bound<'_, PyType>) -> PyResult<Box<str>> {
-    let py = class.py();
-    let part = |name| PyResult::Ok(class.getattr(name)?.cast_into::<PyString>()?);
-    let (module, name) =
-        (part(pyo3::intern!(py, "__module__"))?, part(pyo3::intern!(py, "__qualname__"))?);
-    let (module, name) = (module.to_str()?, name.to_str()?);
-    Ok(match module {
-        "builtins" | "__main__" => name.into(),
-        _ => format!("{module}.{name}").into(),
-    })
-}
-
-/// The names and values of what a named tuple of a module or a tree of jax's is made of.
-#[allow(clippy::type_complexity)] // names and values
-fn fields_of<'py>(
-    jax: &Jax,
-    value: &Bound<'py, PyAny>,
-    class: &Bound<'py, PyType>,
-) -> PyResult<Option<(Bound<'py, PyTuple>, Vec<Bound<'py, PyAny>>)>> {
-    let py = value.py();
-    if let Ok(tuple) = value.cast::<PyTuple>() {
-        let Some(names) = class.getattr_opt(pyo3::intern!(py, "_fields"))? else { return Ok(None) };
-        let Ok(names) = names.cast_into::<PyTuple>() else { return Ok(None) };
-        let is_local = qualified_name(class)?.contains("<locals>");
-        let is_whole = names.len() == tuple.len() && !is_local;
-        return Ok(is_whole.then(|| (names, tuple.iter().collect())));
-    }
-    let Some(names) = jax.tree_fields.bind(py).get_item(class)? else { return Ok(None) };
-    let names = names.cast_into::<PyTuple>()?;
-    let read = |name: Bound<'py, PyAny>| value.getattr(name.cast::<PyString>()?);
-    let items = names.iter().map(read).collect::<PyResult<_>>()?;
-    Ok(Some((names, items)))
-}
-
-/// The programs among params that have been read, each with the object that is in its place in
-/// another dict of the same form.
-///
-/// # Errors
-/// The dict has another form.
-pub fn programs_of<'py>(
-    params: &Params,
-    dict: &Bound<'py, PyDict>,
-) -> PyResult<Vec<(SubprogramId, Bound<'py, PyAny>)>> {
-    let mut found = Vec::new();
-    let mut pending = Vec::new();
-    for (name, value) in params.iter() {
-        pending.push((value, dict.as_any().get_item(name)?));
-    }
-    while let Some((value, object)) = pending.pop() {
-        match value {
-            ParamValue::Program(id) => found.push((*id, object)),
-            ParamValue::Tuple(items) | ParamValue::List(items) => {
-                for (position, item) in items.iter().enumerate() {
-                    pending.push((item, object.get_item(position)?));
-                }
-            }
-            ParamValue::Dict(entries) => {
-                let objects = object.cast::<PyDict>()?.values();
-                pending.extend(entries.iter().map(|(_, item)| item).zip(objects));
-            }
-            ParamValue::Named { fields, .. } => {
-                for (name, item) in fields {
-                    pending.push((item, object.getattr(&**name)?));
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(found)
 }

@@ -1,15 +1,15 @@
-//! Noticing that somebody reads the elements of a concrete array.
+//! The array-read detector: noticing that somebody reads the elements of a concrete array.
 //!
 //! What a function of jax does with a concrete array depends on the array's type, unless it looks
 //! into it. Python gets at the elements of a jax array in two ways: its property `_value`, to which
 //! all methods lead, and the buffer protocol, which numpy uses.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::python::cpython::patch::Patch;
 use crate::python::jax::names::{Jax, jax};
 
 thread_local! {
@@ -17,7 +17,8 @@ thread_local! {
     static READS: Cell<u64> = const { Cell::new(0) };
 }
 
-static STOCK_GETBUFFER: AtomicUsize = AtomicUsize::new(0);
+/// What numpy calls for an array's buffer.
+static GETBUFFER: Patch<ffi::getbufferproc> = Patch::new();
 
 /// Grows with each read of this thread's, while a trace of ours may run.
 pub fn count() -> u64 {
@@ -41,9 +42,8 @@ unsafe extern "C" fn counting_getbuffer(
     flags: std::ffi::c_int,
 ) -> std::ffi::c_int {
     READS.set(READS.get() + 1);
-    let stock = STOCK_GETBUFFER.load(Ordering::Relaxed);
-    // SAFETY: stored by `on`, from the slot of this type; CPython's own arguments are passed on.
-    unsafe { std::mem::transmute::<usize, ffi::getbufferproc>(stock)(array, view, flags) }
+    // SAFETY: saved by `on`, from the slot of this type; CPython's own arguments are passed on.
+    GETBUFFER.saved().map_or(-1, |stock| unsafe { stock(array, view, flags) })
 }
 
 /// Where `ArrayImpl` has what is called for its buffer; None where it has none.
@@ -58,25 +58,16 @@ fn slot(jax: &Jax) -> Option<*mut Option<ffi::getbufferproc>> {
 
 /// Starts noticing.
 pub fn on(jax: &Jax) {
-    let Some(slot) = slot(jax) else { return };
-    // SAFETY: changed with the interpreter attached; CPython reads it at each call.
-    unsafe {
-        if let Some(stock) = *slot
-            && stock as usize != counting_getbuffer as *const () as usize
-        {
-            STOCK_GETBUFFER.store(stock as usize, Ordering::Relaxed);
-            *slot = Some(counting_getbuffer);
-        }
+    if let Some(slot) = slot(jax) {
+        // SAFETY: changed with the interpreter attached; CPython reads it at each call.
+        unsafe { GETBUFFER.apply(slot, counting_getbuffer) };
     }
 }
 
 /// Stops noticing.
 pub fn off(jax: &Jax) {
-    let stock = STOCK_GETBUFFER.load(Ordering::Relaxed);
-    if let Some(slot) = slot(jax)
-        && stock != 0
-    {
-        // SAFETY: as in `on`; the function that was there.
-        unsafe { *slot = Some(std::mem::transmute::<usize, ffi::getbufferproc>(stock)) };
+    if let Some(slot) = slot(jax) {
+        // SAFETY: as in `on`.
+        unsafe { GETBUFFER.restore(slot) };
     }
 }

@@ -1,4 +1,5 @@
-//! Noticing that jax's configuration, its current trace or its source info may have changed.
+//! Version counters: noticing that jax's configuration, its current trace or its source info may have
+//! changed.
 //!
 //! Reading them costs more than all else that a replayed call does. Everything that changes them
 //! goes through five methods of one native class, `Config`, and through assignments to one
@@ -13,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::python::cpython::patch::Patch;
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
 use crate::python::jax::settings;
@@ -31,17 +33,17 @@ thread_local! {
     static TRACE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Two moments with equal epochs have the same configuration, current trace and source info.
+/// Where it is equal, the configuration, the current trace and the source info are the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Epoch {
+pub struct Version {
     config: u64,
     trace: u64,
 }
 
-impl Epoch {
-    /// This moment; None while changes are not noticed.
+impl Version {
+    /// The current version; None while changes are not noticed.
     #[inline]
-    pub fn now() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         NOTICING
             .load(Ordering::Relaxed)
             .then(|| Self { config: CONFIG.load(Ordering::Relaxed), trace: TRACE.get() })
@@ -81,7 +83,8 @@ static MUTATORS: Mutex<Vec<Mutator>> = Mutex::new(Vec::new());
 static STOCK_CALLS: Once<Vec<(usize, ffi::vectorcallfunc)>> = Once::new();
 /// The objects that hold the current trace.
 static TRACE_STATES: Once<[usize; 2]> = Once::new();
-static STOCK_SETATTRO: AtomicUsize = AtomicUsize::new(0);
+/// What assigns attributes of the object that holds a thread's source info.
+static SETATTRO: Patch<ffi::setattrofunc> = Patch::new();
 
 /// The methods of `Config` that change something.
 const MUTATING: [&str; 4] = ["__init__", "set_local", "swap_local", "set_global"];
@@ -175,9 +178,8 @@ unsafe extern "C" fn counting_setattro(
     value: *mut ffi::PyObject,
 ) -> std::ffi::c_int {
     TRACE.set(TRACE.get() + 1);
-    let stock = STOCK_SETATTRO.load(Ordering::Relaxed);
-    // SAFETY: stored by `on`, from a slot of this type.
-    unsafe { std::mem::transmute::<usize, ffi::setattrofunc>(stock)(object, name, value) }
+    // SAFETY: saved by `on`, from a slot of this type.
+    SETATTRO.saved().map_or(-1, |stock| unsafe { stock(object, name, value) })
 }
 
 /// The class whose attribute is a thread's source info.
@@ -195,11 +197,7 @@ pub fn on(py: Python<'_>, jax: &Jax) {
     // SAFETY: slots of live objects of jax, changed with the interpreter attached; an instance's
     // attributes are looked up through them each time.
     unsafe {
-        let Some(stock) = (*class).tp_setattro else { return };
-        if stock as usize != counting_setattro as *const () as usize {
-            STOCK_SETATTRO.store(stock as usize, Ordering::Relaxed);
-            (*class).tp_setattro = Some(counting_setattro);
-        }
+        SETATTRO.apply(&raw mut (*class).tp_setattro, counting_setattro);
         // These stay, so that settings that nobody changes need not be read again.
         for mutator in mutators.iter() {
             *mutator.0 = Some(counting_call);
@@ -214,10 +212,6 @@ pub fn off(py: Python<'_>, jax: &Jax) {
     if !NOTICING.swap(false, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: as in `on`; what is stored there was there before.
-    unsafe {
-        let stock = STOCK_SETATTRO.load(Ordering::Relaxed);
-        (*source_info_class(py, jax)).tp_setattro =
-            Some(std::mem::transmute::<usize, ffi::setattrofunc>(stock));
-    }
+    // SAFETY: as in `on`.
+    unsafe { SETATTRO.restore(&raw mut (*source_info_class(py, jax)).tp_setattro) };
 }

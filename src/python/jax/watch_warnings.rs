@@ -30,14 +30,14 @@ thread_local! {
 /// Who wants `warn` to go through ours.
 struct State {
     /// A trace of ours may run.
-    catching: bool,
+    interposed: bool,
     /// How many hear warnings.
     hearers: usize,
 }
 
 /// The code objects of trampolines.
 static TRAMPOLINES: Immortals = Immortals::new();
-static STATE: Shared<State> = Shared::new(State { catching: false, hearers: 0 });
+static STATE: Shared<State> = Shared::new(State { interposed: false, hearers: 0 });
 /// The address of CPython's own C function.
 static STOCK: AtomicUsize = AtomicUsize::new(0);
 /// What is told of each warning while somebody hears warnings.
@@ -80,8 +80,8 @@ pub fn is_trampoline(code: usize) -> bool {
 pub fn on(py: Python<'_>) -> PyResult<()> {
     let method = method(py)?;
     STATE.peek(|state| {
-        state.catching = true;
-        state.settle(method);
+        state.interposed = true;
+        state.reconcile(method);
     });
     Ok(())
 }
@@ -93,8 +93,8 @@ pub fn on(py: Python<'_>) -> PyResult<()> {
 pub fn off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     let method = method(py)?;
     STATE.peek(|state| {
-        state.catching = false;
-        state.settle(method);
+        state.interposed = false;
+        state.reconcile(method);
     });
     if FILTER.get(py).is_some() {
         // A `catch_warnings` that another thread left meanwhile may have put it back.
@@ -135,10 +135,10 @@ fn method(py: Python<'_>) -> PyResult<Method> {
 }
 
 impl State {
-    fn settle(&self, Method(method): Method) {
+    fn reconcile(&self, Method(method): Method) {
         let stock = STOCK.load(Ordering::Relaxed);
         let ours: ffi::PyCFunctionFastWithKeywords = warn;
-        let wanted = if self.catching || self.hearers > 0 { ours as usize } else { stock };
+        let wanted = if self.interposed || self.hearers > 0 { ours as usize } else { stock };
         // SAFETY: CPython calls the function that is there with the arguments that both take; the
         // interpreter is attached, so nobody is reading it.
         unsafe {
@@ -169,7 +169,7 @@ impl HeardWarnings {
         let method = method(py)?;
         STATE.peek(|state| {
             state.hearers += 1;
-            state.settle(method);
+            state.reconcile(method);
         });
         Ok(Self { open: AtomicBool::new(true), method })
     }
@@ -180,7 +180,7 @@ impl HeardWarnings {
             let method = self.method;
             STATE.peek(|state| {
                 state.hearers -= 1;
-                state.settle(method);
+                state.reconcile(method);
             });
         }
     }
@@ -364,7 +364,7 @@ fn filter(py: Python<'_>, jax: &Jax, wanted: bool) -> PyResult<()> {
 
 /// Has the filter there where something is being recorded. Python code may run meanwhile, and begin or end
 /// a recording: whoever was interrupted goes on towards what is wanted by then.
-fn settle(py: Python<'_>, jax: &Jax) -> PyResult<()> {
+fn reconcile(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     loop {
         let wanted = RECORDINGS.load(Ordering::Relaxed) > 0;
         filter(py, jax, wanted)?;
@@ -386,7 +386,7 @@ impl Recording {
         RECORDINGS.fetch_add(1, Ordering::Relaxed);
         // Ended where the filter cannot be put there.
         let recording = Self;
-        settle(py, jax)?;
+        reconcile(py, jax)?;
         Ok(recording)
     }
 }
@@ -399,7 +399,7 @@ impl Drop for Recording {
             {
                 // An exception may be on its way: it has to survive this.
                 let error = PyErr::take(py);
-                let _ = settle(py, jax);
+                let _ = reconcile(py, jax);
                 if let Some(error) = error {
                     error.restore(py);
                 }

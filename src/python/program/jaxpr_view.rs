@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 
 use crate::ir::{Atom, AtomKind, EffectsId, Eqn, Program, Var};
 
+use crate::python::cpython::native::{address, is_exactly};
 use crate::python::jax::names::{EqnParts, Jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::graph::{Graph, SideOf, Unread};
-use crate::python::program::objects::{address, is_exactly};
+use crate::python::program::graph::{Graph, TableOf, Unread};
 
 /// An operand of an equation, or an output of a jaxpr.
 pub enum Operand<'py, V> {
@@ -83,14 +83,14 @@ pub struct GraphView<'a, 'py> {
     jax: &'a Jax,
     graph: &'a Bound<'py, Graph>,
     unread: Unread<'py>,
-    side: SideOf,
+    table: TableOf,
 }
 
 impl<'a, 'py> GraphView<'a, 'py> {
     pub fn new(jax: &'a Jax, graph: &'a Bound<'py, Graph>) -> Self {
         let unread = Graph::unread(graph);
-        let side = unread.graph.get().side();
-        Self { py: graph.py(), jax, graph, unread, side }
+        let table = unread.graph.get().table();
+        Self { py: graph.py(), jax, graph, unread, table }
     }
 
     fn program(&self) -> &Arc<Program> {
@@ -103,7 +103,7 @@ impl<'a, 'py> GraphView<'a, 'py> {
             AtomKind::Var(var) => Operand::Var(var),
             AtomKind::Literal(id) => {
                 let object = self.program().literal(id).object;
-                Operand::Literal(self.side.seen_literal(self.py, id, object))
+                Operand::Literal(self.table.seen_literal(self.py, id, object))
             }
         }
     }
@@ -123,7 +123,7 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
     }
 
     fn aval(&self, &var: &Var) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.side.aval(self.py, self.program().var_type(var)))
+        Ok(self.table.aval(self.py, self.program().var_type(var)))
     }
 
     /// Nothing recorded is.
@@ -148,7 +148,7 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
         if !effects.is_truthy()? {
             return Ok(Effects::new());
         }
-        let vars = self.side.seen_vars(self.py);
+        let vars = self.table.seen_vars(self.py);
         let numbers: FxHashMap<_, _> =
             vars.map(|(var, object)| (address(&object), var.as_u32())).collect();
         with_numbers(&effects, &numbers)
@@ -164,25 +164,25 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
 
     fn primitive(&self, &eqn: &Eqn) -> Bound<'py, PyAny> {
         let program = self.program();
-        self.side.object(self.py, program.primitive(program.eqn(eqn).primitive).object)
+        self.table.object(self.py, program.primitive(program.eqn(eqn).primitive).object)
     }
 
     fn params(&self, &eqn: &Eqn) -> Bound<'py, PyDict> {
         let id = self.program().eqn(eqn).params;
         match self.unread.params.get(&id) {
-            Some(params) => params.bind(self.py).clone(),
-            None => self.side.params_dict(self.py, id),
+            Some(params) => params.dict().bind(self.py).clone(),
+            None => self.table.params_dict(self.py, id),
         }
     }
 
     fn context(&self, &eqn: &Eqn) -> Bound<'py, PyAny> {
         let program = self.program();
-        self.side.object(self.py, program.context(program.eqn(eqn).context))
+        self.table.object(self.py, program.context(program.eqn(eqn).context))
     }
 
     fn source(&self, &eqn: &Eqn) -> PyResult<SourceRef<'py>> {
         let source = self.program().source(self.program().eqn(eqn).source);
-        let object = |id| self.side.source_object(self.py, id);
+        let object = |id| self.table.source_object(self.py, id);
         let name_stack = source.name_stack.map(object);
         let empty = || self.jax.empty_name_stack.bind(self.py).clone();
         Ok(SourceRef {
@@ -202,7 +202,7 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
         }
         let all = self.program().effect_list(effects).iter();
         let of = |effect: &crate::ir::Effect| {
-            (self.side.object(self.py, effect.object), effect.input.map(Var::as_u32))
+            (self.table.object(self.py, effect.object), effect.input.map(Var::as_u32))
         };
         Ok(all.map(of).collect())
     }

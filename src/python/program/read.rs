@@ -14,13 +14,14 @@ use crate::ir::{
     SubprogramId, TypeId,
 };
 
-use crate::python::cpython::native::{NoCollection, Slot};
+use crate::python::cpython::native::{NoCollection, Slot, address, is_exactly};
 use crate::python::jax::avals::{build_error, debug_info};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{equal_params, hash_params};
-use crate::python::program::graph::{Graph, JaxprFields, eqns, unfilled};
-use crate::python::program::objects::{Side, address, is_exactly};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, unfilled};
+use crate::python::program::objects::ObjectTable;
 
 /// How much of a jaxpr is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,18 +86,18 @@ pub fn read<'py>(
             },
         };
         top.unresolved.pop();
-        resolve(jax, &mut top.builder, &mut top.side, id, &graph)?;
+        resolve(jax, &mut top.builder, &mut top.table, id, &graph)?;
     }
 }
 
 fn resolve(
     jax: &Jax,
     builder: &mut Builder,
-    side: &mut Side,
+    table: &mut ObjectTable,
     id: SubprogramId,
     graph: &Bound<'_, Graph>,
 ) -> PyResult<()> {
-    side.set_subgraph(builder.subprogram_data(id).object, graph);
+    table.set_subgraph(builder.subprogram_data(id).object, graph);
     builder.resolve_subprogram(id, Graph::resolved_program(graph, jax)?);
     Ok(())
 }
@@ -109,12 +110,12 @@ pub fn resolve_subprograms(
     jax: &Jax,
     py: Python<'_>,
     builder: &mut Builder,
-    side: &mut Side,
+    table: &mut ObjectTable,
     detail: Detail,
 ) -> PyResult<()> {
     for id in builder.unresolved_subprograms() {
-        let within = side.object(py, builder.subprogram_data(id).object);
-        resolve(jax, builder, side, id, &read(jax, &within, detail)?)?;
+        let within = table.object(py, builder.subprogram_data(id).object);
+        resolve(jax, builder, table, id, &read(jax, &within, detail)?)?;
     }
     Ok(())
 }
@@ -143,11 +144,11 @@ impl<'py> Opened<'py> {
     }
 }
 
-/// A program for which the programs within are still to be read.
+/// A program for which the nested programs are still to be read.
 struct Reading<'py> {
     jaxpr: Bound<'py, PyAny>,
     builder: Builder,
-    side: Side,
+    table: ObjectTable,
     outvars: Vec<Atom>,
     /// The last one is read next.
     unresolved: Vec<SubprogramId>,
@@ -156,7 +157,7 @@ struct Reading<'py> {
 
 impl<'py> Reading<'py> {
     fn within(&self, py: Python<'py>, id: SubprogramId) -> Bound<'py, PyAny> {
-        self.side.object(py, self.builder.subprogram_data(id).object)
+        self.table.object(py, self.builder.subprogram_data(id).object)
     }
 
     fn finish(self: Box<Self>) -> PyResult<Bound<'py, Graph>> {
@@ -165,7 +166,7 @@ impl<'py> Reading<'py> {
             Detail::Whole => debug_info(&fields.debug_info)?,
             Detail::Structure => DebugInfo::default(),
         };
-        Graph::finish(self.builder, self.side, &self.outvars, &fields, Some(names))
+        Graph::finish(self.builder, self.table, &self.outvars, &fields, Some(names))
     }
 }
 
@@ -174,7 +175,7 @@ struct Reader<'a, 'py> {
     jax: &'a Jax,
     detail: Detail,
     builder: Builder,
-    side: Side,
+    table: ObjectTable,
     /// Params that were read, by their typed hash: jax has a dict for each equation.
     known_params: FxHashMap<u64, SmallVec<[ParamsId; 1]>>,
     /// The context of the last equation, which mostly is that of the next.
@@ -189,7 +190,7 @@ impl<'a, 'py> Reader<'a, 'py> {
             jax,
             detail,
             builder: Builder::new(DeadCode::Keep),
-            side: Side::default(),
+            table: ObjectTable::default(),
             known_params: FxHashMap::default(),
             context: None,
             no_source: None,
@@ -206,18 +207,18 @@ impl<'a, 'py> Reader<'a, 'py> {
         let mut values = consts.iter();
         each(&jaxpr.getattr(intern!(py, "constvars"))?, |_, var| {
             let none = py.None().into_bound(py);
-            let value = self.side.new_const(values.next().unwrap_or(&none));
+            let value = self.table.new_const(values.next().unwrap_or(&none));
             let ty = self.type_of(&var)?;
             let id = self.builder.constvar(ty, value).map_err(build_error)?;
             // The program's own handle: constants of a finished program stay.
             self.builder.retain(id);
-            self.side.set_var_object(id, &var);
+            self.table.set_var_object(id, &var);
             Ok(())
         })?;
         each(&jaxpr.getattr(intern!(py, "invars"))?, |_, var| {
             let ty = self.type_of(&var)?;
             let id = self.builder.invar(ty).map_err(build_error)?;
-            self.side.set_var_object(id, &var);
+            self.table.set_var_object(id, &var);
             Ok(())
         })?;
         let (mut operands, mut types) = (Vec::new(), Vec::new());
@@ -229,10 +230,10 @@ impl<'a, 'py> Reader<'a, 'py> {
             outvars.push(self.atom(&atom, || "the outputs".to_owned())?);
             Ok(())
         })?;
-        let Self { detail, builder, side, .. } = self;
+        let Self { detail, builder, table, .. } = self;
         let mut unresolved = builder.unresolved_subprograms();
         unresolved.reverse();
-        Ok(Reading { jaxpr, builder, side, outvars, unresolved, detail })
+        Ok(Reading { jaxpr, builder, table, outvars, unresolved, detail })
     }
 
     /// An equation; `operands` and `types` are only room.
@@ -262,11 +263,11 @@ impl<'a, 'py> Reader<'a, 'py> {
             Detail::Whole => {
                 let source_info = field(slots.eqn_source_info, intern!(py, "source_info"))?;
                 let source = SourceRef::of(jax, &source_info)?;
-                self.side.source(self.jax, &mut self.builder, &source)?
+                self.table.source(self.jax, &mut self.builder, &source)?
             }
         };
 
-        let primitive = self.side.primitive(&mut self.builder, &primitive)?;
+        let primitive = self.table.primitive(&mut self.builder, &primitive)?;
         let params = self.params(&params)?;
         operands.clear();
         each(&invars, |_, atom| {
@@ -281,10 +282,10 @@ impl<'a, 'py> Reader<'a, 'py> {
         let effects = if effects.is(&jax.no_effects) {
             EffectsId::NONE
         } else if effects.len()? == 0 {
-            self.side.note_no_effects(primitive, &effects);
+            self.table.note_no_effects(primitive, &effects);
             EffectsId::NONE
         } else {
-            self.side.effects_id(jax, &mut self.builder, &effects)?
+            self.table.effects_id(jax, &mut self.builder, &effects)?
         };
         let context = self.context(context);
         let id = self
@@ -294,7 +295,7 @@ impl<'a, 'py> Reader<'a, 'py> {
         let mut vars = self.builder.eqn_data(id).outvars();
         each(&outvars, |_, object| {
             if let Some(var) = vars.next() {
-                self.side.set_var_object(var, &object);
+                self.table.set_var_object(var, &object);
             }
             Ok(())
         })
@@ -302,9 +303,9 @@ impl<'a, 'py> Reader<'a, 'py> {
 
     fn atom(&mut self, atom: &Bound<'py, PyAny>, place: impl FnOnce() -> String) -> PyResult<Atom> {
         if is_exactly(atom.as_ptr(), self.jax.literal_type.as_ptr().cast()) {
-            return Ok(Atom::literal(self.side.literal(self.jax, &mut self.builder, atom)?));
+            return Ok(Atom::literal(self.table.literal(self.jax, &mut self.builder, atom)?));
         }
-        self.side.var_of(atom).map(Atom::var).ok_or_else(|| {
+        self.table.var_of(atom).map(Atom::var).ok_or_else(|| {
             PyRuntimeError::new_err(format!("{} use a variable that is not defined", place()))
         })
     }
@@ -314,21 +315,21 @@ impl<'a, 'py> Reader<'a, 'py> {
         // SAFETY: the exact type was checked.
         let known = if is_own { unsafe { self.jax.slots.var_aval.get(var) } } else { None };
         let aval = known.map_or_else(|| var.getattr(intern!(var.py(), "aval")), Ok)?;
-        self.side.ty(self.jax, &mut self.builder, &aval)
+        self.table.ty(self.jax, &mut self.builder, &aval)
     }
 
     fn params(&mut self, params: &Bound<'py, PyDict>) -> PyResult<ParamsId> {
         let mut hasher = FxHasher::default();
         if !hash_params(params, &mut hasher) {
-            return self.side.params_id(self.jax, &mut self.builder, params);
+            return self.table.params_id(self.jax, &mut self.builder, params);
         }
         let same = self.known_params.entry(hasher.finish()).or_default();
         for &id in same.iter() {
-            if equal_params(&self.side.params_dict(params.py(), id), params) {
+            if equal_params(&self.table.params_dict(params.py(), id), params) {
                 return Ok(id);
             }
         }
-        let id = self.side.params_id(self.jax, &mut self.builder, params)?;
+        let id = self.table.params_id(self.jax, &mut self.builder, params)?;
         same.push(id);
         Ok(id)
     }
@@ -339,7 +340,7 @@ impl<'a, 'py> Reader<'a, 'py> {
         {
             return *id;
         }
-        let id = self.builder.context(self.side.handle(&context));
+        let id = self.builder.context(self.table.handle(&context));
         self.context = Some((context, id));
         id
     }

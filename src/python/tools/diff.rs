@@ -12,11 +12,10 @@ use crate::ir::{Atom, AtomKind, Def, Eqn, ParamValue, Type, TypeId, Var};
 use crate::print::Wanted;
 use crate::structure::{Nested, Place, inputs};
 
-use crate::python::cpython::native::{said, string_of};
+use crate::python::cpython::native::{address, said, string_of};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::jax;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::tools::print::eqn_texts;
 use crate::python::tools::structure::{
     Kept, PyObjects, eqn_in_words, primitive_name, purpose, traceback_of,
@@ -32,7 +31,7 @@ pub struct DiffFound {
     programs: Vec<ProgramFound>,
 }
 
-/// Where two programs differ, those within not looked at.
+/// Where two programs differ, nested ones not looked at.
 #[derive(IntoPyObject)]
 struct ProgramFound {
     /// The equations that they are within, from the outermost on: the places in both, the primitive
@@ -154,15 +153,15 @@ impl All {
             for shown in &self.programs {
                 let scopes = shown.bind(py)?.scopes();
                 for row in shown.hunks.iter().flatten() {
-                    for (side, eqn) in eqns_of(row).into_iter().enumerate() {
-                        wanted[side].extend(eqn.map(|eqn| (scopes[side], eqn)));
+                    for (table, eqn) in eqns_of(row).into_iter().enumerate() {
+                        wanted[table].extend(eqn.map(|eqn| (scopes[table], eqn)));
                     }
                 }
             }
-            for (side, root) in self.roots.iter().enumerate() {
-                if !wanted[side].is_empty() {
-                    let found = eqn_texts(jax(py)?, root.bind(py), &wanted[side])?;
-                    texts[side] = found.unwrap_or_default();
+            for (table, root) in self.roots.iter().enumerate() {
+                if !wanted[table].is_empty() {
+                    let found = eqn_texts(jax(py)?, root.bind(py), &wanted[table])?;
+                    texts[table] = found.unwrap_or_default();
                 }
             }
             Ok(texts)
@@ -255,8 +254,8 @@ impl<'py> Sides<'py> {
         Self(diff.programs.clone())
     }
 
-    fn side(&self, side: usize) -> &Of<'py> {
-        &self.0[side]
+    fn table(&self, table: usize) -> &Of<'py> {
+        &self.0[table]
     }
 
     fn scopes(&self) -> [usize; 2] {
@@ -274,8 +273,8 @@ impl<'py> Sides<'py> {
         let after = results.iter().take(limit).map(|&ends| self.result(ends));
         let mut after: Vec<_> = after.collect::<PyResult<_>>()?;
         if *effects {
-            let text = |side: usize| {
-                let of = self.side(side);
+            let text = |table: usize| {
+                let of = self.table(table);
                 effects_text(of, of.program.effects())
             };
             after.push(("effects", String::new(), text(0)?, text(1)?));
@@ -296,10 +295,10 @@ impl<'py> Sides<'py> {
     fn row(&self, row: &Row, texts: &[Texts; 2]) -> PyResult<RowFound<'py>> {
         let [old, new] = eqns_of(row);
         let scopes = self.scopes();
-        let eqn = |side: usize, eqn: Option<Eqn>| {
+        let eqn = |table: usize, eqn: Option<Eqn>| {
             let Some(eqn) = eqn else { return Ok(None) };
-            let of = self.side(side);
-            let text = match texts[side].get(&(scopes[side], eqn)) {
+            let of = self.table(table);
+            let text = match texts[table].get(&(scopes[table], eqn)) {
                 Some(text) => text.clone(),
                 None => eqn_in_words(of, eqn)?,
             };
@@ -332,8 +331,8 @@ impl<'py> Sides<'py> {
         &self,
         text: &dyn Fn(usize, &Of<'py>) -> PyResult<Option<String>>,
     ) -> PyResult<(String, String)> {
-        let text = |side| {
-            Ok::<_, PyErr>(text(side, self.side(side))?.unwrap_or_else(|| "none".to_owned()))
+        let text = |table| {
+            Ok::<_, PyErr>(text(table, self.table(table))?.unwrap_or_else(|| "none".to_owned()))
         };
         Ok((text(0)?, text(1)?))
     }
@@ -341,8 +340,8 @@ impl<'py> Sides<'py> {
     /// Two types; all of them where what is printed is the same.
     fn types(&self, types: [Option<TypeId>; 2]) -> (String, String) {
         let text = |detailed: bool| {
-            let text = |side: usize| {
-                let ty = types[side].map(|ty| self.side(side).program.ty(ty));
+            let text = |table: usize| {
+                let ty = types[table].map(|ty| self.table(table).program.ty(ty));
                 ty.map_or_else(|| "none".to_owned(), |ty| type_text(ty, detailed))
             };
             (text(0), text(1))
@@ -354,48 +353,48 @@ impl<'py> Sides<'py> {
     fn detail(&self, eqns: [Eqn; 2], place: &Place) -> PyResult<Detail> {
         let (kind, name, (old, new)) = match place {
             Place::Primitive => {
-                let text = |side: usize| primitive_name(&self.side(side).program, eqns[side]);
+                let text = |table: usize| primitive_name(&self.table(table).program, eqns[table]);
                 ("primitive", String::new(), (text(0), text(1)))
             }
             Place::Param(name) => {
-                let text = |side: usize, of: &Of<'py>| {
-                    let params = of.program.params(of.program.eqn(eqns[side]).params);
+                let text = |table: usize, of: &Of<'py>| {
+                    let params = of.program.params(of.program.eqn(eqns[table]).params);
                     params.get(name).map(|value| value_text(of, value)).transpose()
                 };
                 ("param", name.to_string(), self.texts(&text)?)
             }
             Place::Context => {
-                let text = |side: usize, of: &Of<'py>| {
-                    let context = of.program.context(of.program.eqn(eqns[side]).context);
+                let text = |table: usize, of: &Of<'py>| {
+                    let context = of.program.context(of.program.eqn(eqns[table]).context);
                     object_text(of, context).map(Some)
                 };
                 ("context", String::new(), self.texts(&text)?)
             }
             Place::Operand(index) => {
-                let atom = |side: usize, of: &Of<'py>| {
-                    of.program.eqn_invars(eqns[side]).get(*index).copied()
+                let atom = |table: usize, of: &Of<'py>| {
+                    of.program.eqn_invars(eqns[table]).get(*index).copied()
                 };
-                let text = |side: usize, of: &Of<'py>| {
-                    atom(side, of).map(|atom| atom_text(of, atom)).transpose()
+                let text = |table: usize, of: &Of<'py>| {
+                    atom(table, of).map(|atom| atom_text(of, atom)).transpose()
                 };
-                let are_literals = [0, 1].into_iter().all(|side| {
-                    let kind = atom(side, self.side(side)).map(Atom::kind);
+                let are_literals = [0, 1].into_iter().all(|table| {
+                    let kind = atom(table, self.table(table)).map(Atom::kind);
                     matches!(kind, Some(AtomKind::Literal(_)))
                 });
                 let kind = if are_literals { "literal" } else { "operand" };
                 (kind, index.to_string(), self.texts(&text)?)
             }
             Place::Output(index) => {
-                let ty = |side: usize| {
-                    let program = &self.side(side).program;
-                    let var = program.eqn_outvars(eqns[side]).nth(*index)?;
+                let ty = |table: usize| {
+                    let program = &self.table(table).program;
+                    let var = program.eqn_outvars(eqns[table]).nth(*index)?;
                     Some(program.var_type(var))
                 };
                 ("type of output", index.to_string(), self.types([ty(0), ty(1)]))
             }
             Place::Effects => {
-                let text = |side: usize, of: &Of<'py>| {
-                    effects_text(of, of.program.eqn(eqns[side]).effects).map(Some)
+                let text = |table: usize, of: &Of<'py>| {
+                    effects_text(of, of.program.eqn(eqns[table]).effects).map(Some)
                 };
                 ("effects", String::new(), self.texts(&text)?)
             }
@@ -405,13 +404,13 @@ impl<'py> Sides<'py> {
 
     /// What differs of a constant or an input; the name is its number and that of the argument.
     fn input(&self, ends: Ends) -> PyResult<Detail> {
-        let described = |side: usize, index: usize| {
-            let of = self.side(side);
+        let described = |table: usize, index: usize| {
+            let of = self.table(table);
             let var = inputs(&of.program).nth(index);
             (var.map(|var| input_name(of, var)), var.map(|var| of.program.var_type(var)))
         };
-        let kind = |kind: &'static str, constant: &'static str, side: usize, index: usize| {
-            let is_constant = index < self.side(side).program.constvars().len();
+        let kind = |kind: &'static str, constant: &'static str, table: usize, index: usize| {
+            let is_constant = index < self.table(table).program.constvars().len();
             if is_constant { constant } else { kind }
         };
         let name = |name: Option<String>| name.unwrap_or_default();
@@ -437,8 +436,8 @@ impl<'py> Sides<'py> {
                 (kind("type of input", "type of constant", 1, other), name(named), old, new)
             }
             Ends::Value(index, other) => {
-                let text = |side: usize, of: &Of<'py>| {
-                    let index = if side == 0 { index } else { other };
+                let text = |table: usize, of: &Of<'py>| {
+                    let index = if table == 0 { index } else { other };
                     let constant = of.program.constvars().get(index);
                     constant.map(|&(_, value)| of.objects.constant_text(value)).transpose()
                 };
@@ -449,8 +448,8 @@ impl<'py> Sides<'py> {
     }
 
     fn result(&self, ends: Ends) -> PyResult<Detail> {
-        let text = |side: usize, index: usize| {
-            let of = self.side(side);
+        let text = |table: usize, index: usize| {
+            let of = self.table(table);
             let atom = of.program.outvars().get(index);
             atom.map_or_else(|| Ok(String::new()), |&atom| atom_text(of, atom))
         };

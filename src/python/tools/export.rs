@@ -12,12 +12,13 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::analysis::{Assumptions, Nest, Nested, Report, Trips, cost, liveness};
 use crate::ir::{
-    Atom, AtomKind, EffectsId, LiteralId, ParamValue, ParamsId, Program, SubprogramId, Var,
+    Atom, AtomKind, ContextId, EffectsId, LiteralId, ParamValue, ParamsId, PrimitiveId, Program,
+    SourceId, SubprogramId, TypeId, Var,
 };
 
+use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::tools::analysis::Graphs;
 use crate::python::tools::analysis::cost::{Numbers, numbers};
 use crate::python::tools::print::{VariableNames, variable_names};
@@ -44,7 +45,7 @@ pub struct Table<'py> {
     function: String,
     /// How often it runs.
     times: u128,
-    /// The most bytes that are alive while each equation runs; of programs within, of what they make
+    /// The most bytes that are alive while each equation runs; of nested programs, of what they make
     /// themselves. None where nothing runs it.
     live: Option<Vec<u128>>,
     arg_names: Option<Vec<String>>,
@@ -83,6 +84,82 @@ impl<T: Hash + Eq> Met<T> {
     }
 }
 
+/// What a program's rows refer to, each once, by its number.
+struct Rows {
+    /// The type of each variable.
+    variables: Vec<usize>,
+    types: Met<TypeId>,
+    literals: Met<LiteralId>,
+    primitives: Met<PrimitiveId>,
+    params: Met<ParamsId>,
+    effects: Met<(EffectsId, PrimitiveId)>,
+    sources: Met<SourceId>,
+    contexts: Met<ContextId>,
+    eqns: Vec<EqnRow>,
+    outputs: Vec<AtomNumber>,
+}
+
+impl Rows {
+    fn of(program: &Program, costs: Option<&Nested>) -> Self {
+        let vars: Vec<Var> = program
+            .constvars()
+            .iter()
+            .map(|&(var, _)| var)
+            .chain(program.invars().iter().copied())
+            .chain(program.eqns().flat_map(|eqn| program.eqn_outvars(eqn)))
+            .collect();
+        let mut places = vec![0_usize; program.num_vars()];
+        let mut types = Met::new();
+        let mut variables = Vec::with_capacity(vars.len());
+        for (number, var) in vars.iter().enumerate() {
+            places[var.as_u32() as usize] = number;
+            variables.push(types.place(program.var_type(*var)));
+        }
+        let mut literals = Met::<LiteralId>::new();
+        let mut atom = |atom: &Atom| -> AtomNumber {
+            let signed = |place: usize| AtomNumber::try_from(place).unwrap_or(AtomNumber::MAX);
+            match atom.kind() {
+                AtomKind::Var(var) => signed(places[var.as_u32() as usize]),
+                AtomKind::Literal(literal) => -1 - signed(literals.place(literal)),
+            }
+        };
+        let (mut primitives, mut params, mut sources) = (Met::new(), Met::new(), Met::new());
+        let (mut effects, mut contexts) = (Met::new(), Met::new());
+        let mut first = program.constvars().len() + program.invars().len();
+        let mut eqns = Vec::with_capacity(program.num_eqns());
+        let mut leaves = costs.map_or(&[][..], |costs| &*costs.leaves).iter().peekable();
+        for (position, eqn) in program.eqns().enumerate() {
+            let data = program.eqn(eqn);
+            eqns.push((
+                primitives.place(data.primitive),
+                params.place(data.params),
+                effects.place((data.effects, data.primitive)),
+                sources.place(data.source),
+                contexts.place(data.context),
+                program.eqn_invars(eqn).iter().map(&mut atom).collect(),
+                first,
+                data.num_outvars,
+                costs.and_then(|costs| *costs.eqns.get(position)?).map(numbers),
+                leaves.next_if_eq(&&eqn).is_none(),
+            ));
+            first += data.num_outvars as usize;
+        }
+        let outputs = program.outvars().iter().map(&mut atom).collect();
+        Self {
+            variables,
+            types,
+            literals,
+            primitives,
+            params,
+            effects,
+            sources,
+            contexts,
+            eqns,
+            outputs,
+        }
+    }
+}
+
 /// What tells programs apart: the open jaxpr and its constants. None is the outermost one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key(Option<(usize, Vec<usize>)>);
@@ -104,7 +181,7 @@ impl<'py> Found<'_, 'py> {
         id: SubprogramId,
     ) -> PyResult<(Bound<'py, PyAny>, Key)> {
         let py = graph.py();
-        let object = graph.get().side().object(py, program.subprogram(id).object);
+        let object = graph.get().table().object(py, program.subprogram(id).object);
         let (open, consts) = self
             .jax
             .open_jaxpr
@@ -172,7 +249,7 @@ impl<'py> Found<'_, 'py> {
         for (name, value) in program.params(id).iter() {
             values.set_item(name, plain(graph, value, &places)?)?;
         }
-        Ok((graph.get().side().params_dict(py, id), values, objects))
+        Ok((graph.get().table().params_dict(py, id), values, objects))
     }
 
     fn table(
@@ -185,81 +262,49 @@ impl<'py> Found<'_, 'py> {
     ) -> PyResult<Option<Table<'py>>> {
         let Some(graph) = self.graphs.get(program).cloned() else { return Ok(None) };
         let py = graph.py();
-        let vars: Vec<Var> = program
-            .constvars()
-            .iter()
-            .map(|&(var, _)| var)
-            .chain(program.invars().iter().copied())
-            .chain(program.eqns().flat_map(|eqn| program.eqn_outvars(eqn)))
-            .collect();
-        let mut places = vec![0_usize; program.num_vars()];
-        let mut types = Met::new();
-        let mut variables = Vec::with_capacity(vars.len());
-        for (number, var) in vars.iter().enumerate() {
-            places[var.as_u32() as usize] = number;
-            variables.push(types.place(program.var_type(*var)));
-        }
-        let mut literals = Met::<LiteralId>::new();
-        let mut atom = |atom: &Atom| -> AtomNumber {
-            let signed = |place: usize| AtomNumber::try_from(place).unwrap_or(AtomNumber::MAX);
-            match atom.kind() {
-                AtomKind::Var(var) => signed(places[var.as_u32() as usize]),
-                AtomKind::Literal(literal) => -1 - signed(literals.place(literal)),
-            }
-        };
-        let (mut primitives, mut params, mut sources) = (Met::new(), Met::new(), Met::new());
-        let (mut effects, mut contexts) = (Met::new(), Met::new());
-        let mut first = program.constvars().len() + program.invars().len();
-        let mut eqns = Vec::with_capacity(program.num_eqns());
-        let mut leaves = costs.map_or(&[][..], |costs| &*costs.leaves).iter().peekable();
-        for (position, eqn) in program.eqns().enumerate() {
-            let data = program.eqn(eqn);
-            eqns.push((
-                primitives.place(data.primitive),
-                params.place(data.params),
-                effects.place((data.effects, data.primitive)),
-                sources.place(data.source),
-                contexts.place(data.context),
-                program.eqn_invars(eqn).iter().map(&mut atom).collect(),
-                first,
-                data.num_outvars,
-                costs.and_then(|costs| *costs.eqns.get(position)?).map(numbers),
-                leaves.next_if_eq(&&eqn).is_none(),
-            ));
-            first += data.num_outvars as usize;
-        }
-        let outputs = program.outvars().iter().map(&mut atom).collect();
+        let Rows {
+            variables,
+            types,
+            literals,
+            primitives,
+            params,
+            effects,
+            sources,
+            contexts,
+            eqns,
+            outputs,
+        } = Rows::of(program, costs);
         let params = params.0.into_iter().map(|id| self.params(&graph, program, id));
         let params = params.collect::<PyResult<Vec<_>>>()?;
         let borrowed = graph.get();
-        let side = borrowed.side();
+        let table = borrowed.table();
         let texts = |texts: &Option<Vec<Box<str>>>| {
             texts.as_ref().map(|texts| texts.iter().map(ToString::to_string).collect())
         };
         let debug_info = program.debug_info();
         let effects_of =
-            |(id, primitive): (EffectsId, _)| side.effects(py, self.jax, id, primitive);
+            |(id, primitive): (EffectsId, _)| table.effects(py, self.jax, id, primitive);
         Ok(Some(Table {
             function: debug_info.func_src_info.to_string(),
             times,
             live,
             arg_names: texts(&debug_info.arg_names),
             result_paths: texts(&debug_info.result_paths),
-            constants: program.constvars().iter().map(|&(_, id)| side.constant(py, id)).collect(),
+            constants: program.constvars().iter().map(|&(_, id)| table.constant(py, id)).collect(),
             num_inputs: program.invars().len(),
-            names: names.filter(|names| names.len() == vars.len()),
+            names: names.filter(|names| names.len() == variables.len()),
             variables,
-            types: types.0.into_iter().map(|ty| side.aval(py, ty)).collect(),
+            types: types.0.into_iter().map(|ty| table.aval(py, ty)).collect(),
             literals: literals
                 .0
                 .into_iter()
-                .map(|id| side.object(py, program.literal(id).object))
+                .map(|id| table.object(py, program.literal(id).object))
                 .collect(),
             outputs,
             primitives: primitives
                 .0
                 .into_iter()
-                .map(|id| side.object(py, program.primitive(id).object))
+                .map(|id| table.object(py, program.primitive(id).object))
                 .collect(),
             params,
             effects: effects.0.into_iter().map(effects_of).collect(),
@@ -268,14 +313,14 @@ impl<'py> Found<'_, 'py> {
                 .into_iter()
                 .map(|id| {
                     let source = program.source(id);
-                    let object = |id: Option<_>| id.and_then(|id| side.known_source(py, id));
+                    let object = |id: Option<_>| id.and_then(|id| table.known_source(py, id));
                     (object(source.traceback), object(source.name_stack))
                 })
                 .collect(),
             contexts: contexts
                 .0
                 .into_iter()
-                .map(|id| side.object(py, program.context(id)))
+                .map(|id| table.object(py, program.context(id)))
                 .collect(),
             eqns,
         }))
@@ -348,11 +393,11 @@ fn plain<'py>(
             Some(place) => tagged("program", place.into_pyobject(py)?.into_any())?,
             None => py.None().into_bound(py),
         },
-        ParamValue::Opaque(object) => tagged("object", graph.get().side().object(py, *object))?,
+        ParamValue::Opaque(object) => tagged("object", graph.get().table().object(py, *object))?,
     })
 }
 
-/// The most bytes that are alive while each equation of a program and of those within runs.
+/// The most bytes that are alive while each equation of a program and of its nested programs runs.
 fn live_bytes(program: &Arc<Program>) -> FxHashMap<*const Program, Vec<u128>> {
     let nest = Nest::of(program);
     let found = liveness(&nest, &Assumptions::default());
@@ -363,11 +408,11 @@ fn live_bytes(program: &Arc<Program>) -> FxHashMap<*const Program, Vec<u128>> {
     live
 }
 
-/// A program and those within it, each once, the outermost one first; loops of which nobody knows
+/// A program and its nested programs, each once, the outermost one first; loops of which nobody knows
 /// it run `trips` times.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 pub fn tables<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<Vec<Table<'py>>> {
     let jax = jax(root.py())?;

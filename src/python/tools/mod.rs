@@ -1,23 +1,25 @@
 //! What is done with a finished program.
 //!
 //! ```text
-//! print.rs       the texts of Python objects in programs, for printing them
-//! print_memo.rs  those that are remembered from one program to the next
-//! structure.rs   the objects of programs, for their structural hash and equality
-//! abridge.rs     what is kept of a program to compare others with
-//! diff.rs        where two programs differ, as Python has it
-//! passes.rs      passes, and the params, literals and jaxprs that they ask for
-//! analysis/      analyses of programs, as Python has their results
-//! store/         programs with their objects as bytes, and back
-//! export.rs      programs as tables, for other formats
+//! graph_methods.rs  the methods of `Graph`, as Python has them
+//! print.rs          the texts of Python objects in programs, for printing them
+//! print_memo.rs     those that are remembered from one program to the next
+//! structure.rs      the objects of programs, for their structural hash and equality
+//! skeleton.rs       comparison skeletons: what is kept of a program to compare others with
+//! diff.rs           where two programs differ, as Python has it
+//! passes.rs         passes, and the params, literals and jaxprs that they ask for
+//! analysis/         analyses of programs, as Python has their results
+//! store/            programs with their objects as bytes, and back
+//! export.rs         programs as tables, for other formats
 //! ```
 
-pub mod abridge;
 pub mod analysis;
 pub mod diff;
 pub mod export;
+pub mod graph_methods;
 pub mod passes;
 pub mod print;
 pub mod print_memo;
+pub mod skeleton;
 pub mod store;
 pub mod structure;

@@ -17,11 +17,14 @@ use crate::ir::{
 };
 use crate::passes::{Embedding, Invalid, Options, Pass, Scalar, Trimmed, optimize};
 
+use crate::python::cpython::native::address;
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::graph::{EqnObjects, Graph, eqn_object, new_nested_jaxpr};
-use crate::python::program::objects::{Side, address};
+use crate::python::program::content::{EqnObjects, eqn_object};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::new_nested_jaxpr;
+use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::graph_of;
 use crate::python::tools::analysis::Graphs;
 
@@ -104,26 +107,26 @@ struct Objects<'py> {
 /// The objects of one program: those of its graph, until some are added.
 struct Own<'py> {
     graph: Bound<'py, Graph>,
-    side: Option<Side>,
+    table: Option<ObjectTable>,
     scalars: std::cell::RefCell<FxHashMap<ForeignId, Option<Scalar>>>,
 }
 
 impl<'py> Own<'py> {
     /// What takes additions.
-    fn side(&mut self) -> &mut Side {
+    fn table(&mut self) -> &mut ObjectTable {
         let graph = &self.graph;
-        self.side.get_or_insert_with(|| graph.get().side().extended(graph.py()))
+        self.table.get_or_insert_with(|| graph.get().table().extended(graph.py()))
     }
 
-    fn read<T>(&self, read: impl FnOnce(&Side) -> T) -> T {
-        match &self.side {
-            Some(side) => read(side),
-            None => read(&self.graph.get().side()),
+    fn read<T>(&self, read: impl FnOnce(&ObjectTable) -> T) -> T {
+        match &self.table {
+            Some(table) => read(table),
+            None => read(&self.graph.get().table()),
         }
     }
 
     fn object(&self, id: ForeignId) -> Bound<'py, PyAny> {
-        self.read(|side| side.object(self.graph.py(), id))
+        self.read(|table| table.object(self.graph.py(), id))
     }
 
     /// The value of a literal.
@@ -165,25 +168,25 @@ impl<'py> Objects<'py> {
     /// Params as rows, the programs among them read; those that are `known` are not read again.
     fn params(
         &mut self,
-        side: &mut Side,
+        table: &mut ObjectTable,
         builder: &mut Builder,
         params: &Bound<'py, PyDict>,
         known: impl Fn(&Bound<'py, PyAny>) -> Option<Bound<'py, Graph>>,
     ) -> PyResult<ParamsId> {
-        let id = side.params_id(self.jax, builder, params)?;
+        let id = table.params_id(self.jax, builder, params)?;
         for within in builder.params_data(id).subprograms() {
             let data = builder.subprogram_data(within);
             if data.program.is_some() {
                 continue;
             }
             let object = data.object;
-            let jaxpr = side.object(params.py(), object);
-            let graph = match side.subgraph(params.py(), object).or_else(|| known(&jaxpr)) {
+            let jaxpr = table.object(params.py(), object);
+            let graph = match table.subgraph(params.py(), object).or_else(|| known(&jaxpr)) {
                 Some(graph) => graph,
                 None => graph_of(self.jax, &jaxpr)?,
             };
             self.graphs.add(self.jax, &graph)?;
-            side.set_subgraph(object, &graph);
+            table.set_subgraph(object, &graph);
             builder.resolve_subprogram(within, Graph::resolved_program(&graph, self.jax)?);
         }
         Ok(id)
@@ -197,14 +200,14 @@ impl<'py> Embedding for Objects<'py> {
 
     fn open(&mut self, program: &Arc<Program>) -> PyResult<Own<'py>> {
         let scalars = std::cell::RefCell::default();
-        Ok(Own { graph: self.graph(program)?, side: None, scalars })
+        Ok(Own { graph: self.graph(program)?, table: None, scalars })
     }
 
     fn close(&mut self, _: &Arc<Program>, now: &Arc<Program>, mut own: Own<'py>) -> PyResult<()> {
         let py = own.graph.py();
-        own.side().keep_what_is_used(py, self.jax, now);
-        let side = std::mem::take(own.side());
-        let graph = Graph::rewritten(&own.graph, now.clone(), side)?;
+        own.table().keep_what_is_used(py, self.jax, now);
+        let table = std::mem::take(own.table());
+        let graph = Graph::rewritten(&own.graph, now.clone(), table)?;
         self.graphs.add(self.jax, &graph)
     }
 
@@ -241,8 +244,8 @@ impl<'py> Embedding for Objects<'py> {
         let data = program.eqn(eqn);
         let primitive = own.object(program.primitive(data.primitive).object);
         let context = own.object(program.context(data.context));
-        let params = own.read(|side| side.params_dict(py, data.params));
-        let aval = own.read(|side| side.aval(py, ty));
+        let params = own.read(|table| table.params_dict(py, data.params));
+        let aval = own.read(|table| table.aval(py, ty));
         let operands = PyTuple::new(py, operands)?;
         let value = self.call("evaluate", (primitive, params, context, operands, aval))?;
         Ok((!value.is_none()).then_some(value))
@@ -255,12 +258,12 @@ impl<'py> Embedding for Objects<'py> {
         value: &Bound<'py, PyAny>,
         ty: TypeId,
     ) -> PyResult<Option<LiteralId>> {
-        let aval = own.read(|side| side.aval(value.py(), ty));
+        let aval = own.read(|table| table.aval(value.py(), ty));
         let literal = self.call("literal", (value, aval))?;
         if literal.is_none() {
             return Ok(None);
         }
-        Ok(Some(own.side().fresh_literal(self.jax, builder, &literal)?))
+        Ok(Some(own.table().fresh_literal(self.jax, builder, &literal)?))
     }
 
     fn constant(
@@ -269,15 +272,15 @@ impl<'py> Embedding for Objects<'py> {
         value: &Bound<'py, PyAny>,
         ty: TypeId,
     ) -> PyResult<Option<ConstId>> {
-        let aval = own.read(|side| side.aval(value.py(), ty));
+        let aval = own.read(|table| table.aval(value.py(), ty));
         let array = self.call("array", (value, aval))?;
-        Ok((!array.is_none()).then(|| own.side().new_const(&array)))
+        Ok((!array.is_none()).then(|| own.table().new_const(&array)))
     }
 
     fn number(&self, own: &Own<'py>, number: Scalar, ty: TypeId) -> Option<Bound<'py, PyAny>> {
         let py = own.graph.py();
         let Scalar::Float(bits) = number else { return None };
-        let aval = own.read(|side| side.aval(py, ty));
+        let aval = own.read(|table| table.aval(py, ty));
         self.call("as_value", (f64::from_bits(bits), aval)).ok()
     }
 
@@ -289,8 +292,8 @@ impl<'py> Embedding for Objects<'py> {
         let (primitive, params) = self
             .call("multiplication", ())?
             .extract::<(Bound<'py, PyAny>, Bound<'py, PyDict>)>()?;
-        let primitive = own.side().primitive(builder, &primitive)?;
-        Ok(Some((primitive, self.params(own.side(), builder, &params, |_| None)?)))
+        let primitive = own.table().primitive(builder, &primitive)?;
+        Ok(Some((primitive, self.params(own.table(), builder, &params, |_| None)?)))
     }
 
     fn with_programs(
@@ -315,13 +318,13 @@ impl<'py> Embedding for Objects<'py> {
             made.insert(address(&jaxpr), self.graph(program)?);
             instead.set_item(address(&was), jaxpr)?;
         }
-        let dict = own.side().params_dict(py, params);
+        let dict = own.table().params_dict(py, params);
         let new = self.call("with_programs", (dict, instead))?.cast_into::<PyDict>()?;
-        self.params(own.side(), builder, &new, |jaxpr| made.get(&address(jaxpr)).cloned())
+        self.params(own.table(), builder, &new, |jaxpr| made.get(&address(jaxpr)).cloned())
     }
 
     fn is_plain_call(&self, own: &Own<'py>, _: &Program, params: ParamsId) -> bool {
-        let params = own.read(|side| side.params_dict(own.graph.py(), params));
+        let params = own.read(|table| table.params_dict(own.graph.py(), params));
         let found = self.call("is_plain_call", (params,));
         found.and_then(|found| found.is_truthy()).unwrap_or(false)
     }
@@ -336,15 +339,15 @@ impl<'py> Embedding for Objects<'py> {
     ) -> PyResult<Trimmed> {
         let py = own.graph.py();
         let jax = self.jax;
-        let side = own.side();
+        let table = own.table();
         let data = program.eqn(eqn);
         let object = {
             let mut atom = |atom: &crate::ir::Atom| match atom.kind() {
                 crate::ir::AtomKind::Var(var) => {
-                    side.var_object(py, jax, program.var_type(var), var)
+                    table.var_object(py, jax, program.var_type(var), var)
                 }
                 crate::ir::AtomKind::Literal(id) => {
-                    side.literal_object(py, jax, id, program.literal(id).object)
+                    table.literal_object(py, jax, id, program.literal(id).object)
                 }
             };
             let invars: Vec<_> =
@@ -356,9 +359,9 @@ impl<'py> Embedding for Objects<'py> {
                 outvars: &outvars,
                 primitive: program.primitive(data.primitive).object,
                 context: program.context(data.context),
-                source_info: side.source_info(py, jax, program.source(data.source))?,
+                source_info: table.source_info(py, jax, program.source(data.source))?,
             };
-            eqn_object(py, jax, side, data, objects)?
+            eqn_object(py, jax, table, data, objects)?
         };
         let found = self.call("trimmed", (object, used.to_vec()))?;
         if found.is_none() {
@@ -373,7 +376,7 @@ impl<'py> Embedding for Objects<'py> {
         if effects.len()? > 0 {
             return Ok(Trimmed::Same);
         }
-        let params = self.params(own.side(), builder, &params, |_| None)?;
+        let params = self.params(own.table(), builder, &params, |_| None)?;
         Ok(Trimmed::To { operands, outputs, params, effects: EffectsId::NONE })
     }
 
@@ -386,11 +389,11 @@ impl<'py> Embedding for Objects<'py> {
     ) -> PyResult<EqnShape> {
         let py = own.graph.py();
         let body = self.graph(from)?;
-        let side = own.side();
+        let table = own.table();
         let data = from.eqn(eqn);
         let (primitive, params, context, avals, no_effects) = {
             let body = body.get();
-            let theirs = body.side();
+            let theirs = body.table();
             let avals: Vec<_> =
                 data.outvars().map(|var| theirs.aval(py, from.var_type(var))).collect();
             (
@@ -401,15 +404,15 @@ impl<'py> Embedding for Objects<'py> {
                 theirs.stands_for_no_effects(data.primitive).map(|object| object.bind(py).clone()),
             )
         };
-        let primitive = side.primitive(builder, &primitive)?;
+        let primitive = table.primitive(builder, &primitive)?;
         if let Some(no_effects) = no_effects {
-            side.note_no_effects(primitive, &no_effects);
+            table.note_no_effects(primitive, &no_effects);
         }
         let params =
-            self.params(side, builder, &params, |jaxpr| body.get().side().known_subgraph(jaxpr))?;
+            self.params(table, builder, &params, |jaxpr| body.get().table().known_subgraph(jaxpr))?;
         let types: Vec<TypeId> =
-            avals.iter().map(|aval| side.ty(self.jax, builder, aval)).collect::<PyResult<_>>()?;
-        let context = side.handle(&context);
+            avals.iter().map(|aval| table.ty(self.jax, builder, aval)).collect::<PyResult<_>>()?;
+        let context = table.handle(&context);
         let context = builder.context(context);
         Ok(builder.shape(primitive, params, &types, EffectsId::NONE, context)?)
     }
@@ -423,13 +426,14 @@ impl<'py> Embedding for Objects<'py> {
         caller: SourceId,
     ) -> PyResult<SourceId> {
         let py = own.graph.py();
-        let info = self.graph(from)?.get().side().source_info(py, self.jax, from.source(source))?;
+        let info =
+            self.graph(from)?.get().table().source_info(py, self.jax, from.source(source))?;
         let inner = SourceRef::of(self.jax, &info)?;
-        let caller = own.side().source_info(py, self.jax, builder.source_data(caller))?;
+        let caller = own.table().source_info(py, self.jax, builder.source_data(caller))?;
         let outer = SourceRef::of(self.jax, &caller)?;
         let name_stack = outer.name_stack.add(inner.name_stack)?;
         let traceback = inner.traceback.or(outer.traceback);
-        own.side().source(self.jax, builder, &SourceRef { traceback, name_stack })
+        own.table().source(self.jax, builder, &SourceRef { traceback, name_stack })
     }
 
     fn import_literal(
@@ -443,9 +447,9 @@ impl<'py> Embedding for Objects<'py> {
         let object = {
             let body = self.graph(from)?;
             let body = body.get();
-            body.side().literal_object(own.graph.py(), self.jax, literal, object)?
+            body.table().literal_object(own.graph.py(), self.jax, literal, object)?
         };
-        own.side().literal(self.jax, builder, &object)
+        own.table().literal(self.jax, builder, &object)
     }
 
     fn import_constant(
@@ -459,11 +463,11 @@ impl<'py> Embedding for Objects<'py> {
         let (aval, value) = {
             let body = self.graph(from)?;
             let body = body.get();
-            (body.side().aval(py, ty), body.side().constant(py, value))
+            (body.table().aval(py, ty), body.table().constant(py, value))
         };
         let value = value.unwrap_or_else(|| py.None().into_bound(py));
-        let side = own.side();
-        Ok((side.ty(self.jax, builder, &aval)?, side.new_const(&value)))
+        let table = own.table();
+        Ok((table.ty(self.jax, builder, &aval)?, table.new_const(&value)))
     }
 }
 

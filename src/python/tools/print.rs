@@ -17,14 +17,14 @@ use crate::print::{
     print as print_program, print_eqns, variable_names as names_in_text,
 };
 
-use crate::python::cpython::native::with_bytes;
+use crate::python::cpython::native::{address, is_exactly, with_bytes};
+use crate::python::jax::derived_types::is_shaped_array;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::values::{equal_params, hash_params};
-use crate::python::program::graph::{Graph, unfilled};
-use crate::python::program::objects::{address, is_exactly};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::unfilled;
 use crate::python::program::read::graph_of;
 use crate::python::tools::print_memo::{self, ParamsKey, PlainParams};
-use crate::python::trace::arguments::is_shaped_array;
 
 /// Why a program has no text here.
 pub enum Unprintable {
@@ -121,7 +121,7 @@ impl<'py> PyTexts<'py> {
             let graph = graph.get();
             let drop_var = session.jax.drop_var_type.bind(py);
             let mut identities = Vec::new();
-            for (var, object) in graph.side().seen_vars(py) {
+            for (var, object) in graph.table().seen_vars(py) {
                 identities.resize(var.as_u32() as usize, Identity::Own);
                 let is_dropped = object.get_type().is(drop_var);
                 let shared = Identity::Shared(address(&object));
@@ -152,7 +152,7 @@ impl<'py> PyTexts<'py> {
         if let Some(known) = session.programs.borrow().get(&address(&open)) {
             return Ok(known.clone());
         }
-        let read = self.0.graph.get().side().known_subgraph(jaxpr);
+        let read = self.0.graph.get().table().known_subgraph(jaxpr);
         let graph = match read.or_else(|| unfilled(session.jax, &open)) {
             Some(graph) if !graph.get().is_derived() => graph,
             _ => graph_of(session.jax, jaxpr)?,
@@ -261,7 +261,7 @@ impl<'py> PyTexts<'py> {
         }
         let (py, jax) = (self.py(), self.0.session.jax);
         let source_info =
-            self.0.graph.get().side().source_info(py, jax, self.0.program.source(source))?;
+            self.0.graph.get().table().source_info(py, jax, self.0.program.source(source))?;
         let said = jax.printing.bind(py).call_method1(function, (source_info,))?;
         let said = text_of(&said)?;
         known.borrow_mut().insert(object, said.clone());
@@ -294,7 +294,7 @@ impl Texts for PyTexts<'_> {
 
     fn type_text(&self, ty: TypeId) -> Printed<Rc<str>> {
         let py = self.py();
-        let aval = self.0.graph.get().side().aval(py, ty);
+        let aval = self.0.graph.get().table().aval(py, ty);
         let types = &self.0.session.types;
         if let Some(known) = types.borrow().get(&address(&aval)) {
             return Ok(known.clone());
@@ -318,7 +318,7 @@ impl Texts for PyTexts<'_> {
         let py = self.py();
         let session = &self.0.session;
         let object = self.0.program.literal(literal).object;
-        let literal = self.0.graph.get().side().object(py, object);
+        let literal = self.0.graph.get().table().object(py, object);
         if !is_exactly(literal.as_ptr(), session.jax.literal_type.as_ptr().cast()) {
             return Ok(self.literal_of(&literal)?);
         }
@@ -346,7 +346,7 @@ impl Texts for PyTexts<'_> {
         let (primitive, params) = {
             let graph = self.0.graph.get();
             let primitive = self.0.program.primitive(data.primitive).object;
-            (graph.side().object(py, primitive), graph.side().params_dict(py, data.params))
+            (graph.table().object(py, primitive), graph.table().params_dict(py, data.params))
         };
         let mut hasher = FxHasher::default();
         let text = if hash_params(&params, &mut hasher) {
@@ -384,7 +384,7 @@ impl Texts for PyTexts<'_> {
 
     fn effect_texts(&self) -> Printed<Vec<Rc<str>>> {
         let py = self.py();
-        let effects = self.0.graph.get().effects_object(py);
+        let effects = self.0.graph.get().effects(py);
         let printing = self.0.session.jax.printing.bind(py);
         let said = printing.call_method1(intern!(py, "effect_texts"), (effects,))?;
         if said.is_none() {
@@ -498,7 +498,7 @@ pub type VariableNames = Vec<Option<String>>;
 /// The names that variables have in the text of a program.
 pub struct NamesInText {
     root: VariableNames,
-    /// Of the programs within, by the address of the open jaxpr.
+    /// Of the nested programs, by the address of the open jaxpr.
     within: FxHashMap<usize, VariableNames>,
 }
 

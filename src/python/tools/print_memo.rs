@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
 
+use crate::python::cpython::native::address;
 use crate::python::jax::values::equal_params;
-use crate::python::program::objects::address;
 
 /// Entries beyond this start the memory afresh.
 const MAX_ENTRIES: usize = 1 << 14;

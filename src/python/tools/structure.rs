@@ -16,15 +16,14 @@ use crate::ir::{
     Type, TypeId,
 };
 use crate::structure::{
-    Added, Fingerprint, Nested, Objects, Purpose, Step, Text, equal, fingerprints, steps,
+    Added, Fingerprint, Nested, Objects, Purpose, StableHasher, Step, equal, fingerprints, steps,
 };
 
-use crate::python::cpython::native::{said, string_of, with_bytes};
+use crate::python::cpython::native::{address, is_exactly, said, string_of, with_bytes};
 use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::values::{typed_equal, typed_hash};
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::{address, is_exactly};
 
 /// The objects of one program.
 #[derive(Clone)]
@@ -75,7 +74,7 @@ impl<'py> PyObjects<'py> {
     /// A program with its objects.
     ///
     /// # Errors
-    /// A program within cannot be read.
+    /// A nested program cannot be read.
     pub fn of(
         jax: &'py Jax,
         graph: &Bound<'py, Graph>,
@@ -130,7 +129,7 @@ impl<'py> PyObjects<'py> {
     /// # Errors
     /// It cannot be read.
     pub fn graph_of(&self, subprogram: &Subprogram) -> PyResult<Bound<'py, Graph>> {
-        let known = self.graph.get().side().subgraph(self.py(), subprogram.object);
+        let known = self.graph.get().table().subgraph(self.py(), subprogram.object);
         match known {
             Some(graph) => Ok(graph),
             None => Graph::read_subgraph(&self.graph, self.jax, subprogram.object),
@@ -139,11 +138,11 @@ impl<'py> PyObjects<'py> {
 
     /// An object of the program.
     pub fn object(&self, object: ForeignId) -> Bound<'py, PyAny> {
-        self.graph.get().side().object(self.py(), object)
+        self.graph.get().table().object(self.py(), object)
     }
 
     fn constant(&self, value: ConstId) -> Bound<'py, PyAny> {
-        let value = self.graph.get().side().constant(self.py(), value);
+        let value = self.graph.get().table().constant(self.py(), value);
         value.unwrap_or_else(|| self.py().None().into_bound(self.py()))
     }
 
@@ -159,9 +158,9 @@ impl<'py> PyObjects<'py> {
             intern!(self.py(), "describe")
         };
         let described = objects.call_method1(describe, (value,))?;
-        let mut text = Text::new();
-        text.bytes(described.cast::<PyBytes>()?.as_bytes());
-        let own = text.finish();
+        let mut hasher = StableHasher::new();
+        hasher.bytes(described.cast::<PyBytes>()?.as_bytes());
+        let own = hasher.finish();
         self.described.borrow_mut().insert(address(value), own);
         Ok(own)
     }
@@ -169,16 +168,16 @@ impl<'py> PyObjects<'py> {
     /// The value of a literal, whose type is said beside it; None where only Python can say it.
     fn literal(&self, value: &Bound<'py, PyAny>) -> Option<Fingerprint> {
         let value = self.literal_value(value)?;
-        let mut text = Text::new();
+        let mut hasher = StableHasher::new();
         if let Some(number) = self.literal_number(&value) {
             // What is known of it for other purposes, and kept in files, Python has always written.
-            text.bytes(&(self.purpose == Purpose::Execution).then_some(number)?);
+            hasher.bytes(&(self.purpose == Purpose::Execution).then_some(number)?);
         } else {
             // The bytes of a number are in the order of the machine.
             self.literal_array(&value).filter(|_| cfg!(target_endian = "little"))?;
-            with_bytes(value.as_ptr(), |bytes| text.bytes(bytes))?;
+            with_bytes(value.as_ptr(), |bytes| hasher.bytes(bytes))?;
         }
-        Some(text.finish())
+        Some(hasher.finish())
     }
 
     /// The value of a literal, whose type is said beside it.
@@ -266,7 +265,7 @@ impl<'py> PyObjects<'py> {
     fn unsettled_aval(&self, id: TypeId, ty: &Type) -> PyResult<Option<Bound<'py, PyAny>>> {
         let aval = match ty {
             Type::Opaque { object, name: _ } => Some(self.object(*object)),
-            _ => self.graph.borrow().side().leaves().known_aval(self.py(), id),
+            _ => self.graph.borrow().table().retained().known_aval(self.py(), id),
         };
         let Some(aval) = aval else { return Ok(None) };
         let described = aval_info(self.jax, &aval)?.ty.clone();
@@ -321,9 +320,9 @@ impl Objects for PyObjects<'_> {
         }
         let objects = self.jax.objects.bind(self.py());
         let described = objects.call_method1(intern!(self.py(), "describe_captured"), (value,))?;
-        let mut text = Text::new();
-        text.bytes(described.cast::<PyBytes>()?.as_bytes());
-        Ok(text.finish())
+        let mut hasher = StableHasher::new();
+        hasher.bytes(described.cast::<PyBytes>()?.as_bytes());
+        Ok(hasher.finish())
     }
 
     fn type_of(&self, object: ForeignId) -> PyResult<Option<Type>> {
@@ -347,11 +346,11 @@ impl Objects for PyObjects<'_> {
 /// A jaxpr and its graph.
 type Read<'py> = (Bound<'py, PyAny>, Bound<'py, Graph>);
 
-/// The jaxprs within a program that say the same to whoever executes it, but are several objects; each
+/// The nested jaxprs of a program that are equal when they are executed, but are several objects; each
 /// after the one that can stand for it. Those with constants are not among them.
 ///
 /// # Errors
-/// A program within cannot be read, or an object may change.
+/// A nested program cannot be read, or an object may change.
 pub fn repeated<'py>(
     jax: &'py Jax,
     graph: &Bound<'py, Graph>,
@@ -440,10 +439,10 @@ pub fn eqn_in_words(of: &Nested<PyObjects<'_>>, eqn: Eqn) -> PyResult<String> {
 /// Where an equation is from.
 pub fn traceback_of<'py>(of: &Nested<PyObjects<'py>>, eqn: Eqn) -> Option<Bound<'py, PyAny>> {
     let source = of.program.source(of.program.eqn(eqn).source).traceback?;
-    of.objects.graph.get().side().known_source(of.objects.py(), source)
+    of.objects.graph.get().table().known_source(of.objects.py(), source)
 }
 
-/// What stands for a program up to each of its equations, and of those within.
+/// What stands for a program up to each of its equations, and of nested ones.
 ///
 /// # Errors
 /// An object cannot be described.

@@ -193,7 +193,7 @@ impl<'a, 'py> Key<'a, 'py> {
 }
 
 impl Context {
-    /// The config context of this moment.
+    /// The current configuration context.
     pub fn current(py: Python<'_>, jax: &Jax) -> PyResult<Self> {
         let values = jax.trace_context.bind(py).call0()?.cast_into::<PyTuple>()?;
         if let Some(known) = with_memo(|memo| {
@@ -313,12 +313,8 @@ pub fn bar(primitive: &Bound<'_, PyAny>) {
     drop(old);
 }
 
-/// Forgets everything; called by `jax.clear_caches()`.
-#[pyfunction]
-pub fn clear_memo() {
-    crate::python::jax::avals::forget_avals();
-    crate::python::trace::arguments::forget_derived();
-    crate::python::tools::print_memo::forget_texts();
+/// Forgets what abstract evaluation has answered.
+pub fn forget_outcomes() {
     let old = {
         let mut memo = memo();
         let mut old = memo.take();

@@ -5,13 +5,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple, PyType};
 
-use crate::python::cache::backward_pass::{new_accumulator, new_zero};
-use crate::python::cache::key::transformations::new_linear;
 use crate::python::cpython::address_cache::AddressCache;
-use crate::python::cpython::native::{Slot, allocate};
+use crate::python::cpython::native::{Slot, address, allocate, is_exactly};
+use crate::python::jax::derived_types::{DerivedType, derived_type, is_shaped_array};
+use crate::python::jax::instances::{new_accumulator, new_linear, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::objects::{address, is_exactly};
 use crate::python::trace::frame::Frame;
 use crate::python::trace::jaxpr_trace::{frame_of, is_ours};
 use crate::python::trace::tracer::{class_pointer, new_tracer};
@@ -24,10 +23,6 @@ pub fn array_type<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> Option<Bound<'py
     // SAFETY: the exact type was checked; it has jax's slots.
     let aval = unsafe { jax.slots.tracer_aval.get(value) }?;
     is_shaped_array(jax, &aval).then_some(aval)
-}
-
-pub fn is_shaped_array(jax: &Jax, aval: &Bound<'_, PyAny>) -> bool {
-    is_exactly(aval.as_ptr(), jax.shaped_array_type.as_ptr().cast())
 }
 
 /// Stands in for `FlatTree.map(f)`.
@@ -75,57 +70,6 @@ fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
     own.is_ok_and(|own| own.is_some_and(|own| own.is(code)))
 }
 
-/// What jax derives from a type.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Derived {
-    /// `to_tangent_aval`
-    Tangent,
-    /// `to_ct_aval`
-    Cotangent,
-    /// The `ShapeDtypeStruct` that stands for a result.
-    Struct {
-        /// The setting `_check_vma`: whether it tells along which axes the result varies.
-        varies: bool,
-    },
-}
-
-/// What was derived, by the address of its origin, which is kept alive.
-type DerivedTypes = AddressCache<(Py<PyAny>, Py<PyAny>), (usize, Derived)>;
-
-static DERIVED: DerivedTypes = AddressCache::new();
-const MAX_DERIVED: usize = 4096;
-
-/// Forgets what is remembered of types.
-pub fn forget_derived() {
-    drop(DERIVED.clear());
-}
-
-/// What jax derives from a type: remembered, since arrays' types exist once and do not change.
-///
-/// # Errors
-/// What jax's method raises.
-pub fn derived_type<'py>(
-    jax: &Jax,
-    aval: &Bound<'py, PyAny>,
-    derived: Derived,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = aval.py();
-    let key = (address(aval), derived);
-    if let Some(known) = DERIVED.get(&key, |(_, new)| new.bind(py).clone()) {
-        return Ok(known);
-    }
-    let new = match derived {
-        Derived::Tangent => aval.call_method0(intern!(py, "to_tangent_aval"))?,
-        Derived::Cotangent => aval.call_method0(intern!(py, "to_ct_aval"))?,
-        Derived::Struct { .. } => jax.result_struct.bind(py).call1((aval,))?,
-    };
-    if is_shaped_array(jax, aval) {
-        let entry = (aval.clone().unbind(), new.clone().unbind());
-        drop(DERIVED.insert_bounded(key, entry, MAX_DERIVED));
-    }
-    Ok(new)
-}
-
 /// The `ShapeDtypeStruct` for each type, a new one; None where one of them is not that of an array.
 /// `varies` is the setting `_check_vma`.
 #[pyfunction]
@@ -141,7 +85,7 @@ pub fn result_structs<'py>(
     }
     let structs = PyList::empty(py);
     for aval in types.iter() {
-        let first = derived_type(jax, &aval, Derived::Struct { varies })?;
+        let first = derived_type(jax, &aval, DerivedType::Struct { varies })?;
         if !first.get_type().is(class) {
             return Ok(None);
         }
@@ -169,7 +113,7 @@ fn compared<'py>(jax: &Jax, value: &Bound<'py, PyAny>) -> PyResult<Option<[Bound
     // SAFETY: the class was checked.
     let get = |slot: Slot| unsafe { slot.get(value) };
     let (Some(sharding), Some(layout)) = (get(sharding), get(layout)) else { return Ok(None) };
-    // A specification becomes a sharding by the mesh of the moment.
+    // A specification becomes a sharding by the current mesh.
     if !sharding.is_none() && sharding.is_instance(jax.partition_spec_type.bind(py))? {
         return Ok(None);
     }
@@ -235,7 +179,7 @@ fn linear_inputs<'py>(
     let Some(types) = types else { return Ok(None) };
     let mut of_tangents = Vec::with_capacity(types.len());
     for aval in &types {
-        let of_tangent = derived_type(jax, aval, Derived::Tangent)?;
+        let of_tangent = derived_type(jax, aval, DerivedType::Tangent)?;
         // Integers have tangents of no bytes, which jax treats apart.
         let float0 = of_tangent.getattr(intern!(py, "dtype"))?.is(&jax.float0);
         if float0 || !is_shaped_array(jax, &of_tangent) {
@@ -263,7 +207,7 @@ pub fn new_accumulators<'py>(
     let accumulators = PyList::empty(py);
     for var in invars.iter().take(length) {
         let aval = var.getattr(intern!(py, "aval"))?;
-        let of_cotangent = derived_type(jax, &aval, Derived::Cotangent)?;
+        let of_cotangent = derived_type(jax, &aval, DerivedType::Cotangent)?;
         let zero = new_zero(jax, &of_cotangent)?;
         accumulators.append(new_accumulator(jax, &of_cotangent, &zero)?)?;
     }

@@ -7,9 +7,9 @@ use pyo3::types::{PyDict, PyList, PySet, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::objects::address;
 use crate::python::trace::frame::{Frame, Operand};
 use crate::python::trace::jaxpr_trace::{const_operand, frame_of, operand_of_tracer, tracer_of};
 use crate::python::trace::stage::{NewEqn, append, fold_constants};

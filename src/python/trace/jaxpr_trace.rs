@@ -11,17 +11,17 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple, PyType, PyWeakrefReference};
 use smallvec::SmallVec;
 
 use crate::python::cpython::native::{
-    Args, TypeSpec, call_init, entries, heap_type, method, string_of,
+    Args, TypeSpec, call_init, entries, heap_type, is_exactly, method, string_of,
 };
 use crate::python::cpython::shared::Once;
-use crate::python::interpose::install::Recording;
 use crate::python::jax::avals::aval_info;
+use crate::python::jax::current_trace::{current_trace, within_trace};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
 use crate::python::trace::arguments::array_type;
 use crate::python::trace::frame::{Frame, Operand};
+use crate::python::trace::session::{self, Recording};
 use crate::python::trace::stage::{NewEqn, Staging, emit, stage};
 use crate::python::trace::tracer::{
     new_literal_tracer, new_tracer, set_mutable_qdd, variable_of_trace,
@@ -99,7 +99,7 @@ fn initialize<'py>(trace: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<()> 
         args.get(2, "lower")?.unwrap_or_else(|| PyBool::new(py, false).to_owned().into_any());
     let weakref = PyWeakrefReference::new(trace)?.into_any();
     let parent = args.get(1, "parent_trace")?.unwrap_or_else(none);
-    let recording = Recording::start(py, jax, &parent);
+    let recording = Recording::start(py, jax, &parent, is_ours(py, parent.as_ptr()));
     let frame = Bound::new(py, Frame::new(debug_info, flag(3, "auto_dce")?, recording))?;
     let slots = &jax.slots;
     // SAFETY: our type has jax's slots.
@@ -253,13 +253,8 @@ fn within<R>(
     trace: &Bound<'_, PyAny>,
     body: impl FnOnce() -> PyResult<R>,
 ) -> PyResult<R> {
-    let py = trace.py();
-    let previous = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
-    let set_trace = jax.set_trace.bind(py);
-    set_trace.call1((trace,))?;
-    let result = body();
-    set_trace.call1((previous,))?;
-    result
+    let previous = current_trace(trace.py(), jax)?;
+    within_trace(jax, trace, &previous, body)
 }
 
 /// A constant whose type has quasi-dynamic data (jax before 0.11).
@@ -387,7 +382,7 @@ fn invalidate<'py>(trace: &Bound<'py, PyAny>, _: &Args<'py>) -> PyResult<Bound<'
     let py = trace.py();
     let jax = jax(py)?;
     let frame = own_frame(jax, trace)?;
-    crate::python::cache::key::trace_context::forget();
+    session::forget_trace();
     // SAFETY: a trace of ours.
     let parent = unsafe { jax.slots.trace_parent_trace.get(trace) };
     // What was learnt within another trace of ours is proven when that ends.

@@ -3,6 +3,8 @@
 //! The order of steps is that of jax's `default_process_primitive`. What abstract evaluation and the
 //! forwarding rule answered is remembered (see `memo`); then no Python runs at all.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,13 +13,13 @@ use smallvec::SmallVec;
 
 use crate::ir::SourceId;
 
-use crate::python::cache::audit;
 use crate::python::cpython::native::{string_of, while_handling};
 use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world;
 use crate::python::trace::abstract_eval::{self, Context, Entry, Key, Outcome, PrimitiveInfo};
+use crate::python::trace::audit_schedule;
 use crate::python::trace::frame::{Appended, Frame, NewVar, Operand};
 use crate::python::trace::jaxpr_trace::{
     attach_qdd, const_operand, constant_value, operand_of_tracer, tracer_of,
@@ -60,7 +62,7 @@ pub fn stage_known<'py>(
     {
         return Ok(None);
     }
-    if audit::is_evaluation_due() && !holds(jax, at, operands, params, &entry)? {
+    if audit_schedule::is_evaluation_due() && !holds(jax, at, operands, params, &entry)? {
         return Ok(None);
     }
     append_remembered(jax, at, operands, &entry, None).map(Some)
@@ -109,7 +111,7 @@ fn holds<'py>(
     let own_effects = entry.effects.as_ref().map(|effects| effects.bind(py));
     let remembered = (remembered, own_effects, entry.forwarded).into_pyobject(py)?;
     let real = (PyTuple::new(py, &out_avals)?, effects, forwarded).into_pyobject(py)?;
-    audit::evaluation(at.primitive, params, &remembered, &real)?;
+    audit_schedule::evaluation(at.primitive, params, &remembered, &real)?;
     Ok(false)
 }
 
@@ -133,7 +135,8 @@ pub fn stage<'py>(
     match key.find() {
         Some(entry)
             if same_rule(entry.forwarding_rule.as_ref(), forwarding.as_ref())
-                && (!audit::is_evaluation_due() || holds(jax, at, operands, params, &entry)?) =>
+                && (!audit_schedule::is_evaluation_due()
+                    || holds(jax, at, operands, params, &entry)?) =>
         {
             stage_remembered(jax, at, operands, params, &entry)
         }
@@ -270,36 +273,15 @@ fn stage_anew<'py>(
             return stage_with_rule(jax, at, rule, operands, &out_avals, params, &effects);
         }
     };
-    let has_effects = effects.is_truthy()?;
-    let qdds = !jax.aval_qdd_type.bind(py).is_none();
-    if let Some(key) = key {
-        let mut plain = has_effects || is_empty_set(&effects);
-        for aval in &out_avals {
-            plain &= !qdds || !aval.is_instance(jax.aval_qdd_type.bind(py))?;
-        }
-        if plain {
-            let mut empty_meshes = true;
-            for operand in operands {
-                empty_meshes &= aval_info(jax, operand.aval())?.empty_mesh;
-            }
-            let entry = key.insert(&Outcome {
-                out_avals: &out_avals,
-                effects: has_effects.then_some(&effects),
-                forwarding_rule: forwarding,
-                forwarded,
-                empty_meshes,
-            });
-            return stage_remembered(jax, at, operands, params, &entry);
-        }
+    if let Some(key) = key
+        && let Some(entry) =
+            remember(jax, key, operands, &out_avals, &effects, forwarding, forwarded)?
+    {
+        return stage_remembered(jax, at, operands, params, &entry);
     }
     if let Some(index) = forwarded {
-        return Ok(SmallVec::from_iter([tracer_of(
-            jax,
-            at.trace,
-            at.frame,
-            &operands[index],
-            at.source,
-        )?]));
+        let tracer = tracer_of(jax, at.trace, at.frame, &operands[index], at.source)?;
+        return Ok(SmallVec::from_iter([tracer]));
     }
     emit(
         jax,
@@ -315,6 +297,35 @@ fn stage_anew<'py>(
             context: at.context.for_eqns.bind(py),
         },
     )
+}
+
+/// Remembers what was answered, where nothing in it belongs to this call alone.
+fn remember<'py>(
+    jax: &Jax,
+    key: &Key<'_, 'py>,
+    operands: &[Operand<'py>],
+    out_avals: &[Bound<'py, PyAny>],
+    effects: &Bound<'py, PyAny>,
+    forwarding_rule: Option<&Bound<'py, PyAny>>,
+    forwarded: Option<usize>,
+) -> PyResult<Option<Arc<Entry>>> {
+    let py = effects.py();
+    let has_effects = effects.is_truthy()?;
+    let qdd_type = jax.aval_qdd_type.bind(py);
+    let mut plain = has_effects || is_empty_set(effects);
+    for aval in out_avals {
+        plain &= qdd_type.is_none() || !aval.is_instance(qdd_type)?;
+    }
+    if !plain {
+        return Ok(None);
+    }
+    let mut empty_meshes = true;
+    for operand in operands {
+        empty_meshes &= aval_info(jax, operand.aval())?.empty_mesh;
+    }
+    let effects = has_effects.then_some(effects);
+    let outcome = Outcome { out_avals, effects, forwarding_rule, forwarded, empty_meshes };
+    Ok(Some(key.insert(&outcome)))
 }
 
 fn is_empty_set(effects: &Bound<'_, PyAny>) -> bool {

@@ -4,10 +4,10 @@
 //! become Python objects only when something reads them. The type shows itself under jax's own
 //! name, since jax's error messages spell it.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::exceptions::PyAttributeError;
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,13 +16,10 @@ use pyo3::types::{PyString, PyType};
 use crate::ir::{SourceId, Var};
 
 use crate::python::cpython::native::{
-    Args, Slot, TypeSpec, allocate, attribute, heap_type, method, owned_slots, string_of,
+    Args, Slot, TypeSpec, allocate, attribute, heap_type, is_exactly, method, owned_slots,
 };
 use crate::python::cpython::shared::{Once, Shared};
-use crate::python::interpose::functions::catch_method;
-use crate::python::interpose::operators;
 use crate::python::jax::names::{Jax, jax};
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::frame::Frame;
 
 /// What a tracer has beyond jax's slots. Zeroed by the allocator: not one of ours.
@@ -53,75 +50,66 @@ static SPARE: Shared<Vec<usize>> = Shared::new(Vec::new());
 const MAX_SPARE: usize = 256;
 
 /// The tracer type.
+///
+/// # Errors
+/// It is not defined yet.
 #[inline]
-pub fn tracer_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
-    match TRACER.get(py) {
-        Some(class) => Ok(class.bind(py)),
-        None => make_type(py, jax),
-    }
+pub fn tracer_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    let class = TRACER.get(py).map(|class| class.bind(py));
+    class.ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized"))
 }
 
-#[cold]
-fn make_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'py, PyType>> {
-    let class = TRACER.get_or_try_init(py, || {
-        let base = jax.tracer_type.bind(py);
-        // SAFETY: `base` is a type.
-        let start = unsafe { (*base.as_type_ptr()).tp_basicsize.unsigned_abs() };
-        FIELDS_AT.store(start, Ordering::Relaxed);
-        let mut attributes = vec![
-            attribute!("val", val, set_val),
-            attribute!("parent", parent, set_parent),
-            attribute!("_line_info", line_info, set_line_info),
-            attribute!("_debug_info", debug_info, set_debug_info),
-            attribute!("sharding", unavailable),
-            attribute!("device", unavailable),
-            attribute!("shape", shape, set_shape),
-            attribute!("dtype", dtype, set_dtype),
-            attribute!("ndim", ndim, set_ndim),
-            attribute!("size", size, set_size),
-        ];
-        if jax.slots.tracer_mutable_qdd.is_some() {
-            attributes.push(attribute!("mutable_qdd", mutable_qdd, set_mutable_qdd));
-        }
-        let mut slots = operators::slots();
-        slots.push((ffi::Py_tp_finalize, finalize as *mut c_void));
-        // SAFETY: `base` is a type.
-        if unsafe { (*base.as_type_ptr()).tp_dictoffset } == 0 {
-            // Before the first tracer: they are read when one dies.
-            let _ = OWNED.set(py, owned_slots(base)?);
-            slots.push((ffi::Py_tp_dealloc, dealloc as *mut c_void));
-        }
-        let class = heap_type(
-            base,
-            TypeSpec {
-                name: "jax._src.interpreters.partial_eval.DynamicJaxprTracer",
-                extra_size: size_of::<Fields>().next_multiple_of(align_of::<usize>()),
-                methods: vec![
-                    method!("full_lower", full_lower),
-                    method!("get_referent", get_referent),
-                ],
-                attributes,
-                slots,
-            },
-        )?;
-        operators::initialize(py, jax)?;
-        catch_methods(jax, &class)?;
-        Ok::<_, PyErr>(class.unbind())
-    })?;
-    Ok(class.bind(py))
-}
-
-/// Puts stand-ins for the methods of arrays on the type, where jax's tracer has them.
-fn catch_methods(jax: &Jax, class: &Bound<'_, PyType>) -> PyResult<()> {
-    let py = class.py();
+/// Makes the tracer type. The rooms above add what is theirs: slots of the type, and methods by their
+/// names.
+///
+/// # Errors
+/// CPython refuses the type.
+pub fn define<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    mut slots: Vec<(c_int, *mut c_void)>,
+    methods: Vec<(Bound<'py, PyString>, Bound<'py, PyAny>)>,
+) -> PyResult<()> {
     let base = jax.tracer_type.bind(py);
-    for name in jax.array_methods.bind(py).iter() {
-        let name = name.cast_into::<PyString>()?;
-        if let Some(method) = base.getattr_opt(&name)? {
-            let method = operators::uncaught(jax, &method)?;
-            class.setattr(&name, catch_method(&format!("Array.{}", string_of(&name)), &method)?)?;
-        }
+    // SAFETY: `base` is a type.
+    let start = unsafe { (*base.as_type_ptr()).tp_basicsize.unsigned_abs() };
+    FIELDS_AT.store(start, Ordering::Relaxed);
+    let mut attributes = vec![
+        attribute!("val", val, set_val),
+        attribute!("parent", parent, set_parent),
+        attribute!("_line_info", line_info, set_line_info),
+        attribute!("_debug_info", debug_info, set_debug_info),
+        attribute!("sharding", unavailable),
+        attribute!("device", unavailable),
+        attribute!("shape", shape, set_shape),
+        attribute!("dtype", dtype, set_dtype),
+        attribute!("ndim", ndim, set_ndim),
+        attribute!("size", size, set_size),
+    ];
+    if jax.slots.tracer_mutable_qdd.is_some() {
+        attributes.push(attribute!("mutable_qdd", mutable_qdd, set_mutable_qdd));
     }
+    slots.push((ffi::Py_tp_finalize, finalize as *mut c_void));
+    // SAFETY: `base` is a type.
+    if unsafe { (*base.as_type_ptr()).tp_dictoffset } == 0 {
+        // Before the first tracer: they are read when one dies.
+        let _ = OWNED.set(py, owned_slots(base)?);
+        slots.push((ffi::Py_tp_dealloc, dealloc as *mut c_void));
+    }
+    let class = heap_type(
+        base,
+        TypeSpec {
+            name: "jax._src.interpreters.partial_eval.DynamicJaxprTracer",
+            extra_size: size_of::<Fields>().next_multiple_of(align_of::<usize>()),
+            methods: vec![method!("full_lower", full_lower), method!("get_referent", get_referent)],
+            attributes,
+            slots,
+        },
+    )?;
+    for (name, method) in methods {
+        class.setattr(name, method)?;
+    }
+    let _ = TRACER.set(py, class.unbind());
     Ok(())
 }
 
@@ -145,7 +133,7 @@ pub fn new_tracer<'py>(
     source: SourceId,
     counted: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let class = tracer_type(trace.py(), jax)?;
+    let class = tracer_type(trace.py())?;
     let spare = if counted { None } else { reuse(class) };
     let tracer = match spare {
         Some(tracer) => tracer,
@@ -228,7 +216,7 @@ pub fn new_literal_tracer<'py>(
     aval: Bound<'py, PyAny>,
     source_info: Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let tracer = allocate(tracer_type(trace.py(), jax)?)?;
+    let tracer = allocate(tracer_type(trace.py())?)?;
     // SAFETY: a fresh instance of our type: its slots are empty, and zeroed fields mean that `val`
     // is in its slot.
     unsafe {

@@ -7,7 +7,7 @@ use crate::ir::{Atom, AtomKind, Builder, Def, EffectsId, Eqn, LiteralId, Var};
 
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 use crate::python::trace::frame::{Frame, Mark};
 
 type Object = Py<PyAny>;
@@ -58,7 +58,7 @@ pub fn appended_since(
 struct Read<'a, 'py> {
     jax: &'a Jax,
     builder: &'a Builder,
-    side: &'a Side,
+    side: &'a ObjectTable,
     quiet: Quiet<'py>,
 }
 

@@ -20,11 +20,12 @@ use crate::python::cache::reasons::{
     CONCRETE_ARRAY, HIGH_TYPE, INPUT_EFFECT, LITERAL_OF_OTHERS, OTHER_SCOPE, OTHER_SOURCE,
     OUTER_VALUE, OVERFLOW, REF, Reason,
 };
+use crate::python::cpython::native::address;
 use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
-use crate::python::jax::values::{is_of_others, known};
-use crate::python::program::objects::{address, literal_type};
+use crate::python::jax::values::{is_of_others, value_classes};
+use crate::python::program::objects::literal_type;
 use crate::python::trace::frame::{Frame, Mark};
 use crate::python::trace::jaxpr_trace::has_high_param;
 
@@ -386,7 +387,7 @@ impl<'py> Tables<'py> {
 
 /// Whether an array of numpy's is among params, which may change.
 fn has_array(params: &Bound<'_, PyDict>) -> bool {
-    let known = known(params.py());
+    let known = value_classes(params.py());
     known.is_ok_and(|known| {
         let array = known.numpy_array.bind(params.py());
         params.values().iter().any(|value| value.is_instance(array).unwrap_or(true))

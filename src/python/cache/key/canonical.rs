@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::python::cpython::address_cache::Locked;
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::Jax;
-use crate::python::jax::values::{known, typed_equal};
+use crate::python::jax::values::{typed_equal, value_classes};
 
 /// Objects by themselves.
 static CANONICAL: Once<Py<PyDict>> = Once::new();
@@ -53,7 +53,7 @@ fn is_structurally_equal(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult
     }
     if let Some((a, b)) = both(intern!(py, "dtype"))? {
         // numpy's are equal where they have other numbers or metadata.
-        let is_numpys = a.is_instance(known(py)?.dtype.bind(py))?;
+        let is_numpys = a.is_instance(value_classes(py)?.dtype.bind(py))?;
         if !a.is(&b) && (is_numpys || !a.get_type().is(b.get_type())) {
             return Ok(false);
         }

@@ -19,8 +19,8 @@ use crate::python::cache::reasons::{
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::is_of_others;
-use crate::python::program::graph::unfilled;
 use crate::python::program::jaxpr_view::{Effects, GraphView, JaxprView, ListsView, Operand};
+use crate::python::program::lazy_jaxpr::unfilled;
 
 impl<'py> Encoder<'_, 'py> {
     /// A jaxpr, by its structural id.

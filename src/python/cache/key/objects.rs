@@ -16,10 +16,10 @@ use crate::python::cache::reasons::{
     CALLABLE, CONCRETE_ARRAY, FOREIGN_TRACER, REF, Reason, UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
 };
 use crate::python::cpython::native::Slot;
+use crate::python::cpython::native::is_exactly;
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
-use crate::python::jax::values::{Known, known};
-use crate::python::program::objects::is_exactly;
+use crate::python::jax::values::{ValueClasses, value_classes};
 
 impl<'py> Encoder<'_, 'py> {
     /// Functions, programs, immutable objects of jax; else as `library_object`.
@@ -94,7 +94,7 @@ impl<'py> Encoder<'_, 'py> {
         class: *mut ffi::PyTypeObject,
         depth: u32,
     ) -> Result<(), Reason> {
-        let Ok(known) = known(self.py) else { return Err(UNKNOWN_OBJECT) };
+        let Ok(known) = value_classes(self.py) else { return Err(UNKNOWN_OBJECT) };
         let subtype = |class: *mut ffi::PyTypeObject, of: &Py<pyo3::types::PyType>| {
             // SAFETY: two types; the method resolution order is read, no Python runs.
             unsafe { ffi::PyType_IsSubtype(class, of.as_ptr().cast()) != 0 }
@@ -278,7 +278,7 @@ impl<'py> Encoder<'_, 'py> {
         &mut self,
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
-        known: &Known,
+        known: &ValueClasses,
     ) -> Result<(), Reason> {
         if class == known.void_dtype.as_ptr().cast() {
             return Err(UNKNOWN_OBJECT);
@@ -316,7 +316,7 @@ impl<'py> Encoder<'_, 'py> {
                 return FOREIGN_TRACER;
             }
             if ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
-                || known(self.py).is_ok_and(|known| is(&known.numpy_array))
+                || value_classes(self.py).is_ok_and(|known| is(&known.numpy_array))
             {
                 return CONCRETE_ARRAY;
             }

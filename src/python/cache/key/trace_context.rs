@@ -14,12 +14,13 @@ use crate::python::cache::reasons::{
     CHANGED_JAX, DROPS_DEAD_CODE, FOLDS_EAGERLY, LEAK_CHECK, NO_TRACING, NUMPY_TELLS, Reason,
 };
 use crate::python::cpython::native::attached;
+use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::Jax;
 use crate::python::jax::numpy_errors;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::settings;
 use crate::python::jax::source::{SourceRef, current_traceback};
-use crate::python::jax::watch_config::Epoch;
+use crate::python::jax::watch_config::Version;
 use crate::python::jax::world::{self, Difference};
 use crate::python::trace::abstract_eval::Context;
 use crate::python::trace::frame::Frame;
@@ -57,9 +58,9 @@ pub struct EquationSource<'py> {
     pub scope_key: Option<Rc<Signature>>,
 }
 
-/// What was read at an epoch.
+/// What was read at an version.
 struct Remembered {
-    epoch: Epoch,
+    version: Version,
     /// None where the trace is not ours.
     read: Option<Rc<ContextRead>>,
 }
@@ -78,7 +79,7 @@ struct ContextRead {
 
 /// The configuration that was read last: it outlives the trace.
 struct LastConfiguration {
-    epoch: Epoch,
+    version: Version,
     configuration: Result<Configuration, Reason>,
 }
 
@@ -101,19 +102,19 @@ impl<'py> TraceContext<'py> {
     #[inline]
     pub fn read(py: Python<'py>, jax: &Jax) -> PyResult<Option<Self>> {
         numpy_errors::poll(py, jax)?;
-        let epoch = Epoch::now();
-        let remembered = epoch.and_then(|epoch| {
+        let version = Version::current();
+        let remembered = version.and_then(|version| {
             REMEMBERED.with_borrow(|remembered| {
-                let known = remembered.as_ref().filter(|known| known.epoch == epoch)?;
+                let known = remembered.as_ref().filter(|known| known.version == version)?;
                 Some(known.read.clone())
             })
         });
         let read = match remembered {
             Some(read) => read,
-            None => attached(|| ContextRead::read(py, jax, epoch))?,
+            None => attached(|| ContextRead::read(py, jax, version))?,
         };
         Ok(read.map(|read| {
-            // SAFETY: in this epoch it is the current trace or one below, which jax holds.
+            // SAFETY: in this version it is the current trace or one below, which jax holds.
             let trace = unsafe { Bound::from_borrowed_ptr(py, read.trace) };
             Self { trace, read, equation: None }
         }))
@@ -189,11 +190,11 @@ impl<'py> TraceContext<'py> {
 
 impl ContextRead {
     #[cold]
-    fn read(py: Python<'_>, jax: &Jax, epoch: Option<Epoch>) -> PyResult<Option<Rc<Self>>> {
-        let trace = jax.trace_state.bind(py).getattr(intern!(py, "value"))?;
+    fn read(py: Python<'_>, jax: &Jax, version: Option<Version>) -> PyResult<Option<Rc<Self>>> {
+        let trace = current_trace(py, jax)?;
         let remember = |read| {
-            if let Some(epoch) = epoch {
-                let old = REMEMBERED.replace(Some(Remembered { epoch, read }));
+            if let Some(version) = version {
+                let old = REMEMBERED.replace(Some(Remembered { version, read }));
                 drop(old);
             }
         };
@@ -214,7 +215,7 @@ impl ContextRead {
         let configuration = if frame.get().auto_dce() {
             Err(DROPS_DEAD_CODE)
         } else {
-            configuration(py, jax, epoch)?
+            configuration(py, jax, version)?
         };
         let scope_key = match &stack {
             Some(stack) => stack.scope_key(&context.name_stack)?,
@@ -243,18 +244,18 @@ impl ContextRead {
 /// jax's state cannot be read.
 pub fn configuration_now(py: Python<'_>, jax: &Jax) -> PyResult<Result<Configuration, Reason>> {
     numpy_errors::poll(py, jax)?;
-    configuration(py, jax, Epoch::now())
+    configuration(py, jax, Version::current())
 }
 
 /// The number of the config context and of the other settings that a function may read.
 fn configuration(
     py: Python<'_>,
     jax: &Jax,
-    epoch: Option<Epoch>,
+    version: Option<Version>,
 ) -> PyResult<Result<Configuration, Reason>> {
-    let known = epoch.and_then(|epoch| {
+    let known = version.and_then(|version| {
         CONFIGURATION.with_borrow(|known| {
-            let known = known.as_ref().filter(|known| known.epoch.same_config(epoch))?;
+            let known = known.as_ref().filter(|known| known.version.same_config(version))?;
             Some(known.configuration)
         })
     });
@@ -291,8 +292,8 @@ fn configuration(
     } else {
         Err(NUMPY_TELLS)
     };
-    if let Some(epoch) = epoch {
-        CONFIGURATION.set(Some(LastConfiguration { epoch, configuration }));
+    if let Some(version) = version {
+        CONFIGURATION.set(Some(LastConfiguration { version, configuration }));
     }
     Ok(configuration)
 }

@@ -17,8 +17,8 @@ use crate::python::cache::reasons::{
     CAPTURED_CONSTANT, CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, REF, Reason, TANGENT, TWO_TRACERS,
     UNKNOWN_OBJECT,
 };
+use crate::python::cpython::native::is_exactly;
 use crate::python::jax::omit::{Item, is_omitted};
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::tracer::{Traced as Tracer, constant_of, traced};
 
 impl Encoder<'_, '_> {

@@ -6,7 +6,6 @@
 
 use std::rc::Rc;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,10 +15,9 @@ use smallvec::{SmallVec, smallvec};
 use crate::expand::{Signature, Tag};
 use crate::ir::{Def, Var};
 
-use crate::python::cpython::native::{Slot, allocate};
+use crate::python::cpython::native::{Slot, allocate, is_exactly};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::frame::Frame;
 use crate::python::trace::jaxpr_trace::frame_of;
 use crate::python::trace::tracer::variable_of_trace;
@@ -360,30 +358,4 @@ impl Linearization {
         });
         is_computed?.then_some(var)
     }
-}
-
-/// `LinearizeTracer(trace, primal, tangent)`, of a primal that is a tracer of ours.
-///
-/// # Errors
-/// Out of memory.
-pub fn new_linear<'py>(
-    jax: &Jax,
-    trace: &Bound<'py, PyAny>,
-    primal: Bound<'py, PyAny>,
-    tangent: Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let tracer = allocate(jax.linearize_tracer_type.bind(primal.py()))?;
-    // SAFETY: a fresh instance of jax's class, which has these slots, all empty; the primal has the
-    // slots of a tracer.
-    unsafe {
-        let raw = tracer.as_ptr();
-        let aval = jax.slots.tracer_aval.get(&primal);
-        let aval = aval.ok_or_else(|| PyRuntimeError::new_err("a tracer without an aval"))?;
-        jax.slots.tracer_trace.fill(raw, trace.clone());
-        jax.slots.tracer_aval.fill(raw, aval);
-        let [primal_slot, tangent_slot] = jax.slots.linearize_tracer;
-        primal_slot.fill(raw, primal);
-        tangent_slot.fill(raw, tangent);
-    }
-    Ok(tracer)
 }

@@ -13,9 +13,9 @@ use crate::python::cache::reasons::{
     CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, LARGE_VALUE, NOT_A_NUMBER, Reason, TRACED_PARAM,
     UNKNOWN_OBJECT, USERS_CLASS,
 };
+use crate::python::cpython::native::is_exactly;
 use crate::python::cpython::native::with_bytes;
 use crate::python::jax::omit::{Item, is_omitted};
-use crate::python::program::objects::is_exactly;
 use crate::python::trace::tracer::{Traced as Tracer, traced};
 
 /// Deeper nesting than this is not keyed: bounded recursion.

@@ -17,9 +17,9 @@ use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{Maker, nested_of};
 use crate::python::cache::programs::sharing::{has_multiple, note_multiple};
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
+use crate::python::cpython::native::address;
 use crate::python::cpython::native::entries;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::address;
 use crate::python::program::read::graph_of;
 use crate::python::trace::frame::Frame;
 
@@ -180,7 +180,7 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
         }
         let graph = graph_of(jax, program)?;
         let dicts: Vec<_> = {
-            let (program, side) = (graph.get().program(), graph.get().side());
+            let (program, side) = (graph.get().program(), graph.get().table());
             let of = |eqn| {
                 let data = program.eqn(eqn);
                 let primitive = side.object(py, program.primitive(data.primitive).object);
@@ -203,7 +203,7 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
             return Ok(None);
         }
         // Others may have its variables.
-        let vars: Vec<_> = graph.get().side().seen_vars(py).collect();
+        let vars: Vec<_> = graph.get().table().seen_vars(py).collect();
         let own =
             fresh_copy(jax, &graph, (&params, &vars), &place, nested, &self.stand_ins.borrow())?;
         if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }

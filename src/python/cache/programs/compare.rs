@@ -25,9 +25,10 @@ use crate::python::cache::programs::plan::{
 };
 use crate::python::cache::programs::registry::{Label, nested_of};
 use crate::python::cache::programs::structural_id::{StructuralId, same_rule, structural_id_of};
+use crate::python::cpython::native::{address, is_exactly};
 use crate::python::jax::names::Jax;
-use crate::python::program::graph::{Graph, is_lazy};
-use crate::python::program::objects::{address, is_exactly};
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::is_lazy;
 use crate::python::program::read::graph_of;
 
 /// Two recordings of a call, for structurally equal programs.
@@ -286,10 +287,10 @@ impl Comparison<'_> {
                 given.insert(address(var), VarOrigin::Given(index, place));
             }
         }
-        let seen: Vec<_> = graph.get().side().seen_vars(py).collect();
+        let seen: Vec<_> = graph.get().table().seen_vars(py).collect();
         // What is in both recordings is in all, whatever the programs.
         let before: FxHashSet<usize> =
-            before.get().side().seen_vars(py).map(|(_, var)| address(&var)).collect();
+            before.get().table().seen_vars(py).map(|(_, var)| address(&var)).collect();
         let of = |(id, var): (Var, Bound<'_, PyAny>)| {
             let origin = match given.get(&address(&var)) {
                 Some(&origin) => origin,
@@ -316,7 +317,7 @@ impl Comparison<'_> {
         let py = now.py();
         let pairs: Vec<_> = {
             let (own, other) = (now.get().program(), before.get().program());
-            let (now, before) = (now.get().side(), before.get().side());
+            let (now, before) = (now.get().table(), before.get().table());
             if own.num_eqns() != other.num_eqns() {
                 return None;
             }

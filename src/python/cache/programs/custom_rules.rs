@@ -15,7 +15,7 @@ use crate::python::cache::fragment::agree::same_literal;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::typed_equal;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::Side;
+use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::graph_of;
 
 /// How to regenerate the params of a custom derivative.
@@ -85,7 +85,7 @@ impl RegeneratedRule {
         let py = params.py();
         let made = params.copy()?;
         for (name, program) in &self.programs {
-            let program = Graph::twin(program.bind(py), jax, &[], &[])?;
+            let program = Graph::fresh_copy(program.bind(py), jax, &[], &[])?;
             let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
             made.set_item(name, closed)?;
         }
@@ -112,7 +112,7 @@ fn same_value(one: &Bound<'_, PyAny>, another: &Bound<'_, PyAny>) -> bool {
 struct Objects<'a, 'py> {
     py: Python<'py>,
     program: &'a Program,
-    side: &'a Side,
+    side: &'a ObjectTable,
 }
 
 impl<'py> Objects<'_, 'py> {
@@ -190,7 +190,7 @@ fn same_program(
     another: &Bound<'_, Graph>,
 ) -> PyResult<bool> {
     let (one, another) = (one.get(), another.get());
-    let (programs, sides) = ([one.program(), another.program()], [one.side(), another.side()]);
+    let (programs, sides) = ([one.program(), another.program()], [one.table(), another.table()]);
     let [one, another] =
         [0, 1].map(|index| Objects { py, program: &programs[index], side: &sides[index] });
     let counts =

@@ -8,10 +8,10 @@ use pyo3::types::{PyFunction, PyList};
 
 use crate::python::cache::reasons::{CONSTANTS, Reason, UNKNOWN_OBJECT};
 use crate::python::cpython::native::entries;
+use crate::python::cpython::native::is_exactly;
 use crate::python::jax::names::Jax;
-use crate::python::program::graph::{is_lazy, unfilled};
 use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView};
-use crate::python::program::objects::is_exactly;
+use crate::python::program::lazy_jaxpr::{is_lazy, unfilled};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -99,7 +99,7 @@ pub(super) fn fresh_copy<'py>(
     nested: Vec<(StructuralId, Py<PyAny>)>,
     stand_ins: &FxHashMap<usize, Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let copy = Graph::twin(graph, jax, params, vars)?;
+    let copy = Graph::fresh_copy(graph, jax, params, vars)?;
     note(&copy, place.label.lineage.id, own_nested(nested, stand_ins))?;
     place.note(Form::Open, &copy, Maker::Replay);
     Ok(copy)

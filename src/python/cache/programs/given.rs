@@ -13,8 +13,8 @@ use crate::python::cache::programs::structural_id::{
     StructuralId, structural_id_of, tracebacks_of,
 };
 use crate::python::cache::reasons::Reason;
+use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::address;
 use crate::python::program::read::graph_of;
 
 /// The programs that a call has, as they are: closed or not.
@@ -97,7 +97,7 @@ impl Given {
         for open in &self.open {
             let graph = graph_of(jax, open.bind(py)).ok()?;
             let graph = graph.get();
-            seen.extend(graph.side().seen_vars(py).map(|(_, var)| address(&var)));
+            seen.extend(graph.table().seen_vars(py).map(|(_, var)| address(&var)));
         }
         Some(seen)
     }

@@ -22,9 +22,9 @@ use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};
 use crate::python::cache::programs::registry::{nested_of, note, note_replayed, own_var};
 use crate::python::cache::programs::structural_id::StructuralId;
+use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 
 type OwnRules<'py> = (Vec<Bound<'py, PyAny>>, Bound<'py, PyDict>);
 
@@ -166,7 +166,7 @@ impl<'py> Instantiation<'py> {
         graph: &Bound<'py, Graph>,
         changes: &OwnChanges,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Graph::twin(graph, jax, &self.own_params(jax, graph, changes)?, &[])
+        Graph::fresh_copy(graph, jax, &self.own_params(jax, graph, changes)?, &[])
     }
 
     /// Params of a program's equations, regenerated.
@@ -177,7 +177,7 @@ impl<'py> Instantiation<'py> {
         changes: &OwnChanges,
     ) -> PyResult<Vec<(ParamsId, Bound<'py, PyDict>)>> {
         let own = |(id, changes): &(ParamsId, Changes)| {
-            let recorded = graph.get().side().params_dict(graph.py(), *id);
+            let recorded = graph.get().table().params_dict(graph.py(), *id);
             Ok((*id, self.changed(jax, &recorded, changes)?))
         };
         changes.0.iter().map(own).collect()

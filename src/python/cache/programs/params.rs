@@ -14,9 +14,10 @@ use pyo3::types::PyDict;
 use crate::python::cache::call::Site;
 use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
+use crate::python::cpython::native::address;
 use crate::python::cpython::native::string_of;
-use crate::python::interpose::install;
-use crate::python::program::objects::address;
+use crate::python::program::graph::ParamsHandle;
+use crate::python::trace::session;
 
 /// A dict of params that belongs to a fragment, or to a program. Nothing changes it.
 pub struct FragmentParams {
@@ -51,7 +52,7 @@ static PARAMS: AddressCache<ParamsFacts> = AddressCache::new();
 impl FragmentParams {
     /// Notes that a fragment has the dict.
     pub fn new(params: Bound<'_, PyDict>) -> Self {
-        let new = ParamsFacts { since: install::outermost(), ..ParamsFacts::default() };
+        let new = ParamsFacts { since: session::outermost(), ..ParamsFacts::default() };
         let ((), unused) = PARAMS.get_or_insert(address(&params), new, |known| known.owners += 1);
         drop(unused);
         Self { params: params.unbind(), is_known: true }
@@ -67,6 +68,12 @@ impl Deref for FragmentParams {
     type Target = Py<PyDict>;
 
     fn deref(&self) -> &Self::Target {
+        &self.params
+    }
+}
+
+impl ParamsHandle for FragmentParams {
+    fn dict(&self) -> &Py<PyDict> {
         &self.params
     }
 }
@@ -106,7 +113,7 @@ pub fn transposition(
 
 /// Whether the params may go with the trace that is under way: no fragment had them before it.
 pub fn is_new(params: &Bound<'_, PyDict>) -> bool {
-    let is_new = |known: &mut ParamsFacts| known.since == install::outermost();
+    let is_new = |known: &mut ParamsFacts| known.since == session::outermost();
     PARAMS.get(&address(params), is_new).unwrap_or(true)
 }
 

@@ -12,9 +12,10 @@ use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::sharing::{Place, Together, forget_sharing, next_serial};
 use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::cpython::address_cache::AddressCache;
-use crate::python::interpose::install;
+use crate::python::cpython::native::{address, is_exactly};
 use crate::python::jax::names::Jax;
-use crate::python::program::objects::{address, is_exactly};
+use crate::python::jax::settings::programs_begun;
+use crate::python::trace::session;
 
 /// What is known of a program for as long as it lives.
 struct ProgramFacts {
@@ -104,12 +105,12 @@ pub fn note(
         of_jits: Vec::new(),
         replayed: SmallVec::new(),
         made: FxHashMap::default(),
-        since: install::outermost(),
+        since: session::outermost(),
         together: [None, None],
         vars: FxHashMap::default(),
     };
     drop(PROGRAMS.insert(address(program), known));
-    if LOOKED.swap(install::epoch(), Ordering::Relaxed) != install::epoch() {
+    if LOOKED.swap(programs_begun(), Ordering::Relaxed) != programs_begun() {
         forget_gone(py);
     }
     Ok(())
@@ -176,7 +177,7 @@ pub(super) fn note_jits(program: &Bound<'_, PyAny>, of_jits: Vec<Py<PyAny>>) {
 /// used elsewhere too.
 pub fn has_new_jit(program: &Bound<'_, PyAny>) -> bool {
     let py = program.py();
-    let is_new = |known: &mut ProgramFacts| known.since == install::outermost();
+    let is_new = |known: &mut ProgramFacts| known.since == session::outermost();
     jits_of(program).iter().any(|inner| with(inner.bind(py), is_new).unwrap_or(true))
 }
 
@@ -274,7 +275,7 @@ pub(super) fn beside_others(
     outermost: bool,
 ) -> Option<(StructuralId, bool, bool)> {
     with(program, |known| {
-        let is_new = known.since == install::outermost();
+        let is_new = known.since == session::outermost();
         let differs =
             |other: &Option<Together>| other.as_ref().is_some_and(|other| other != together);
         let own = differs(&known.together[place as usize]);

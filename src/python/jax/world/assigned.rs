@@ -11,6 +11,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::python::cpython::patch::Patch;
 use crate::python::jax::world::watch::{self, Changed};
 
 /// The beginning of every descriptor, which pyo3 does not declare.
@@ -34,7 +35,7 @@ struct Assigned {
     name: &'static str,
     changed: Changed,
     ours: ffi::setter,
-    stock: AtomicUsize,
+    stock: Patch<ffi::setter>,
 }
 
 /// From CPython 3.12 on a watcher is told of code and defaults, and not of names.
@@ -53,7 +54,7 @@ static ASSIGNED: [Assigned; NUM_UNWATCHED] = [
 
 impl Assigned {
     const fn new<const PLACE: usize>(name: &'static str, changed: Changed) -> Self {
-        Self { name, changed, ours: set::<PLACE>, stock: AtomicUsize::new(0) }
+        Self { name, changed, ours: set::<PLACE>, stock: Patch::new() }
     }
 }
 
@@ -65,16 +66,15 @@ unsafe extern "C" fn set<const PLACE: usize>(
 ) -> c_int {
     let Assigned { changed, stock, .. } = &ASSIGNED[PLACE];
     // SAFETY: CPython calls this with the interpreter attached, and passes a live function; the stock
-    // setter was stored before ours was put in its place.
+    // setter was saved before ours was put in its place.
     unsafe {
         watch::note_function(Python::assume_attached(), function, *changed, value);
-        let stock = std::mem::transmute::<usize, ffi::setter>(stock.load(Ordering::Relaxed));
-        stock(function, value, closure)
+        stock.saved().map_or(-1, |stock| stock(function, value, closure))
     }
 }
 
 /// CPython's getter of `__kwdefaults__`, once ours is in its place.
-static STOCK_DEFAULTS: AtomicUsize = AtomicUsize::new(0);
+static DEFAULTS: Patch<ffi::getter> = Patch::new();
 
 /// The getter of `__kwdefaults__`.
 unsafe extern "C" fn get_defaults(
@@ -83,9 +83,8 @@ unsafe extern "C" fn get_defaults(
 ) -> *mut ffi::PyObject {
     // SAFETY: as in `set`; what the stock getter returns is alive.
     unsafe {
-        let stock =
-            std::mem::transmute::<usize, ffi::getter>(STOCK_DEFAULTS.load(Ordering::Relaxed));
-        let defaults = stock(function, closure);
+        let stock = DEFAULTS.saved();
+        let defaults = stock.map_or(std::ptr::null_mut(), |stock| stock(function, closure));
         if !defaults.is_null() && defaults != ffi::Py_None() {
             watch::note_handed_out(Python::assume_attached(), function, defaults);
         }
@@ -99,7 +98,7 @@ unsafe extern "C" fn get_defaults(
 /// CPython is not what it was when this was written.
 pub fn start(py: Python<'_>) -> PyResult<()> {
     for assigned in &ASSIGNED {
-        assigned.catch(py)?;
+        assigned.patch(py)?;
     }
     hand_out_defaults(py)?;
     classes::start(py)
@@ -128,27 +127,24 @@ fn hand_out_defaults(py: Python<'_>) -> PyResult<()> {
     let table = property_of_functions(py, "__kwdefaults__")?;
     // SAFETY: the interpreter is attached, so nobody is reading the table.
     unsafe {
-        let Some(there) = (*table).get else { return Err(unknown("attributes of functions")) };
-        let ours: ffi::getter = get_defaults;
-        if there as usize != ours as usize {
-            STOCK_DEFAULTS.store(there as usize, Ordering::Relaxed);
-            (*table).get = Some(ours);
+        if (*table).get.is_none() {
+            return Err(unknown("attributes of functions"));
         }
+        DEFAULTS.apply(&raw mut (*table).get, get_defaults);
     }
     Ok(())
 }
 
 impl Assigned {
     /// Has the property be assigned by ours.
-    fn catch(&self, py: Python<'_>) -> PyResult<()> {
+    fn patch(&self, py: Python<'_>) -> PyResult<()> {
         let table = property_of_functions(py, self.name)?;
         // SAFETY: the interpreter is attached, so nobody is reading the table.
         unsafe {
-            let Some(there) = (*table).set else { return Err(unknown("attributes of functions")) };
-            if there as usize != self.ours as usize {
-                self.stock.store(there as usize, Ordering::Relaxed);
-                (*table).set = Some(self.ours);
+            if (*table).set.is_none() {
+                return Err(unknown("attributes of functions"));
             }
+            self.stock.apply(&raw mut (*table).set, self.ours);
         }
         Ok(())
     }

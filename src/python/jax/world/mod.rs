@@ -4,7 +4,7 @@
 //! watch.rs     noticing that something may have changed
 //! assigned.rs  the functions by which names and attributes of classes are assigned
 //! reach.rs     whether a call reaches what has changed
-//! survey.rs    what jax's modules have, and what they had
+//! survey/      what jax's modules have, and what they had
 //! trust.rs     which functions and values are jax's own
 //! validity.rs  whether jax was as it was while something was learnt
 //! ```
@@ -31,13 +31,12 @@ pub use trust::Trust;
 use validity::look_if_wary;
 pub use validity::{Validity, begin_trace, poll, prove_what_was_learnt};
 pub use watch::{
-    is_noted_code, keyword_defaults, note_caught, note_code, poll_soon, was_given_code,
+    is_noted_code, keyword_defaults, note_code, note_interposed, poll_soon, was_given_code,
     watch_function,
 };
 
 use crate::python::cpython::immortals::Immortals;
 use crate::python::cpython::shared::{Once, Shared};
-use crate::python::interpose::install::warn_of_replaced;
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
 use reach::{Differing, Reached};
@@ -165,24 +164,6 @@ pub fn lowers_as_ever(py: Python<'_>) -> PyResult<Option<u64>> {
     }
     let is_as_ever = !is_total && LAST.peek(|last| !last.is_lowered);
     Ok(is_as_ever.then(|| DISTURBED.load(Ordering::Relaxed)))
-}
-
-/// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
-/// attributes of primitives are looked at when a trace begins. Whoever has given a function that jaxide
-/// steps into another code is warned.
-#[pyfunction]
-pub fn is_jax_altered(py: Python<'_>) -> PyResult<bool> {
-    watch::poll_soon();
-    if !difference(py)?.is_total() {
-        return Ok(false);
-    }
-    // No trace of ours begins meanwhile, so nobody else looks whether that was taken back.
-    poll();
-    let is_total = difference(py)?.is_total();
-    if is_total {
-        warn_of_replaced(py)?;
-    }
-    Ok(is_total)
 }
 
 /// Whether nobody has changed what texts of programs depend on.

@@ -13,9 +13,8 @@ use pyo3::types::{PyDict, PyFrozenSet, PyFunction, PyList, PyModule, PyString, P
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::python::cpython::native::{Slot, entries, is_a, said, string_of};
+use crate::python::cpython::native::{Slot, address, entries, is_a, is_exactly, said, string_of};
 use crate::python::cpython::shared::Shared;
-use crate::python::program::objects::{address, is_exactly};
 
 /// What the files of code begin with that was generated for Python and for numpy.
 const GENERATED: [&str; 2] = ["<frozen ", "<__array_function__"];

@@ -53,7 +53,7 @@ struct Dict {
 
 /// How often a dict is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum HowOften {
     /// Before each replay: modules, registries, and instances but for primitives.
     Frequent,
     /// When a trace begins or what was learnt is used first: primitives, and defaults of functions that
@@ -155,7 +155,7 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
 ///
 /// # Errors
 /// It has no dict, or CPython cannot watch it.
-pub fn watch(kind: Kind, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
+pub fn watch(kind: HowOften, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     let dict = dict_of(owner)?;
     notify(&dict)?;
     let version = version(dict.as_ptr());
@@ -256,7 +256,7 @@ pub unsafe fn note_function(
     changed: Changed,
     new: *mut ffi::PyObject,
 ) {
-    if changed == Changed::Code && CAUGHT.has(function as usize) {
+    if changed == Changed::Code && INTERPOSED.has(function as usize) {
         // SAFETY: as promised.
         GIVEN.add(&unsafe { Bound::from_borrowed_ptr(py, function) });
         CODE_WAS_GIVEN.store(true, Ordering::Relaxed);
@@ -269,7 +269,7 @@ pub unsafe fn note_function(
     let is_as_ever =
         |other: *mut ffi::PyObject| other == code.as_ptr() || is_code_for(other as usize, address);
     if is_as_ever(new) && is_as_ever(parts[1]) {
-        // jaxide catches it, or lets it go.
+        // jaxide interposes it, or restores it.
         return;
     }
     // What it has was there from the start, but for the code: each change comes here first.
@@ -281,18 +281,18 @@ pub unsafe fn note_function(
     noticed();
 }
 
-/// Functions of jax that are caught.
-static CAUGHT: Immortals = Immortals::new();
+/// Functions of jax that are interposed.
+static INTERPOSED: Immortals = Immortals::new();
 /// Those that were given a code through the interpreter: another one, or one that they have at times.
 static GIVEN: Immortals = Immortals::new();
 static CODE_WAS_GIVEN: AtomicBool = AtomicBool::new(false);
 
-/// Notes a function that is caught.
-pub fn note_caught(function: &Bound<'_, PyAny>) {
-    CAUGHT.add(function);
+/// Notes a function that is interposed.
+pub fn note_interposed(function: &Bound<'_, PyAny>) {
+    INTERPOSED.add(function);
 }
 
-/// Whether somebody has given a caught function a code, even if he took it back.
+/// Whether somebody has given an interposed function a code, even if he took it back.
 pub fn was_given_code(function: usize) -> bool {
     CODE_WAS_GIVEN.load(Ordering::Relaxed) && GIVEN.has(function)
 }
@@ -342,7 +342,7 @@ pub unsafe fn note_handed_out(
     let (function, defaults) =
         unsafe { (Bound::from_borrowed_ptr(py, function), Bound::from_borrowed_ptr(py, defaults)) };
     let Ok(dict) = defaults.cast::<PyDict>() else { return };
-    let watched = dict.copy().and_then(|was| Ok((was, watch(Kind::Seldom, &defaults)?)));
+    let watched = dict.copy().and_then(|was| Ok((was, watch(HowOften::Seldom, &defaults)?)));
     match watched {
         Ok((was, number)) => {
             let (function, was) = (function.unbind(), was.into_any().unbind());
@@ -436,7 +436,7 @@ pub fn note_code(function: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) {
 mod noticing {
     use std::sync::atomic::AtomicU64;
 
-    use super::{Bound, Kind, Ordering, PyDict, PyResult, Python, ffi, noticed, with};
+    use super::{Bound, HowOften, Ordering, PyDict, PyResult, Python, ffi, noticed, with};
 
     /// Whether changes are noticed when they happen.
     pub const IS_TOLD: bool = false;
@@ -458,8 +458,8 @@ mod noticing {
     /// Looks for changes in all dicts that are looked at.
     pub fn poll() {
         if let Some(next) = next_version() {
-            look_since(Kind::Frequent, next);
-            look_since(Kind::Seldom, next);
+            look_since(HowOften::Frequent, next);
+            look_since(HowOften::Seldom, next);
         }
     }
 
@@ -467,7 +467,7 @@ mod noticing {
     #[inline]
     pub fn poll_soon() {
         if let Some(next) = next_version() {
-            look_since(Kind::Frequent, next);
+            look_since(HowOften::Frequent, next);
         }
     }
 
@@ -489,7 +489,7 @@ mod noticing {
     /// Looks for changes in the dicts of a kind, if any dict of the process has changed since the last
     /// time. Who has changed since has a greater version than a new dict had then.
     #[inline]
-    fn look_since(kind: Kind, next: u64) {
+    fn look_since(kind: HowOften, next: u64) {
         let last = &LAST[kind as usize];
         // Attached, so nobody is in between; to swap is slower.
         let before = last.load(Ordering::Relaxed);
@@ -500,7 +500,7 @@ mod noticing {
     }
 
     /// Whether one of the dicts of a kind has changed since a version was given.
-    fn some_changed_since(kind: Kind, before: u64) -> bool {
+    fn some_changed_since(kind: HowOften, before: u64) -> bool {
         let is_new = |dict: usize| version(dict as *mut ffi::PyObject) > before;
         with(|watched| {
             // Several in one step, which is faster, and from the last to the first: where addresses rise
@@ -512,7 +512,7 @@ mod noticing {
     }
 
     /// Notes the dicts of a kind whose versions are others than they were.
-    fn note_changes(kind: Kind) {
+    fn note_changes(kind: HowOften) {
         let found = with(|watched| {
             let mut found = false;
             for dict in &mut watched.dicts[kind as usize] {

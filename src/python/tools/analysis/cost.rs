@@ -40,7 +40,7 @@ impl Estimates for Graphs<'_> {
         let ParamValue::Opaque(object) = params.get("cost_estimate")? else { return None };
         let graph = self.get(program)?;
         let py = graph.py();
-        let estimate = graph.get().side().object(py, *object);
+        let estimate = graph.get().table().object(py, *object);
         let number = |name| estimate.getattr(name).ok()?.extract::<u128>().ok();
         Some(Cost {
             flops: number(intern!(py, "flops"))?,
@@ -55,7 +55,7 @@ impl Estimates for Graphs<'_> {
 /// What executing a program costs; loops of which nobody knows it run `trips` times.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "cost")]
 pub fn cost_of<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<CostReport<'py>> {

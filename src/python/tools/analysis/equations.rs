@@ -1,4 +1,4 @@
-//! Equations of programs and of those within, as Python has them.
+//! Equations of programs and of their nested programs, as Python has them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ impl Found {
     ///
     /// Raises:
     ///     `IndexError`: There are not so many.
-    ///     A program within cannot be read.
+    ///     A nested program cannot be read.
     fn records<'py>(
         &self,
         py: Python<'py>,
@@ -69,7 +69,7 @@ struct Way {
     scopes: Vec<Rc<str>>,
 }
 
-/// A program of Python's with the programs within, and the records of its equations.
+/// A program of Python's with the nested programs, and the records of its equations.
 pub struct Equations<'py> {
     py: Python<'py>,
     root: Bound<'py, Graph>,
@@ -81,7 +81,7 @@ pub struct Equations<'py> {
 }
 
 impl<'py> Equations<'py> {
-    /// Reads a program and those within.
+    /// Reads a program and its nested programs.
     ///
     /// # Errors
     /// One cannot be read.

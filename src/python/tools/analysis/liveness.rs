@@ -70,7 +70,7 @@ fn value<'py>(equations: &Equations<'py>, value: &Value) -> PyResult<ValueRecord
 /// What is alive when; of the inputs those are given back that are donated.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "liveness")]
 pub fn liveness_of<'py>(

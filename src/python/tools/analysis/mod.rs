@@ -15,11 +15,11 @@ use crate::ir::{ForeignId, Program, SourceId};
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
 
-/// The graphs of a program and of those within, by the address of the program.
+/// The graphs of a program and of its nested programs, by the address of the program.
 pub struct Graphs<'py>(FxHashMap<usize, Bound<'py, Graph>>);
 
 impl<'py> Graphs<'py> {
-    /// Reads the programs within.
+    /// Reads the nested programs.
     ///
     /// # Errors
     /// One cannot be read.
@@ -29,7 +29,7 @@ impl<'py> Graphs<'py> {
         Ok(graphs)
     }
 
-    /// Adds a graph and those within it.
+    /// Adds a graph and its nested programs.
     ///
     /// # Errors
     /// As `of`.
@@ -42,7 +42,7 @@ impl<'py> Graphs<'py> {
                 continue;
             }
             for (_, within) in program.subprograms() {
-                pending.extend(graph.get().side().subgraph(graph.py(), within.object));
+                pending.extend(graph.get().table().subgraph(graph.py(), within.object));
             }
             self.0.insert(address, graph);
         }
@@ -66,6 +66,6 @@ impl<'py> Graphs<'py> {
 
     fn source_part(&self, program: &Program, part: ForeignId) -> Option<Bound<'py, PyAny>> {
         let graph = self.get(program)?;
-        graph.get().side().known_source(graph.py(), part)
+        graph.get().table().known_source(graph.py(), part)
     }
 }

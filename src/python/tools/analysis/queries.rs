@@ -46,7 +46,7 @@ fn is_within(name_stack: &str, scope: &str) -> bool {
 /// The equations that are as asked; `is_wanted` is asked of the traceback of each line.
 ///
 /// Raises:
-///     A program within cannot be read, or what `is_wanted` raises.
+///     A nested program cannot be read, or what `is_wanted` raises.
 #[pyfunction]
 #[pyo3(name = "find")]
 pub fn find_equations<'py>(
@@ -92,7 +92,7 @@ pub fn find_equations<'py>(
 ///
 /// Raises:
 ///     `ValueError`: `nested` is none of the ways to count.
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "histogram")]
 pub fn histogram_of(root: &Bound<'_, Graph>, nested: &str) -> PyResult<Vec<(String, u128)>> {
@@ -154,7 +154,7 @@ fn check_position(what: &str, position: usize, number: usize) -> PyResult<u32> {
 ///
 /// Raises:
 ///     `IndexError`: There is no such output.
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "depends_on")]
 pub fn dependencies_of<'py>(
@@ -182,7 +182,7 @@ pub fn dependencies_of<'py>(
 ///
 /// Raises:
 ///     `IndexError`: There is no such input.
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "used_by")]
 pub fn uses_of(root: &Bound<'_, Graph>, input: usize) -> PyResult<(Vec<u32>, Found)> {
@@ -196,7 +196,7 @@ pub fn uses_of(root: &Bound<'_, Graph>, input: usize) -> PyResult<(Vec<u32>, Fou
 /// The positions of inputs that no output and no effect depends on.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "unused_inputs")]
 pub fn unused_inputs_of(root: &Bound<'_, Graph>) -> PyResult<Vec<u32>> {
@@ -206,7 +206,7 @@ pub fn unused_inputs_of(root: &Bound<'_, Graph>) -> PyResult<Vec<u32>> {
 /// The equations that no output and no effect depends on.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "dead")]
 pub fn dead_of(root: &Bound<'_, Graph>) -> PyResult<Found> {
@@ -219,7 +219,7 @@ pub fn dead_of(root: &Bound<'_, Graph>) -> PyResult<Found> {
 ///
 /// Raises:
 ///     `ValueError`: There is no such measure.
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "critical_path")]
 pub fn critical_path_of(
@@ -244,7 +244,7 @@ pub fn critical_path_of(
 /// The groups of equations that compute the same thing.
 ///
 /// Raises:
-///     A program within cannot be read, or a literal cannot be described.
+///     A nested program cannot be read, or a literal cannot be described.
 #[pyfunction]
 #[pyo3(name = "duplicates")]
 pub fn duplicates_of(root: &Bound<'_, Graph>) -> PyResult<(Vec<usize>, Found)> {
@@ -272,7 +272,7 @@ pub fn duplicates_of(root: &Bound<'_, Graph>) -> PyResult<(Vec<usize>, Found)> {
 /// The constants that take at least so many bytes, the largest first.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "large_constants")]
 pub fn large_constants_of<'py>(
@@ -299,7 +299,7 @@ pub struct ConversionRecord<'py> {
 /// What is done to the precision of numbers.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "precision")]
 pub fn precision_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<ConversionRecord<'py>>> {
@@ -321,7 +321,7 @@ pub fn precision_of<'py>(root: &Bound<'py, Graph>) -> PyResult<Vec<ConversionRec
 /// The kinds of effects, and the equations that have each.
 ///
 /// Raises:
-///     A program within cannot be read.
+///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "effects")]
 pub fn effects_of(root: &Bound<'_, Graph>) -> PyResult<Vec<(String, Found)>> {

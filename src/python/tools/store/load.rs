@@ -19,8 +19,9 @@ use crate::python::cpython::native::NoCollection;
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
-use crate::python::program::graph::{Graph, JaxprFields, eqns, new_nested_jaxpr};
-use crate::python::program::objects::Side;
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, new_nested_jaxpr};
+use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::{Detail, resolve_subprograms};
 
 /// The value that bytes say, with all programs that it refers to; `objects` makes objects of records.
@@ -190,28 +191,28 @@ impl<'py> Loader<'_, 'py> {
         let jax = self.jax;
         let program = &*stored.program;
         let programs: Vec<_> = program.subprograms().map(|(_, within)| within.object).collect();
-        let side = Side::default();
+        let table = ObjectTable::default();
         // Variables are numbered in the copy as they are in the file.
         for (var, number) in &stored.shared {
             if let Some(known) = self.vars.get(number) {
-                side.set_var_object(*var, known);
+                table.set_var_object(*var, known);
             }
         }
-        let mut rows = ProgramRows { loader: self, stored, program, programs, side };
+        let mut rows = ProgramRows { loader: self, stored, program, programs, table };
         let copied = copy(program, &mut rows).map_err(|Refusal(error)| error)?;
-        let ProgramRows { mut side, .. } = rows;
+        let ProgramRows { mut table, .. } = rows;
         let Copied { mut builder, vars, outvars, effects } = copied;
         for _ in program.constvars() {
-            side.new_const(&py.None().into_bound(py));
+            table.new_const(&py.None().into_bound(py));
         }
         let copy_of = |var| vars[var].expand();
         for var in stored.dropped.iter().filter_map(|&var| copy_of(var)) {
-            let aval = side.aval(py, builder.type_of(var));
-            side.set_var_object(var, &jax.drop_var_type.bind(py).call1((aval,))?);
+            let aval = table.aval(py, builder.type_of(var));
+            table.set_var_object(var, &jax.drop_var_type.bind(py).call1((aval,))?);
         }
         for &(var, number) in &stored.shared {
             let Some(var) = copy_of(var) else { continue };
-            let object = side.var_object(py, jax, builder.type_of(var), var)?;
+            let object = table.var_object(py, jax, builder.type_of(var), var)?;
             self.vars.insert(number, object);
         }
         // Those on variables have objects of these, which are known by now.
@@ -223,14 +224,14 @@ impl<'py> Loader<'_, 'py> {
             for effect in list {
                 let input = effect.input.and_then(copy_of);
                 let input = match input {
-                    Some(var) => Some(side.var_object(py, jax, builder.type_of(var), var)?),
+                    Some(var) => Some(table.var_object(py, jax, builder.type_of(var), var)?),
                     None => None,
                 };
                 set.add(self.effect(effect.object, input)?)?;
             }
             set.into_any()
         };
-        resolve_subprograms(jax, py, &mut builder, &mut side, Detail::Whole)?;
+        resolve_subprograms(jax, py, &mut builder, &mut table, Detail::Whole)?;
         let names = program.debug_info().clone();
         let debug_info = self.objects.call_method1(
             intern!(py, "debug_info"),
@@ -242,7 +243,7 @@ impl<'py> Loader<'_, 'py> {
             ),
         )?;
         let fields = JaxprFields { effects, debug_info, is_high: stored.is_high };
-        Graph::finish(builder, side, &outvars, &fields, Some(names))
+        Graph::finish(builder, table, &outvars, &fields, Some(names))
     }
 
     /// An effect, on a variable where it is one that is.
@@ -281,7 +282,7 @@ struct ProgramRows<'l, 'a, 'py> {
     stored: &'l StoredProgram,
     program: &'l Program,
     programs: Vec<ForeignId>,
-    side: Side,
+    table: ObjectTable,
 }
 
 impl<'py> ProgramRows<'_, '_, 'py> {
@@ -312,7 +313,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
                 self.loader.objects.call_method0(intern!(py, "unknown_type"))?
             }
         };
-        Ok(self.side.ty(self.loader.jax, builder, &aval)?)
+        Ok(self.table.ty(self.loader.jax, builder, &aval)?)
     }
 
     fn primitive(
@@ -327,11 +328,11 @@ impl Rows for ProgramRows<'_, '_, '_> {
             let py = self.loader.py();
             self.loader.objects.call_method1(intern!(py, "changed"), (&*data.name,))?;
         }
-        let copy = self.side.primitive(builder, &object)?;
+        let copy = self.table.primitive(builder, &object)?;
         let no_effects = self.stored.no_effects.get(id.index());
         if let Some(stored) = no_effects.filter(|stored| **stored != ParamValue::None) {
             let object = self.loader.value(stored, &self.programs)?;
-            self.side.note_no_effects(copy, &object);
+            self.table.note_no_effects(copy, &object);
         }
         Ok(copy)
     }
@@ -345,7 +346,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         for (name, value) in order {
             dict.set_item(name, self.loader.value(value, &self.programs)?)?;
         }
-        Ok(self.side.params_id(self.loader.jax, builder, &dict)?)
+        Ok(self.table.params_id(self.loader.jax, builder, &dict)?)
     }
 
     fn effects(&mut self, builder: &mut Builder, list: Vec<Effect>) -> Result<EffectsId, Refusal> {
@@ -353,13 +354,13 @@ impl Rows for ProgramRows<'_, '_, '_> {
         let mut objects = Vec::with_capacity(list.len());
         for effect in list {
             let input = match effect.input {
-                Some(var) => Some(self.side.var_object(py, jax, builder.type_of(var), var)?),
+                Some(var) => Some(self.table.var_object(py, jax, builder.type_of(var), var)?),
                 None => None,
             };
             objects.push(self.loader.effect(effect.object, input)?);
         }
         let set = PyFrozenSet::new(py, objects)?;
-        Ok(self.side.effects_id(jax, builder, &set)?)
+        Ok(self.table.effects_id(jax, builder, &set)?)
     }
 
     fn source(&mut self, builder: &mut Builder, id: SourceId) -> Result<SourceId, Refusal> {
@@ -371,12 +372,12 @@ impl Rows for ProgramRows<'_, '_, '_> {
             Some(id) => self.made(id),
             None => self.loader.jax.empty_name_stack.bind(py).clone(),
         };
-        Ok(self.side.source(self.loader.jax, builder, &SourceRef { traceback, name_stack })?)
+        Ok(self.table.source(self.loader.jax, builder, &SourceRef { traceback, name_stack })?)
     }
 
     fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {
         let object = self.made(self.program.context(id));
-        Ok(builder.context(self.side.handle(&object)))
+        Ok(builder.context(self.table.handle(&object)))
     }
 
     fn literal(
@@ -387,8 +388,8 @@ impl Rows for ProgramRows<'_, '_, '_> {
     ) -> Result<LiteralId, Refusal> {
         let py = self.loader.py();
         let value = self.made(self.program.literal(id).object);
-        let aval = self.side.aval(py, ty);
+        let aval = self.table.aval(py, ty);
         let literal = self.loader.jax.new_literal(&value, &aval)?;
-        Ok(self.side.fresh_literal(self.loader.jax, builder, &literal)?)
+        Ok(self.table.fresh_literal(self.loader.jax, builder, &literal)?)
     }
 }

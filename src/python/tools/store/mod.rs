@@ -2,8 +2,15 @@
 //!
 //! What objects are is said in Python (`_native/storage.py`): one side makes records of objects, the other
 //! objects of records. Here are the programs around them.
+//!
+//! ```text
+//! save.rs          values, objects and jaxprs as the rows of a document
+//! program_rows.rs  the rows of one program as those of the document
+//! load.rs          objects and jaxprs of a document
+//! ```
 
 mod load;
+mod program_rows;
 mod save;
 
 pub use load::load_program;

@@ -6,25 +6,26 @@ use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
-    Builder, ContextId, DType, DeadCode, Dim, Effect, EffectsId, Eqn, ForeignId, LiteralId,
-    ParamValue, Params, ParamsId, PrimitiveId, Program, Source, SourceId, SubprogramId, Type,
-    TypeId, Var,
+    Builder, DType, DeadCode, Effect, Eqn, ForeignId, ParamValue, ParamsId, PrimitiveId, Program,
+    SubprogramId, Var,
 };
 use crate::store::{
-    Array, Copied, Document, Frame, MAX_STACK, Object, Rows, Stack, StoredProgram, copy, write,
+    Array, Copied, Document, Frame, MAX_STACK, Object, Stack, StoredProgram, copy, write,
 };
 
-use crate::python::cpython::native::NoCollection;
+use crate::python::cpython::native::{NoCollection, address};
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
-use crate::python::jax::values::{canonical_value, known};
+use crate::python::jax::values::value_classes;
+use crate::python::program::canonical::canonical_value;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::{Side, address};
+use crate::python::program::objects::ObjectTable;
 use crate::python::program::read;
+use crate::python::tools::store::program_rows::{ProgramRows, Refusal};
 
 /// How deep objects may be made of objects.
 const MAX_OBJECT_DEPTH: usize = 48;
@@ -69,7 +70,7 @@ pub fn save_program<'py>(
     Ok(PyBytes::new(py, &bytes))
 }
 
-struct Saver<'a, 'py> {
+pub(super) struct Saver<'a, 'py> {
     jax: &'a Jax,
     records: &'a Bound<'py, PyAny>,
     document: Document<'static>,
@@ -90,29 +91,29 @@ struct Saver<'a, 'py> {
     depth: usize,
 }
 
-/// Work on nested programs: those within come first.
+/// Work on nested programs: nested ones come first.
 enum Visit<'py> {
     Enter(Bound<'py, PyAny>),
     Leave(Bound<'py, PyAny>, Bound<'py, Graph>),
 }
 
 /// What stands for a value that refers to an object; None for others.
-type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
+pub(super) type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
 
 impl<'py> Saver<'_, 'py> {
-    fn py(&self) -> Python<'py> {
+    pub(super) fn py(&self) -> Python<'py> {
         self.records.py()
     }
 
     /// A value; `place` is the param that has it.
-    fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
-        let (mut builder, mut side) = (Builder::new(DeadCode::Keep), Side::default());
-        let canonical = canonical_value(self.jax, &mut builder, &mut side, value)?;
+    pub(super) fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
+        let (mut builder, mut table) = (Builder::new(DeadCode::Keep), ObjectTable::default());
+        let canonical = canonical_value(self.jax, &mut builder, &mut table, value)?;
         let py = self.py();
         self.stored(&canonical, &mut |saver, value| {
             let object = match value {
-                ParamValue::Opaque(object) => side.object(py, *object),
-                ParamValue::Program(id) => side.object(py, builder.subprogram_data(*id).object),
+                ParamValue::Opaque(object) => table.object(py, *object),
+                ParamValue::Program(id) => table.object(py, builder.subprogram_data(*id).object),
                 _ => return Ok(None),
             };
             Ok(Some(ParamValue::Opaque(saver.object(&object, place)?)))
@@ -120,7 +121,11 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// A value, what refers to objects in it as `leaf` says. It is as deep as params may be.
-    fn stored(&mut self, value: &ParamValue, leaf: &mut Leaf<'_, Self>) -> PyResult<ParamValue> {
+    pub(super) fn stored(
+        &mut self,
+        value: &ParamValue,
+        leaf: &mut Leaf<'_, Self>,
+    ) -> PyResult<ParamValue> {
         if let Some(stored) = leaf(self, value)? {
             return Ok(stored);
         }
@@ -155,7 +160,11 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// The row of an object.
-    fn object(&mut self, object: &Bound<'py, PyAny>, place: &str) -> PyResult<ForeignId> {
+    pub(super) fn object(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        place: &str,
+    ) -> PyResult<ForeignId> {
         if let Some(&row) = self.rows.get(&address(object)) {
             return Ok(row);
         }
@@ -178,7 +187,7 @@ impl<'py> Saver<'_, 'py> {
         {
             return self.jaxpr(object);
         }
-        if object.get_type().is(&known(py)?.numpy_array) {
+        if object.get_type().is(&value_classes(py)?.numpy_array) {
             let (dtype, shape, data) = self
                 .records
                 .call_method1(intern!(py, "array"), (object,))?
@@ -212,7 +221,7 @@ impl<'py> Saver<'_, 'py> {
         Ok((class, self.value(&fields, place)?))
     }
 
-    fn intern(&mut self, record: (String, ParamValue)) -> ForeignId {
+    pub(super) fn intern(&mut self, record: (String, ParamValue)) -> ForeignId {
         if let Some(&row) = self.by_content.get(&record) {
             return row;
         }
@@ -222,8 +231,8 @@ impl<'py> Saver<'_, 'py> {
         row
     }
 
-    /// The row of a jaxpr; those within are before it.
-    fn jaxpr(&mut self, jaxpr: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
+    /// The row of a jaxpr; nested ones are before it.
+    pub(super) fn jaxpr(&mut self, jaxpr: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
         let mut pending = vec![Visit::Enter(jaxpr.clone())];
         while let Some(visit) = pending.pop() {
             match visit {
@@ -236,7 +245,7 @@ impl<'py> Saver<'_, 'py> {
                     pending.push(Visit::Leave(jaxpr, graph.clone()));
                     let places = first_uses(&program);
                     for (id, subprogram) in program.subprograms().collect::<Vec<_>>().iter().rev() {
-                        let within = graph.get().side().object(self.py(), subprogram.object);
+                        let within = graph.get().table().object(self.py(), subprogram.object);
                         if let Some(&eqn) = places.get(id) {
                             self.callers.entry(address(&within)).or_insert((own, eqn));
                         }
@@ -324,22 +333,11 @@ impl<'py> Saver<'_, 'py> {
         };
         let ProgramRows { param_order, no_effects, .. } = rows;
         let Copied { mut builder, vars, outvars, .. } = copied;
-        let effects = {
-            let mut list = Vec::new();
-            let effects = graph.get().effects(py);
-            for effect in effects.try_iter()? {
-                let effect = effect?;
-                let name: Box<str> = effect.get_type().name()?.to_str()?.into();
-                let input = effect.getattr_opt(intern!(py, "input"))?;
-                let input = input.and_then(|input| graph.get().var_of(&input));
-                let input = input.and_then(|input| vars[input].expand());
-                list.push((name, input, effect));
-            }
-            let list = self
-                .effects(list)
-                .map_err(|error| self.placed(&error, address(jaxpr), None, "effects"))?;
-            builder.effects(&list)
-        };
+        let list = effects_of(graph, |var| vars[var].expand())?;
+        let effects = self
+            .effects(list)
+            .map_err(|error| self.placed(&error, address(jaxpr), None, "effects"))?;
+        let effects = builder.effects(&effects);
         let names = program.debug_info().clone();
         let stored = builder.finish(&outvars, names, effects).map_err(build_error)?;
 
@@ -348,7 +346,7 @@ impl<'py> Saver<'_, 'py> {
         {
             let graph = graph.get();
             let drop_var = self.jax.drop_var_type.bind(py);
-            for (var, object) in graph.side().seen_vars(py) {
+            for (var, object) in graph.table().seen_vars(py) {
                 let Some(copy) = vars.get(var).and_then(|copy| copy.expand()) else { continue };
                 if object.get_type().is(drop_var) {
                     dropped.push(copy);
@@ -370,10 +368,7 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// Effects in an order that does not depend on the process.
-    fn effects(
-        &mut self,
-        mut list: Vec<(Box<str>, Option<Var>, Bound<'py, PyAny>)>,
-    ) -> PyResult<Vec<Effect>> {
+    pub(super) fn effects(&mut self, mut list: Vec<EffectOf<'py>>) -> PyResult<Vec<Effect>> {
         // A set of Python's has another order in each process, and records have rows in their order.
         list.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         let mut found = Vec::with_capacity(list.len());
@@ -411,7 +406,7 @@ impl<'py> Saver<'_, 'py> {
     }
 
     /// The stack of a traceback.
-    fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<Option<u32>> {
+    pub(super) fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<Option<u32>> {
         let (codes, places) = traceback
             .call_method0(intern!(self.py(), "raw_frames"))?
             .extract::<(Bound<'py, PyList>, Vec<i32>)>()?;
@@ -489,9 +484,29 @@ impl<'py> Saver<'_, 'py> {
         let data = program.eqn(eqn);
         let traceback = program.source(data.source).traceback;
         let traceback =
-            traceback.and_then(|traceback| graph.get().side().known_source(self.py(), traceback));
+            traceback.and_then(|traceback| graph.get().table().known_source(self.py(), traceback));
         Ok((program.primitive(data.primitive).name.to_string(), traceback))
     }
+}
+
+/// The name of an effect, the input that it is on, and the effect.
+type EffectOf<'py> = (Box<str>, Option<Var>, Bound<'py, PyAny>);
+
+/// The effects of a program as a whole; `copy_of` says what a variable is in the copy.
+fn effects_of<'py>(
+    graph: &Bound<'py, Graph>,
+    copy_of: impl Fn(Var) -> Option<Var>,
+) -> PyResult<Vec<EffectOf<'py>>> {
+    let py = graph.py();
+    let mut list = Vec::new();
+    for effect in graph.get().effects(py).try_iter()? {
+        let effect = effect?;
+        let name: Box<str> = effect.get_type().name()?.to_str()?.into();
+        let input = effect.getattr_opt(intern!(py, "input"))?;
+        let input = input.and_then(|input| graph.get().var_of(&input)).and_then(&copy_of);
+        list.push((name, input, effect));
+    }
+    Ok(list)
 }
 
 /// The first equation that refers to each nested program.
@@ -512,239 +527,9 @@ fn first_uses(program: &Program) -> FxHashMap<SubprogramId, Eqn> {
     found
 }
 
-/// Why a program is not stored.
-struct Refusal(PyErr);
-
-impl From<PyErr> for Refusal {
-    fn from(error: PyErr) -> Self {
-        Self(error)
-    }
-}
-
-impl From<crate::ir::BuildError> for Refusal {
-    fn from(error: crate::ir::BuildError) -> Self {
-        Self(build_error(error))
-    }
-}
-
-/// A row that is being stored.
-#[derive(Clone, PartialEq, Eq)]
-enum At {
-    Type(TypeId),
-    Primitive(PrimitiveId),
-    Param(ParamsId, Box<str>),
-    Effects,
-    Source(SourceId),
-    Context(ContextId),
-    Literal(LiteralId),
-}
-
-/// The rows of one program as those of the document.
-struct ProgramRows<'s, 'a, 'py> {
-    saver: &'s mut Saver<'a, 'py>,
-    graph: &'s Bound<'py, Graph>,
-    program: &'s Program,
-    /// The first primitive that each row of params is for.
-    primitives: SecondaryMap<ParamsId, PackedOption<PrimitiveId>>,
-    param_order: Vec<Box<[u32]>>,
-    no_effects: Vec<ParamValue>,
-    at: Option<At>,
-}
-
-impl<'py> ProgramRows<'_, '_, 'py> {
-    fn handle(&self, id: ForeignId) -> Bound<'py, PyAny> {
-        self.graph.get().side().object(self.saver.py(), id)
-    }
-
-    /// The equation that has what cannot be stored, and what that is.
-    fn failed(&self) -> (Option<Eqn>, String) {
-        let program = self.program;
-        let uses = |eqn: &Eqn| {
-            let data = program.eqn(*eqn);
-            let has_literal = |id: LiteralId| {
-                let operands = program.eqn_invars(*eqn).iter();
-                operands.filter_map(|atom| atom.as_literal()).any(|own| own == id)
-            };
-            let has_type = |ty: TypeId| {
-                let vars = program.eqn_outvars(*eqn);
-                vars.map(|var| program.var_type(var)).any(|own| own == ty)
-            };
-            match &self.at {
-                None => false,
-                Some(At::Type(ty)) => has_type(*ty),
-                Some(At::Primitive(id)) => data.primitive == *id,
-                Some(At::Param(id, _)) => data.params == *id,
-                Some(At::Effects) => data.effects != EffectsId::NONE,
-                Some(At::Source(id)) => data.source == *id,
-                Some(At::Context(id)) => data.context == *id,
-                Some(At::Literal(id)) => has_literal(*id),
-            }
-        };
-        let what = match &self.at {
-            None => "",
-            Some(At::Type(_)) => "a type",
-            Some(At::Primitive(_)) => "the primitive",
-            Some(At::Param(_, name)) => {
-                return (program.eqns().find(uses), format!("param {name}"));
-            }
-            Some(At::Effects) => "an effect",
-            Some(At::Source(_)) => "the source",
-            Some(At::Context(_)) => "the context",
-            Some(At::Literal(_)) => "a literal",
-        };
-        (program.eqns().find(uses), what.to_owned())
-    }
-}
-
-/// Whether a type is said by what the format has for types.
-fn is_plain(ty: &Type) -> bool {
-    let Type::Array(array) = ty else { return false };
-    let is_static = array.shape.iter().all(|dim| matches!(dim, Dim::Static(_)));
-    let fields = [&array.sharding, &array.manual_axis_type, &array.memory_space, &array.layout];
-    let is_named = !matches!(array.dtype, DType::Extended(_) | DType::String);
-    is_static && is_named && fields.iter().all(|field| field.is_none())
-}
-
-impl Rows for ProgramRows<'_, '_, '_> {
-    type Error = Refusal;
-
-    fn ty(&mut self, builder: &mut Builder, id: TypeId) -> Result<TypeId, Refusal> {
-        self.at = Some(At::Type(id));
-        let ty = self.program.ty(id);
-        if is_plain(ty) {
-            return Ok(builder.ty(ty.clone()));
-        }
-        let aval = self.graph.get().side().aval(self.saver.py(), id);
-        let object = self.saver.object(&aval, "")?;
-        // The same object is the same type, whatever the IR knows of it.
-        let name = aval.get_type().name().map_err(Refusal)?.to_str().map_err(Refusal)?.into();
-        Ok(builder.ty(Type::Opaque { name, object }))
-    }
-
-    fn primitive(
-        &mut self,
-        builder: &mut Builder,
-        id: PrimitiveId,
-    ) -> Result<PrimitiveId, Refusal> {
-        self.at = Some(At::Primitive(id));
-        let data = self.program.primitive(id);
-        let object = self.saver.object(&self.handle(data.object), "")?;
-        let copy = builder.primitive(&data.name, data.multiple_results, object);
-        if copy.index() == self.no_effects.len() {
-            let py = self.saver.py();
-            let no_effects = {
-                let graph = self.graph.get();
-                graph.side().stands_for_no_effects(id).map(|object| object.bind(py).clone())
-            };
-            let stored = match no_effects {
-                Some(object) => self.saver.value(&object, "")?,
-                None => ParamValue::None,
-            };
-            self.no_effects.push(stored);
-        }
-        Ok(copy)
-    }
-
-    fn params(&mut self, builder: &mut Builder, id: ParamsId) -> Result<ParamsId, Refusal> {
-        let py = self.saver.py();
-        let primitive = match self.primitives[id].expand() {
-            Some(primitive) => &*self.program.primitive(primitive).name,
-            None => "",
-        };
-        let params = self.program.params(id);
-        let mut entries = Vec::with_capacity(params.len());
-        let mut positions: FxHashMap<&str, u32> = FxHashMap::default();
-        for (place, (name, value)) in (0..).zip(params.iter()) {
-            self.at = Some(At::Param(id, name.into()));
-            positions.insert(name, place);
-            let (graph, program) = (self.graph, self.program);
-            let place = format!("{primitive}.{name}");
-            let value = self.saver.stored(value, &mut |saver, value| {
-                let handle = |id| graph.get().side().object(py, id);
-                Ok(match value {
-                    ParamValue::Opaque(id) => {
-                        Some(ParamValue::Opaque(saver.object(&handle(*id), &place)?))
-                    }
-                    ParamValue::Program(id) => {
-                        let row = saver.jaxpr(&handle(program.subprogram(*id).object))?;
-                        let nested = builder.subprogram(row);
-                        if let Some(program) = saver.program_at(row) {
-                            builder.resolve_subprogram(nested, program);
-                        }
-                        Some(ParamValue::Program(nested))
-                    }
-                    _ => None,
-                })
-            })?;
-            entries.push((name.into(), value));
-        }
-        let dict = self.graph.get().side().params_dict(py, id);
-        let mut order = Vec::with_capacity(entries.len());
-        for name in dict.keys() {
-            let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
-            order.extend(positions.get(name.to_str()?));
-        }
-        let entries = Params::new(entries)
-            .map_err(|error| Refusal(PyRuntimeError::new_err(error.to_string())))?;
-        let copy = builder.params(entries);
-        if copy.index() == self.param_order.len() {
-            self.param_order.push(order.into());
-        }
-        Ok(copy)
-    }
-
-    fn effects(&mut self, builder: &mut Builder, list: Vec<Effect>) -> Result<EffectsId, Refusal> {
-        self.at = Some(At::Effects);
-        let objects = list.into_iter().map(|effect| {
-            let object = self.handle(effect.object);
-            (effect.name, effect.input, object)
-        });
-        let list = self.saver.effects(objects.collect())?;
-        Ok(builder.effects(&list))
-    }
-
-    fn source(&mut self, builder: &mut Builder, id: SourceId) -> Result<SourceId, Refusal> {
-        self.at = Some(At::Source(id));
-        let py = self.saver.py();
-        let source = self.program.source(id);
-        let object = |id| self.graph.get().side().source_object(py, id);
-        let traceback = match source.traceback.map(object) {
-            Some(traceback) => self.saver.stack(&traceback)?,
-            None => None,
-        };
-        let name_stack = match source.name_stack.map(object) {
-            Some(name_stack) => Some(self.saver.object(&name_stack, "")?),
-            None => None,
-        };
-        Ok(builder.source(Source { traceback: traceback.map(ForeignId::from_u32), name_stack }))
-    }
-
-    fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {
-        self.at = Some(At::Context(id));
-        let object = self.handle(self.program.context(id));
-        Ok(builder.context(self.saver.object(&object, "")?))
-    }
-
-    fn literal(
-        &mut self,
-        builder: &mut Builder,
-        id: LiteralId,
-        ty: TypeId,
-    ) -> Result<LiteralId, Refusal> {
-        self.at = Some(At::Literal(id));
-        let literal = self.handle(self.program.literal(id).object);
-        let value = literal.getattr(intern!(self.saver.py(), "val"))?;
-        let object = match self.saver.value(&value, "")? {
-            ParamValue::Opaque(object) => object,
-            plain => self.saver.intern(("value".to_owned(), plain)),
-        };
-        Ok(builder.literal(ty, object)?)
-    }
-}
-
 impl Saver<'_, '_> {
     /// The program of a row.
-    fn program_at(&self, row: ForeignId) -> Option<std::sync::Arc<Program>> {
+    pub(super) fn program_at(&self, row: ForeignId) -> Option<std::sync::Arc<Program>> {
         match self.document.objects.get(row.index())? {
             Object::Program(stored) => Some(stored.program.clone()),
             Object::Closed { program, .. } => self.program_at(*program),

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::python::cpython::native::string_of;
 use crate::python::jax::watch_warnings::note_trampoline;
-use crate::python::jax::world::{note_caught, note_code, was_given_code};
+use crate::python::jax::world::{note_code, note_interposed, was_given_code};
 
 #[derive(Clone, Copy)]
 pub enum Code {
@@ -18,18 +18,18 @@ pub enum Code {
 /// A function whose code is changed, and its codes, all of which live as long as the process. Hundreds
 /// of them are gone through for each trace, so they lie side by side.
 #[derive(Clone, Copy)]
-pub struct Switched {
+pub struct PatchedFunction {
     function: *mut ffi::PyFunctionObject,
     stock: *mut ffi::PyObject,
     trampoline: *mut ffi::PyObject,
 }
 
 // SAFETY: never freed, and used with the interpreter attached only.
-unsafe impl Send for Switched {}
+unsafe impl Send for PatchedFunction {}
 // SAFETY: as above.
-unsafe impl Sync for Switched {}
+unsafe impl Sync for PatchedFunction {}
 
-impl Switched {
+impl PatchedFunction {
     /// A function that has its own code, and a code for it to have at times. The one that it does not
     /// have just now has one more reference, which is the function's own while it has it.
     ///
@@ -44,7 +44,7 @@ impl Switched {
             let function = string_of(&function.repr()?);
             return Err(PyTypeError::new_err(format!("jaxide: no trampoline fits {function}")));
         }
-        note_caught(function);
+        note_interposed(function);
         note_trampoline(trampoline);
         note_code(function, trampoline);
         std::mem::forget(trampoline.clone().unbind());

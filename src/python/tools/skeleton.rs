@@ -9,16 +9,16 @@ use rustc_hash::FxHashMap;
 use crate::ir::{AtomKind, ForeignId, ParamValue, Program, Type};
 use crate::structure::{Objects, Purpose};
 
+use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
 use crate::python::program::graph::Graph;
-use crate::python::program::objects::address;
 use crate::python::tools::structure::PyObjects;
 
-/// Programs within programs beyond this are not abridged.
+/// Nested programs programs beyond this are not skeleton.
 const MAX_DEPTH: usize = 100;
 
-/// Programs that are being abridged together.
-struct Abridging<'a, 'py> {
+/// Programs whose skeletons are made together.
+struct Skeletons<'a, 'py> {
     jax: &'py Jax,
     /// Objects that live as long as what is made.
     kept: &'a Bound<'py, PyList>,
@@ -27,21 +27,21 @@ struct Abridging<'a, 'py> {
 }
 
 /// As much of a program as comparing it for its execution needs, and the objects that live with it:
-/// those among its params that count, and the constants of programs within.
+/// those among its params that count, and the constants of nested programs.
 ///
 /// # Errors
-/// A program within cannot be read, or is too deep within.
-pub fn abridge<'py>(
+/// A nested program cannot be read, or is too deep within.
+pub fn comparison_skeleton<'py>(
     jax: &'py Jax,
     graph: &Bound<'py, Graph>,
 ) -> PyResult<(Bound<'py, Graph>, Bound<'py, PyList>)> {
     let kept = PyList::empty(graph.py());
-    let mut abridging = Abridging { jax, kept: &kept, known: FxHashMap::default() };
-    let abridged = abridging.graph(graph, 0)?;
-    Ok((abridged, kept))
+    let mut skeletons = Skeletons { jax, kept: &kept, known: FxHashMap::default() };
+    let skeleton = skeletons.graph(graph, 0)?;
+    Ok((skeleton, kept))
 }
 
-impl<'py> Abridging<'_, 'py> {
+impl<'py> Skeletons<'_, 'py> {
     fn graph(&mut self, graph: &Bound<'py, Graph>, depth: usize) -> PyResult<Bound<'py, Graph>> {
         if let Some(known) = self.known.get(&address(graph.as_any())) {
             return Ok(known.clone());
@@ -54,25 +54,25 @@ impl<'py> Abridging<'_, 'py> {
         let whole = PyObjects::of(self.jax, graph, Purpose::Execution)?;
         let program = &whole.program;
         let (needed, params) = needed(program, &whole.objects);
-        let side = graph.get().side().only(py, &needed);
+        let table = graph.get().table().only(py, &needed);
         for id in params {
-            self.kept.append(graph.get().side().object(py, id))?;
+            self.kept.append(graph.get().table().object(py, id))?;
         }
         if depth > 0 {
             for &(_, value) in program.constvars() {
-                let Some(constant) = graph.get().side().constant(py, value) else { continue };
+                let Some(constant) = graph.get().table().constant(py, value) else { continue };
                 let constant = self.jax.objects.bind(py).call_method1("captured", (constant,))?;
                 self.kept.append(&constant)?;
-                side.set_constant(value, &constant);
+                table.set_constant(value, &constant);
             }
         }
         for (_, subprogram) in program.subprograms() {
             let within = whole.objects.graph_of(subprogram)?;
-            side.set_subgraph(subprogram.object, &self.graph(&within, depth + 1)?);
+            table.set_subgraph(subprogram.object, &self.graph(&within, depth + 1)?);
         }
-        let abridged = Graph::abridged_of(py, program.clone(), side)?;
-        self.known.insert(address(graph.as_any()), abridged.clone());
-        Ok(abridged)
+        let skeleton = Graph::skeleton_of(py, program.clone(), table)?;
+        self.known.insert(address(graph.as_any()), skeleton.clone());
+        Ok(skeleton)
     }
 }
 
