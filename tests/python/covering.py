@@ -5,7 +5,8 @@ short run takes of these as few as cover what the marker asks for:
 
     @pytest.mark.covering(times=2)
         Each value of each parameter is in at least two combinations of the test. Among the
-        combinations that serve this, those come first whose pairs of values are new.
+        combinations that serve this, those come first whose pairs of values are new. With
+        `together=True` the tests of a module that have this mark share what they cover.
     @pytest.mark.covering(kinds=function)
         For tests of one parameter that several tests of a module have. Each value is in at least
         one of these tests, and each test has values of all kinds. The function tells, of the
@@ -99,6 +100,7 @@ def _covered(
     times: int = 1,
     kinds: Kinds | None = None,
     each_value: bool = True,
+    together: bool = False,
 ) -> tuple[Counter[Hashable], frozenset[Hashable]]:
     if kinds is not None:
         (parameter,) = parameters
@@ -106,12 +108,13 @@ def _covered(
         demands.update({(module, function, "kind", kind): times for kind in kinds(text)})
         return demands, frozenset()
     # A value is one object in all combinations, but for texts, which may be equal ones.
+    place = module if together else f"{module}::{function}"
     values = [
-        (module, function, name, value if isinstance(value, str) else id(value))
+        (place, name, value if isinstance(value, str) else id(value))
         for name, value in sorted(parameters.items())
     ]
     pairs = itertools.combinations(values, 2) if len(values) > 2 else ()
-    return Counter(dict.fromkeys(values, times)), frozenset(pairs)
+    return Counter(dict.fromkeys([(module, function), *values], times)), frozenset(pairs)
 
 
 def cover(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

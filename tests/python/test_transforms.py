@@ -158,7 +158,9 @@ def test_there_are_enough_pairs(
     request: pytest.FixtureRequest, counts: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Counted by what stock jax traces; where it raises, the errors are compared."""
-    is_of_pairs = lambda item: getattr(item, "originalname", "") == "test_case_under_transformations"
+    is_of_pairs = lambda item: (
+        getattr(item, "originalname", "") == "test_case_under_transformations"
+    )
     run = [item.callspec.params["case"] for item in request.session.items if is_of_pairs(item)]
     cases = run if covering.is_short and run else corpus.CASES
     found = [counted(case, counts) for case in cases]
