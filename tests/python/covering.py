@@ -73,7 +73,7 @@ def is_asked_for_by_name(config: pytest.Config) -> bool:
 
 def deselected(config: pytest.Config, items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """The tests that this run leaves out."""
-    if not is_short or is_asked_for_by_name(config):
+    if config.getoption("long") or is_asked_for_by_name(config):
         return set()
     candidates = {item: made for item in items if (made := candidate(item)) is not None}
     chosen = {made.id for made in cover(candidates.values())}

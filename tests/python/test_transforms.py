@@ -1,9 +1,9 @@
 """Every program of the corpus under jax's transformations, against stock jax.
 
 A pair of a case and a transformation that stock jax traces, jaxide must trace to the same program,
-cold and warm; where stock raises, jaxide must raise the same. Every case is taken under a few of the
-transformations, so that each family meets all of them; `HYPOTHESIS_PROFILE=long` takes all pairs.
-The short run takes as many cases as that needs.
+cold and warm; where stock raises, jaxide must raise the same. By default every case is taken under
+a few of the transformations, so that each family meets all of them, and the short run takes as many
+cases as that needs; `HYPOTHESIS_PROFILE=long` takes all pairs.
 """
 
 from __future__ import annotations
