@@ -448,7 +448,7 @@ def rounds(
 ) -> list[expansion.Step]:
     """Traces until calls are replayed; only the last one is looked at closely."""
     names = list(CHEAP_PROGRAMS if name in COMPUTING else PROGRAMS)
-    names = covering.one_in(5, names, list(CHANGES_BY_NAME).index(name))
+    names = covering.one_in(8, names, list(CHANGES_BY_NAME).index(name))
     first = each_program(names, change, full=False)
     return [first] * (expansion.ROUNDS - 1) + [each_program(names, change, full=True)]
 

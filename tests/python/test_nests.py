@@ -89,7 +89,7 @@ def test_pairs(outer: str, inner: str) -> None:
     st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=3),
     st.sampled_from(sorted(FUNCTIONS)),
 )
-@settings(deadline=None, max_examples=2_000 if oracle.IS_LONG else covering.examples(10, 30))
+@settings(deadline=None, max_examples=2_000 if oracle.IS_LONG else covering.examples(5, 30))
 def test_random_nests(names: list[str], function: str) -> None:
     # Jacobians of Jacobians grow with each.
     if sum(name.startswith("jac") for name in names) < 2:
