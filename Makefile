@@ -19,8 +19,7 @@ export CARGO_TARGET_DIR
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
-.PHONY: help demo test check-rust check-python test-newest test-generated test-brainstate test-browser test-sanitized
+.PHONY: help demo test test-long check-rust check-python test-newest test-generated test-brainstate test-browser test-sanitized
 .PHONY: miri soak fuzz bench clean
 
 help: ## list the targets
@@ -29,11 +28,17 @@ help: ## list the targets
 demo: $(VENV)/.installed-demo ## trace a GPT training step with jax and with jaxide and compare
 	$(bin)/python -m jaxide demo
 
-test: check-rust check-python ## run all checks
+# Both halves at once: while one installs, which one core does alone, the other compiles.
+test: ## run all checks, with a covering choice of combinations (10 minutes)
+	$(MAKE) --jobs=2 check-rust check-python
+
+test-long: $(VENV)/.created ## run all checks, with all combinations (half an hour)
+	cargo clippy --all-targets -- --deny warnings
+	$(MAKE) --jobs=2 check-rust check-python selection=--long
 
 check-rust: $(VENV)/.created ## format, lints, Rust tests
 	cargo fmt --all --check
-	cargo clippy --all-targets -- --deny warnings
+	cargo clippy -- --deny warnings
 	cargo clippy --all-targets --features python -- --deny warnings
 	cargo test
 
@@ -42,13 +47,13 @@ check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
 	$(bin)/ruff format --check $(python_sources)
 	$(bin)/mypy
 	$(bin)/python -m mypy.stubtest jaxide._core
-	$(bin)/python -m pytest --numprocesses $(JOBS)
+	$(bin)/python -m pytest --numprocesses $(JOBS) $(selection)
 
 test-newest: ## run all checks on the newest Python and jax
 	scripts/newest
 
 test-generated: $(VENV)/.installed-test ## compare 20,000 generated programs with stock jax (hours)
-	HYPOTHESIS_PROFILE=long $(bin)/python -m pytest --numprocesses $(JOBS) tests/python/test_generated.py tests/python/test_world.py
+	HYPOTHESIS_PROFILE=long $(bin)/python -m pytest --numprocesses $(JOBS) --long tests/python/test_generated.py tests/python/test_world.py
 
 test-brainstate: $(VENV)/.installed-test ## run brainstate's own tests with stock jax and with jaxide
 	$(bin)/python tests/brainstate_suite.py
@@ -57,7 +62,7 @@ test-browser: $(VENV)/.installed-browser ## open the page of Program.to_html in 
 	$(bin)/python -m pytest tests/browser
 
 test-sanitized: $(VENV)/.installed-test ## run tests of the extension under AddressSanitizer (needs a nightly Rust)
-	scripts/sanitized $(bin)/python --numprocesses $(JOBS) $(sanitized_tests)
+	scripts/sanitized $(bin)/python --numprocesses $(JOBS) --long $(sanitized_tests)
 
 miri: ## run the tests of the core under Miri (needs a nightly Rust with miri)
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test

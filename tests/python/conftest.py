@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+import covering
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
@@ -19,11 +21,25 @@ FEW = 200
 FINISHED = pytest.StashKey[int]()
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--long", action="store_true", help="run all combinations, not a covering choice of them"
+    )
+
+
+def pytest_configure(config):
+    covering.configure(config)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Puts tests of what other tests have written at the end, whatever the order is; skips those
-    that say nothing where replays are audited.
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what the short run leaves out; puts tests of what other tests have written at the
+    end, whatever the order is; skips those that say nothing where replays are audited.
     """
+    left_out = covering.deselected(config, items)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
     skip = pytest.mark.skip(reason="says nothing where replays are audited")
     for item in items if AUDIT else ():

@@ -1193,6 +1193,7 @@ def split(makers: Sequence[Callable], results: Sequence[Result]) -> tuple[list, 
     return [r for m, r in pairs if m is STOCK], [r for m, r in pairs if m is OURS]
 
 
+@pytest.mark.covering(together=True)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cold(name: str, order: str) -> None:
@@ -1204,6 +1205,7 @@ def test_cold(name: str, order: str) -> None:
         assert_same(expected, actual, functools.partial(stock_twice, make))
 
 
+@pytest.mark.covering(together=True)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_warm(name: str, order: str) -> None:

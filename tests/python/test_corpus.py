@@ -54,8 +54,10 @@ PRINTED_BY_JAX = {"refs", "pallas"}
 HIGH = "call_hi_primitive"
 
 every_case = pytest.mark.parametrize("case", corpus.CASES, ids=str)
+each_family = pytest.mark.covering(kinds=lambda case: [case.partition("-")[0]])
 
 
+@each_family
 @every_case
 def test_make_jaxpr_cold(case: corpus.Case) -> None:
     with case.entered():
@@ -73,6 +75,7 @@ def test_make_jaxpr_cold(case: corpus.Case) -> None:
                 assert text == stock.texts[setting]
 
 
+@each_family
 @every_case
 def test_make_jaxpr_warm(case: corpus.Case) -> None:
     """Traces that find sub-traces left by stock and by jaxide, and replay what they can."""
@@ -84,6 +87,7 @@ def test_make_jaxpr_warm(case: corpus.Case) -> None:
             oracle.assert_same(case, stock, ours, cold=False)
 
 
+@each_family
 @every_case
 def test_trace(case: corpus.Case) -> None:
     with case.entered():
@@ -102,6 +106,7 @@ def test_trace(case: corpus.Case) -> None:
         oracle.assert_same(case, stock, ours, cold=True)
 
 
+@each_family
 @every_case
 def test_from_jaxpr(case: corpus.Case) -> None:
     with case.entered():
@@ -123,6 +128,7 @@ def has_branches(jaxpr: Any) -> bool:
     return "cond[" in text or "while[" in text
 
 
+@each_family
 @pytest.mark.parametrize("case", [c for c in corpus.CASES if c.unevaluated is None], ids=str)
 def test_values(case: corpus.Case) -> None:
     """What stock's jaxpr computes, every form of jaxide's computes."""

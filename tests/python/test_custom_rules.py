@@ -186,6 +186,7 @@ TRANSFORMATIONS: dict[str, Callable[[Program], Program]] = {
 }
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_when_warm(name: str, transformation: str) -> None:

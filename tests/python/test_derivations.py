@@ -130,6 +130,7 @@ def using(use: Callable[[Function, Any], Any], body: str, transformation: str) -
     return TRANSFORMATIONS[transformation](lambda x: use(BODIES[body], x))
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 @pytest.mark.parametrize("use", USES)
 def test_uses(use: Callable[[Function, Any], Any], transformation: str) -> None:

@@ -115,6 +115,14 @@ def cases(without: str = "nothing") -> list:
     return [pytest.param(use, id=name) for name, use in uses if not name.startswith(without)]
 
 
+def topic(name: str) -> list[str]:
+    """The module that a bad use is in."""
+    return [BAD_USES[name].__module__]
+
+
+each_topic = pytest.mark.covering(kinds=topic)
+
+
 def assert_raises_as_stock(use: BadUse, good_reference: str) -> Raised:
     """Fails unless jaxide raises what stock raises, and leaves nothing behind; what was raised."""
     before = surroundings()
@@ -127,12 +135,14 @@ def assert_raises_as_stock(use: BadUse, good_reference: str) -> Raised:
     return expected
 
 
+@each_topic
 @pytest.mark.parametrize("use", cases())
 def test_raises_as_stock(use: BadUse, good_reference: str) -> None:
     expected = assert_raises_as_stock(use, good_reference)
     assert outcome(use, jax.make_jaxpr) == expected
 
 
+@each_topic
 @pytest.mark.parametrize("use", cases(without="leak_check"))
 def test_raises_again(use: BadUse) -> None:
     """When the calls before the error are replayed, the error is still the same.
@@ -147,6 +157,7 @@ def test_raises_again(use: BadUse) -> None:
     assert outcomes(jaxide.make_jaxpr) == outcomes(jax.make_jaxpr)
 
 
+@each_topic
 @pytest.mark.parametrize("use", cases())
 def test_caught_inside_a_trace(use: BadUse) -> None:
     """The enclosing trace goes on as if nothing had happened.

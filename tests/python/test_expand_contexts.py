@@ -22,6 +22,7 @@ from jax._src.compute_on import extend_compute_type
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import AxisType, Mesh
 
+import covering
 import expansion
 import jaxide
 
@@ -446,7 +447,8 @@ def rounds(
     name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> list[expansion.Step]:
     """Traces until calls are replayed; only the last one is looked at closely."""
-    names = CHEAP_PROGRAMS if name in COMPUTING else PROGRAMS
+    names = list(CHEAP_PROGRAMS if name in COMPUTING else PROGRAMS)
+    names = covering.one_in(8, names, list(CHANGES_BY_NAME).index(name))
     first = each_program(names, change, full=False)
     return [first] * (expansion.ROUNDS - 1) + [each_program(names, change, full=True)]
 

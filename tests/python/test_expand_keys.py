@@ -92,6 +92,7 @@ def static_scalar(x, s):
     return x * s, jnp.float32(1) if s is True else x
 
 
+@pytest.mark.covering
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("use", SCALAR_USES.values(), ids=SCALAR_USES.keys())
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
@@ -134,6 +135,7 @@ def test_one_value_twice(function: Callable[..., Any]) -> None:
     )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("count", [2, 32, 33, 100])
 @pytest.mark.parametrize(
     "combine",

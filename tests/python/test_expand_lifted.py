@@ -139,6 +139,7 @@ def push_forward(f, x, y):
     return out, forward(x, y), forward(y, y)
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_same_when_warm(name: str, transform: str) -> None:

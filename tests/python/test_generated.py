@@ -26,6 +26,7 @@ from hypothesis import example as explicit_example
 from hypothesis import strategies as st
 from jax import lax
 
+import covering
 import jaxide
 import oracle
 import random_calls
@@ -36,7 +37,7 @@ COMMON = {
     "derandomize": "CI" in os.environ,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("default", max_examples=300, **COMMON)
+settings.register_profile("default", max_examples=covering.examples(60, 300), **COMMON)
 settings.register_profile("long", max_examples=10_000, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -63,6 +63,7 @@ SAME: dict[str, Make] = {
 }
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("make", SAME.values(), ids=SAME.keys())
 def test_what_is_made_anew_is_compiled_once(make: Make, jit: Any) -> None:
     expected = jax.jit(make(None))(X)
@@ -684,6 +685,7 @@ WITHIN: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("array", [jnp.asarray, np.asarray], ids=["jax", "numpy"])
 @pytest.mark.parametrize("make", WITHIN.values(), ids=WITHIN.keys())
 def test_arrays_captured_within_are_used(

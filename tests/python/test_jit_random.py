@@ -19,10 +19,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from jax.experimental import io_callback
 
+import covering
 import jaxide
 import oracle
 
-EXAMPLES = 2_500 if oracle.IS_LONG else 8
+EXAMPLES = 2_500 if oracle.IS_LONG else covering.examples(4, 8)
 NAN, INF = float("nan"), float("inf")
 SCALARS = [0.0, -0.0, 1, 1.0, True, NAN, -NAN, INF, np.float32(1), np.int8(1), 2**31, 1 + 0j]
 ELEMENTS = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.5], [0.0, -0.0, NAN], [-0.0, 0.0, -NAN], [INF, 1.0, 0.0]]

@@ -65,6 +65,7 @@ def use(values: list[Any]) -> Callable[[Any], Any]:
     return lambda x: x * expensive(c) + d[: n.size].sum() + jnp.where(m[0], x, n.sum())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
 @pytest.mark.parametrize("captured", ["auto", "arguments"])
 def test_results_are_right(wrap: Callable[..., Any], captured: str) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax._src.core import jaxpr_as_fun
 
+import covering
 import jaxide
 import oracle
 from expansion import assert_same_when_warm, counts_of, empty_cache, warm_up
@@ -77,6 +78,7 @@ def nested(names: tuple[str, ...], function: str, captured: Any = None) -> Funct
     return f
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("inner", LAYERS)
 @pytest.mark.parametrize("outer", LAYERS)
 def test_pairs(outer: str, inner: str) -> None:
@@ -87,7 +89,7 @@ def test_pairs(outer: str, inner: str) -> None:
     st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=3),
     st.sampled_from(sorted(FUNCTIONS)),
 )
-@settings(deadline=None, max_examples=2_000 if oracle.IS_LONG else 30)
+@settings(deadline=None, max_examples=2_000 if oracle.IS_LONG else covering.examples(5, 30))
 def test_random_nests(names: list[str], function: str) -> None:
     # Jacobians of Jacobians grow with each.
     if sum(name.startswith("jac") for name in names) < 2:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import covering
 from alone import run_alone
 
 SCRIPT = Path(__file__).with_name("reentrance.py")
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-SECONDS = 600.0 if IS_LONG else 8.0
+SECONDS = 600.0 if IS_LONG else covering.examples(2, 8)
 SCENARIOS = (
     "profiled",
     "collected",

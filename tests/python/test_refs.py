@@ -374,6 +374,7 @@ NESTS: dict[str, Callable[[Function], Function]] = {
 }
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("nest", NESTS)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 def test_constructs(construct: str, nest: str) -> None:
@@ -465,6 +466,7 @@ def test_writes_are_told_from_reads() -> None:
     assert_same_when_warm(*((NESTS["vmap"](f), X) for f in made), rounds=ROUNDS)
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("nest", ["jvp", "vmap", "grad", "vmap of jvp"])
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 def test_programs_are_well_formed(construct: str, nest: str) -> None:

@@ -347,6 +347,7 @@ TRANSFORMATIONS: dict[str, Callable[[Function], Function]] = {
 }
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 def test_constructs(construct: str, transformation: str) -> None:

@@ -185,6 +185,7 @@ NESTS: dict[str, Callable[[Function], Function]] = {
 }
 
 
+@pytest.mark.covering(times=2)
 @pytest.mark.parametrize("nest", NESTS)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 @pytest.mark.parametrize("mesh", MESHES)

@@ -7,13 +7,17 @@ import sys
 import jax
 import pytest
 
+import covering
 import jaxide
 import soak
 
 
 @pytest.mark.parametrize(
     "options",
-    ["--traces 5000 --closures 100", "--tracer jit --traces 4000 --closures 5"],
+    [
+        f"--traces {covering.examples(1500, 5000)} --closures 100",
+        f"--tracer jit --traces {covering.examples(1200, 4000)} --closures 5",
+    ],
     ids=["traced", "executed"],
 )
 def test_memory_stays_flat(options: str) -> None:

@@ -21,6 +21,7 @@ from jax._src import core
 from jax._src.debugging import debug_effect
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import covering
 import jaxide
 from alone import run_alone
 from corpus import CASES
@@ -352,7 +353,7 @@ def test_every_field_counts(name: str) -> None:
 def test_corpus() -> None:
     """The same function traced twice is equal, whoever traces; equal programs read the same."""
     seen: dict[int, list[jaxide.Program]] = {}
-    for case in CASES:
+    for case in covering.one_in(4, CASES, start=0):
         if case.unevaluated is not None or case.family in ("pallas", "refs"):
             continue
         with case.entered():
@@ -369,7 +370,7 @@ def test_corpus() -> None:
             if other == program:
                 assert str(other) == str(program), case
         seen[program.structural_hash].append(program)
-    assert len(seen) > 500
+    assert len(seen) > (125 if covering.is_short else 500)
 
 
 HASHES = """

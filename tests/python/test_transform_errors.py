@@ -195,16 +195,22 @@ def combinations() -> list[Any]:
     ]
 
 
+# A misuse, and what it is under.
+each_part = pytest.mark.covering(kinds=lambda use: use.split(" under "))
+
+
 @pytest.fixture(scope="module")
 def good_reference() -> Iterator[str]:
     yield good_text(jax.make_jaxpr)
 
 
+@each_part
 @pytest.mark.parametrize("use", combinations())
 def test_raises_as_stock(use: BadUse, good_reference: str) -> None:
     assert_raises_as_stock(use, good_reference)
 
 
+@each_part
 @pytest.mark.parametrize("use", combinations())
 def test_raises_again(use: BadUse) -> None:
     """When the calls before the error are replayed, the error is still the same."""

@@ -2,8 +2,8 @@
 
 A pair of a case and a transformation that stock jax traces, jaxide must trace to the same program,
 cold and warm; where stock raises, jaxide must raise the same. By default every case is taken under
-a few of the transformations, so that each family meets all of them; `HYPOTHESIS_PROFILE=long`
-takes all pairs.
+a few of the transformations, so that each family meets all of them, and the short run takes as many
+cases as that needs; `HYPOTHESIS_PROFILE=long` takes all pairs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import corpus
+import covering
 import jaxide
 import oracle
 import transforms
@@ -111,6 +112,16 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def met(case: str) -> list[str]:
+    """The transformations of a case, as its family meets them."""
+    found = CASES_BY_ID[case]
+    return [f"{found.family} {t}" for t in transforms.of_case(found, ONE_IN)]
+
+
+CASES_BY_ID = {str(case): case for case in corpus.CASES}
+
+
+@pytest.mark.covering(kinds=met, each_value=False)
 @pytest.mark.parametrize("case", corpus.CASES, ids=str)
 def test_case_under_transformations(case: Case, counts: Path) -> None:
     failures = []
@@ -144,21 +155,26 @@ def counted(case: Case, counts: Path) -> tuple[int, int]:
 
 @pytest.mark.last
 def test_there_are_enough_pairs(
-    counts: Path, record_property: Callable[[str, object], None]
+    request: pytest.FixtureRequest, counts: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Counted by what stock jax traces; where it raises, the errors are compared."""
-    found = [counted(case, counts) for case in corpus.CASES]
+    is_of_pairs = lambda item: (
+        getattr(item, "originalname", "") == "test_case_under_transformations"
+    )
+    run = [item.callspec.params["case"] for item in request.session.items if is_of_pairs(item)]
+    cases = run if covering.is_short and run else corpus.CASES
+    found = [counted(case, counts) for case in cases]
     traced, raised = map(sum, zip(*found, strict=True))
     record_property("pairs that stock jax traces", traced)
     record_property("pairs that stock jax refuses", raised)
-    assert traced >= 4_000
+    assert traced >= (2 * len(cases) if cases is run else 4_000)
     assert raised < traced / 4
 
 
 def test_every_family_meets_every_transformation() -> None:
-    met = {(c.family, t.name) for c in corpus.CASES for t in transforms.of_case(c, ONE_IN)}
+    pairs = {(c.family, t.name) for c in corpus.CASES for t in transforms.of_case(c, ONE_IN)}
     large = {t.name for t in TRANSFORMATIONS if not t.small}
-    missing = {(c.family, name) for c in corpus.CASES for name in large} - met
+    missing = {(c.family, name) for c in corpus.CASES for name in large} - pairs
     assert not missing
 
 
@@ -175,7 +191,7 @@ def under(names: list[str], function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@settings(max_examples=5_000 if oracle.IS_LONG else 100)
+@settings(max_examples=5_000 if oracle.IS_LONG else covering.examples(20, 100))
 @example(["hessian", "vmap", "checkpoint"], Program((), (0,)), [2.5])
 @given(nests, programs(depth=1, most_steps=4), st.lists(arguments, min_size=1, max_size=3))
 def test_generated_under_a_nest(names: list[str], program: Program, args: list[Any]) -> None:
