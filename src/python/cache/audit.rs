@@ -149,11 +149,11 @@ pub fn derivation<'py>(
     real: &Bound<'py, PyAny>,
 ) -> PyResult<()> {
     let py = key.py();
-    let words = PyDict::new(py);
-    words.set_item("key", key)?;
+    let named = PyDict::new(py);
+    named.set_item("key", key)?;
     let difference = Difference {
         reason: "what is derived of the program".to_owned(),
-        key: Some(words),
+        key: Some(named),
         replayed: Some(remembered.clone()),
         real: Some(real.clone()),
     };

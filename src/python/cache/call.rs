@@ -1,4 +1,4 @@
-//! One callable that is caught, and the life of one call of it.
+//! One interposed callable, and the life of one call of it.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ pub fn watched<R>(
     Ok((result, refusal, validity))
 }
 
-/// A callable that is caught.
+/// An interposed callable.
 pub struct Site {
     pub id: CallableId,
     pub hits: Arc<Hits>,
@@ -111,7 +111,7 @@ impl Site {
     }
 }
 
-/// Calls a caught callable: replays what is known of the call, else runs `proceed` and learns.
+/// Calls an interposed callable: replays what is known of the call, else runs `proceed` and learns.
 ///
 /// # Errors
 /// Whatever the callable raises.

@@ -2,7 +2,7 @@
 //! (`scan`, `cond`, `jit` ...) comes to there.
 //!
 //! jax makes new programs of those that it is given, which is most of what differentiating or batching
-//! a loop costs, and remembers them by identity. A body that is traced anew each time is a new program
+//! a loop costs, and remembers them by identity. A body that is traced again is a new program
 //! each time: here it is known by its structural id.
 
 use std::sync::{Arc, LazyLock};

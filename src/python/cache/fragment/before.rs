@@ -32,7 +32,7 @@ pub(super) struct BeforeTangents<'py> {
 }
 
 impl<'py> Before<'py> {
-    /// Notes this moment. What is noted ends when this is dropped.
+    /// Notes where the programs are that record. The frames note uses of constants until this is dropped.
     ///
     /// # Errors
     /// The stack cannot be read.

@@ -346,7 +346,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Params with programs that the rules of a primitive make anew at each call.
+/// Params with programs that the rules of a primitive regenerate at each call.
 pub(super) struct RegeneratedParams<'py> {
     pub(super) names: Bound<'py, PyAny>,
     /// Nothing else makes such programs: none is what jax remembers of another.
