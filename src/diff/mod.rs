@@ -29,7 +29,9 @@
 //! Those of matched equations are compared in the same way, each pair once, by a work list.
 
 mod align;
+mod common;
 mod digest;
+mod matches;
 
 use rustc_hash::FxHashSet;
 

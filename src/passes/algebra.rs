@@ -62,6 +62,7 @@ pub(super) fn run<E: Embedding>(
 }
 
 /// What an equation with one output comes to, if it is something simpler.
+#[allow(clippy::too_many_lines)] // one case for each rule
 fn simpler<E: Embedding>(
     unit: &mut Unit<'_, E>,
     program: &Program,

@@ -247,6 +247,7 @@ fn any_program(
     build_program(choices, objects, stacks).expect("a program of what is there")
 }
 
+#[allow(clippy::too_many_lines)] // one step for each table
 fn build_program(
     choices: &mut Choices<'_>,
     objects: &[Object<'static>],

@@ -274,7 +274,28 @@ fn put_program(bytes: &mut Vec<u8>, stored: &StoredProgram) -> Result<(), WriteE
     }
     put_flag(bytes, *is_high);
     put_debug_info(bytes, program.debug_info());
+    put_tables(bytes, program, param_order, no_effects)?;
+    put_graph(bytes, program);
 
+    put_len(bytes, dropped.len());
+    for &var in dropped {
+        put_id(bytes, var);
+    }
+    put_len(bytes, shared.len());
+    for &(var, number) in shared {
+        put_id(bytes, var);
+        put_number(bytes, number.into());
+    }
+    Ok(())
+}
+
+/// What equations and variables refer to by id.
+fn put_tables(
+    bytes: &mut Vec<u8>,
+    program: &Program,
+    param_order: &[Box<[u32]>],
+    no_effects: &[ParamValue],
+) -> Result<(), WriteError> {
     let types: Vec<&Type> = program.types().map(|(_, ty)| ty).collect();
     put_len(bytes, types.len());
     for ty in types {
@@ -322,7 +343,11 @@ fn put_program(bytes: &mut Vec<u8>, stored: &StoredProgram) -> Result<(), WriteE
         put_id(bytes, literal.ty);
         put_id(bytes, literal.object);
     }
+    Ok(())
+}
 
+/// The inputs, equations and outputs.
+fn put_graph(bytes: &mut Vec<u8>, program: &Program) {
     let constvars = program.constvars().iter().map(|&(var, _)| var);
     let inputs = [constvars.collect::<Vec<_>>(), program.invars().to_vec()];
     for vars in inputs {
@@ -347,17 +372,6 @@ fn put_program(bytes: &mut Vec<u8>, stored: &StoredProgram) -> Result<(), WriteE
     }
     put_atoms(bytes, program.outvars());
     put_id(bytes, program.effects());
-
-    put_len(bytes, dropped.len());
-    for &var in dropped {
-        put_id(bytes, var);
-    }
-    put_len(bytes, shared.len());
-    for &(var, number) in shared {
-        put_id(bytes, var);
-        put_number(bytes, number.into());
-    }
-    Ok(())
 }
 
 /// Whether variables and constants are numbered in their order.

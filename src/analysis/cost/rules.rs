@@ -37,6 +37,7 @@ const THREEFRY: u128 = 20 * 5 + 5 * 3;
 type PerElement = (u128, u128);
 
 /// What happens to each element of the result.
+#[allow(clippy::too_many_lines)] // a table
 fn per_element(primitive: &str, params: &Params) -> Option<PerElement> {
     Some(match primitive {
         "abs"

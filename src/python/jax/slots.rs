@@ -53,6 +53,7 @@ pub struct Slots {
 }
 
 impl Slots {
+    #[allow(clippy::too_many_lines)] // a table
     pub fn of(namespace: &Bound<'_, PyAny>) -> PyResult<Self> {
         let class = |name: &str| -> PyResult<Bound<'_, PyType>> {
             namespace.getattr(name)?.cast_into::<PyType>().map_err(PyErr::from)

@@ -1,11 +1,24 @@
 //! The builder: the only way to append to a program.
+//!
+//! ```text
+//! checks.rs     ids are checked against the tables
+//! dead_code.rs  counts of references, and what goes with the last one
+//! rebuild.rs    a finished program under construction again
+//! ```
 
-use std::{fmt, mem, sync::Arc};
+mod checks;
+mod dead_code;
+mod rebuild;
 
-use cranelift_entity::{EntityList, EntityRef, EntitySet, ListPool, PrimaryMap};
+use std::sync::Arc;
+
+use cranelift_entity::{EntityList, EntityRef, EntitySet};
 use rustc_hash::FxHashMap;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use thiserror::Error;
+
+use checks::{check_id, check_room};
+use dead_code::{Uses, compact};
 
 use super::{
     effects::Effect,
@@ -68,35 +81,6 @@ pub enum DeadCode {
     RemoveUnreferenced,
 }
 
-/// How many handles and operands of live equations refer to a variable.
-#[derive(Clone, Debug)]
-enum Uses {
-    /// Only constants are ever removed.
-    OfConstvars(FxHashMap<Var, u32>),
-    /// Any variable may be removed.
-    OfAll(PrimaryMap<Var, u32>),
-}
-
-impl Uses {
-    #[inline]
-    fn get_mut(&mut self, var: Var, def: Def) -> Option<&mut u32> {
-        match self {
-            Self::OfAll(uses) => uses.get_mut(var),
-            Self::OfConstvars(uses) => match def {
-                Def::Constvar(_) => uses.get_mut(&var),
-                Def::Invar | Def::Eqn(_) | Def::Removed => None,
-            },
-        }
-    }
-
-    #[inline]
-    fn add(&mut self, var: Var, def: Def) {
-        if let Some(uses) = self.get_mut(var, def) {
-            *uses = uses.saturating_add(1);
-        }
-    }
-}
-
 /// What an equation of one program consists of besides its operands and its source.
 #[derive(Clone, Debug)]
 pub struct EqnShape {
@@ -152,7 +136,7 @@ impl Builder {
         builder
     }
 
-    fn from_program(program: Program, dce: DeadCode) -> Self {
+    pub(super) fn from_program(program: Program, dce: DeadCode) -> Self {
         let mut uses = match dce {
             DeadCode::Keep => {
                 Uses::OfConstvars(program.constvars.iter().map(|&(var, _)| (var, 0)).collect())
@@ -590,51 +574,6 @@ impl Builder {
         self.program.subprogram(id)
     }
 
-    /// Counts one more outside handle on a variable.
-    #[inline]
-    pub fn retain(&mut self, var: Var) {
-        if let Some(data) = self.program.vars.get(var) {
-            self.uses.add(var, data.def());
-        }
-    }
-
-    /// Counts one handle less on a variable. Each release must follow a retain of its own.
-    ///
-    /// With the last reference goes a constant, whose value is pushed to `dropped`, and, where dead
-    /// code is removed, an equation without effects once none of its outputs is referred to. Its
-    /// operands then lose a reference in turn.
-    pub fn release(&mut self, var: Var, dropped: &mut Vec<ConstId>) {
-        let mut pending: SmallVec<[Var; 16]> = smallvec![var];
-        while let Some(var) = pending.pop() {
-            let Some(def) = self.program.vars.get(var).map(|data| data.def()) else {
-                debug_assert!(false, "{var} is unknown");
-                continue;
-            };
-            let Some(uses) = self.uses.get_mut(var, def) else { continue };
-            debug_assert!(*uses > 0, "{var} is released more often than retained");
-            if *uses != 1 {
-                *uses = uses.saturating_sub(1);
-                continue;
-            }
-            *uses = 0;
-            match def {
-                Def::Constvar(value) => {
-                    self.program.vars[var].set_def(Def::Removed);
-                    if let Uses::OfConstvars(uses) = &mut self.uses {
-                        uses.remove(&var);
-                    }
-                    dropped.push(value);
-                }
-                Def::Eqn(eqn) if self.is_unreferenced(eqn) => {
-                    let operands = self.program.eqn_invars(eqn);
-                    pending.extend(operands.iter().filter_map(|atom| atom.as_var()));
-                    self.mark_removed(eqn);
-                }
-                Def::Invar | Def::Eqn(_) | Def::Removed => {}
-            }
-        }
-    }
-
     /// Ends the program: drops the rows of removed equations and constants. Variables keep their
     /// ids, equations do not.
     ///
@@ -673,145 +612,5 @@ impl Builder {
 
     fn is_constvar(&self, var: Var) -> bool {
         matches!(self.program.vars[var].def(), Def::Constvar(_))
-    }
-
-    fn is_unreferenced(&self, eqn: Eqn) -> bool {
-        let Uses::OfAll(uses) = &self.uses else { return false };
-        let data = self.program.eqn(eqn);
-        data.effects == EffectsId::NONE && data.outvars().all(|var| uses[var] == 0)
-    }
-
-    /// Removes an equation; its row stays until the end, its operand list is free for reuse.
-    fn mark_removed(&mut self, eqn: Eqn) {
-        let Program { eqns, vars, operands, .. } = &mut self.program;
-        eqns[eqn].invars.clear(operands);
-        for var in eqns[eqn].outvars() {
-            vars[var].set_def(Def::Removed);
-        }
-        self.removed.insert(eqn);
-        self.num_removed += 1;
-    }
-
-    #[inline]
-    fn check_type(&self, ty: TypeId) -> Result<(), BuildError> {
-        check_id("types", ty, self.program.types.len())
-    }
-
-    /// Whether it is a constant.
-    #[inline]
-    fn check_var(&self, var: Var) -> Result<bool, BuildError> {
-        match self.program.vars.get(var).map(|data| data.def()) {
-            None => Err(BuildError::UnknownVar(var)),
-            Some(Def::Removed) => Err(BuildError::RemovedVar(var)),
-            Some(Def::Constvar(_)) => Ok(true),
-            Some(Def::Invar | Def::Eqn(_)) => Ok(false),
-        }
-    }
-
-    /// Whether it is a constant.
-    #[inline]
-    fn check_atom(&self, atom: Atom) -> Result<bool, BuildError> {
-        match atom.kind() {
-            AtomKind::Var(var) => self.check_var(var),
-            AtomKind::Literal(literal) => {
-                check_id("literals", literal, self.program.literals.len())?;
-                Ok(false)
-            }
-        }
-    }
-
-    #[inline]
-    fn check_effects(&self, effects: EffectsId) -> Result<(), BuildError> {
-        if effects == EffectsId::NONE {
-            return Ok(());
-        }
-        check_id("effect lists", effects, self.program.effect_lists.len())?;
-        let mut inputs = self.program.effect_list(effects).iter().filter_map(|effect| effect.input);
-        inputs.try_for_each(|input| self.check_var(input).map(drop))
-    }
-}
-
-/// Drops the rows of removed equations, and says to the variables which rows the others are now.
-fn compact(program: &mut Program, removed: &EntitySet<Eqn>, num_removed: usize) {
-    let mut live = PrimaryMap::with_capacity(program.num_eqns() - num_removed);
-    for (eqn, data) in mem::take(&mut program.eqns) {
-        if !removed.contains(eqn) {
-            for var in data.outvars() {
-                program.vars[var].set_def(Def::Eqn(live.next_key()));
-            }
-            live.push(data);
-        }
-    }
-    program.eqns = live;
-}
-
-#[inline]
-fn check_id<K: EntityRef + fmt::Display>(
-    table: &'static str,
-    id: K,
-    len: usize,
-) -> Result<(), BuildError> {
-    if id.index() < len {
-        return Ok(());
-    }
-    Err(BuildError::UnknownId { table, id: id.to_string(), len })
-}
-
-#[inline]
-fn check_room(
-    what: &'static str,
-    len: usize,
-    additional: usize,
-    limit: usize,
-) -> Result<(), BuildError> {
-    if additional <= limit.saturating_sub(len) {
-        return Ok(());
-    }
-    Err(BuildError::TooMany { what, limit })
-}
-
-impl Program {
-    /// Starts the program anew: the tables, inputs and constants are there, the equations are not.
-    /// Variables keep their ids, so [`Builder::append_again`] can define those of equations.
-    pub fn rebuild(&self) -> Builder {
-        let mut vars = self.vars.clone();
-        for eqn in self.eqns.values() {
-            for var in eqn.outvars() {
-                vars[var].set_def(Def::Removed);
-            }
-        }
-        let program = Self {
-            types: self.types.clone(),
-            primitives: self.primitives.clone(),
-            params: self.params.clone(),
-            effect_lists: self.effect_lists.clone(),
-            sources: self.sources.clone(),
-            contexts: self.contexts.clone(),
-            subprograms: self.subprograms.clone(),
-            literals: self.literals.clone(),
-            vars,
-            eqns: PrimaryMap::with_capacity(self.eqns.len()),
-            operands: ListPool::new(),
-            invars: self.invars.clone(),
-            constvars: self.constvars.clone(),
-            outvars: Box::default(),
-            effects: EffectsId::NONE,
-            debug_info: DebugInfo::default(),
-        };
-        let mut builder = Builder::from_program(program, DeadCode::Keep);
-        for &(var, _) in &self.constvars {
-            // The program's own handle: constants stay where nobody removes them.
-            builder.retain(var);
-        }
-        builder
-    }
-
-    /// Goes on appending. The outputs, effects and names are forgotten, and no handle is counted:
-    /// the embedding retains what it refers to before it releases anything.
-    pub fn into_builder(mut self, dce: DeadCode) -> Builder {
-        self.outvars = Box::default();
-        self.effects = EffectsId::NONE;
-        self.debug_info = DebugInfo::default();
-        Builder::from_program(self, dce)
     }
 }
