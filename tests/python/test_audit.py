@@ -208,7 +208,9 @@ def derivations():
     return next(
         held
         for held in gc.get_objects()
-        if type(held) is dict and held and type(next(iter(held.values()))).__name__ == "Known"
+        if type(held) is dict
+        and held
+        and type(next(iter(held.values()))).__name__ == "KnownDerivation"
     )
 
 

@@ -118,7 +118,7 @@ impl DerivationCache {
             Err(reason) => store::count_bypass(self.id, reason),
         }
         if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
-            Memo::insert(&key, Remembered { derivation, validity })?;
+            Memo::insert(&key, KnownDerivation { derivation, validity })?;
         }
         Ok(result)
     }
@@ -168,7 +168,7 @@ impl Memo {
     }
 
     /// What is known; it is the last in the order of use from now on.
-    fn get<'py>(key: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, Remembered>>> {
+    fn get<'py>(key: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, KnownDerivation>>> {
         let memo = Self::of_process(key.py()).known.bind(key.py());
         let Some(known) = memo.get_item(key)? else { return Ok(None) };
         // Another thread may have removed it meanwhile.
@@ -188,7 +188,7 @@ impl Memo {
         Ok(())
     }
 
-    fn insert(key: &Bound<'_, PyTuple>, known: Remembered) -> PyResult<()> {
+    fn insert(key: &Bound<'_, PyTuple>, known: KnownDerivation) -> PyResult<()> {
         let py = key.py();
         let memo = Self::of_process(py);
         Self::remove(key)?;
@@ -211,7 +211,7 @@ impl Memo {
         let py = key.py();
         let memo = Self::of_process(py);
         if let Some(known) = memo.known.bind(py).get_item(key)? {
-            let bytes = known.cast::<Remembered>()?.get().memory_bytes(py);
+            let bytes = known.cast::<KnownDerivation>()?.get().memory_bytes(py);
             // Where it is still there: keys are compared by Python code.
             if memo.known.bind(py).del_item(key).is_ok() {
                 memo.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -231,13 +231,13 @@ pub fn forget(py: Python<'_>) {
 
 /// What is known of a function, a key, and the structurally equal programs.
 #[pyclass(module = "jaxide._core", frozen)]
-struct Remembered {
+struct KnownDerivation {
     /// Or why what was derived from one program says nothing about that of others.
     derivation: Result<Derivation, Reason>,
     validity: Validity,
 }
 
-impl Remembered {
+impl KnownDerivation {
     fn memory_bytes(&self, py: Python<'_>) -> usize {
         let derived = self.derivation.iter().flat_map(|derivation| &derivation.programs).flatten();
         size_of::<Self>() + derived.map(|derived| derived.memory_bytes(py)).sum::<usize>()
