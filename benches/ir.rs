@@ -192,6 +192,7 @@ fn of_nests<T>(c: &mut Criterion, name: &str, analyse: impl Fn(&Nest) -> T) {
     });
 }
 
+#[allow(clippy::too_many_lines)] // one case for each figure
 fn benchmark(c: &mut Criterion) {
     over_sizes(c, "build, keeping dead code", |b, equations| {
         b.iter_with_large_drop(|| build(DeadCode::Keep, equations));
