@@ -24,6 +24,7 @@ from jax.experimental.ode import odeint
 from jax.scipy.linalg import expm
 from jax.scipy.sparse.linalg import cg
 
+import covering
 import jaxide
 import oracle
 from expansion import (
@@ -378,6 +379,7 @@ WITH_LOOPS: dict[str, Function] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("transformation", ["grad", "jvp", "vmap of grad", "grad of grad"])
 @pytest.mark.parametrize("name", WITH_LOOPS)
 def test_several_calls(name: str, transformation: str) -> None:
@@ -408,7 +410,7 @@ constructs = st.sampled_from(sorted(CONSTRUCTS))
 @given(
     st.lists(st.tuples(constructs, st.lists(names, min_size=1, max_size=3)), min_size=1, max_size=3)
 )
-@settings(deadline=None, max_examples=500 if oracle.IS_LONG else 12)
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else covering.examples(4, 12))
 def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
     """Programs that use what others have left behind, in any order."""
     functions = [of_one_program(*program) for program in programs]
@@ -423,7 +425,7 @@ def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
 @example("associative", ["grad", "checkpoint of grad"])
 @example("linear_solve", ["grad", "checkpoint of grad"])
 @given(constructs, st.lists(names, min_size=2, max_size=4))
-@settings(deadline=None, max_examples=500 if oracle.IS_LONG else 8)
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else covering.examples(3, 8))
 def test_growing_histories(construct: str, transformations: list[str]) -> None:
     """A program that is used under one transformation more each time."""
     functions = [
