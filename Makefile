@@ -47,7 +47,7 @@ check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
 	$(bin)/ruff format --check $(python_sources)
 	$(bin)/mypy
 	$(bin)/python -m mypy.stubtest jaxide._core
-	$(bin)/python -m pytest --numprocesses $(JOBS) $(selection)
+	$(bin)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(selection)
 
 test-newest: ## run all checks on the newest Python and jax
 	scripts/newest
