@@ -651,6 +651,7 @@ def test_a_rule_that_changes() -> None:
     assert_same_when_warm(*((pulled_back(f), X) for f in made), rounds=ROUNDS)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "construct", [custom_rules_in_loops, user_rules_in_loops, user_rule_in_checkpoint]
 )
