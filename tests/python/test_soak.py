@@ -15,8 +15,8 @@ import soak
 @pytest.mark.parametrize(
     "options",
     [
-        f"--traces {covering.examples(800, 5000)} --closures 100",
-        f"--tracer jit --traces {covering.examples(600, 4000)} --closures 5",
+        "--traces 5000 --closures 100",
+        f"--tracer jit --traces {covering.examples(1200, 4000)} --closures 5",
     ],
     ids=["traced", "executed"],
 )
