@@ -356,6 +356,7 @@ def test_constructs(construct: str, transformation: str) -> None:
     assert_same_when_warm((transformed, X), rounds=ROUNDS)
 
 
+@pytest.mark.covering(times=12, each_value=False)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 def test_two_places(construct: str) -> None:
     """Sources are those of the place that calls, but for the programs' own."""
