@@ -47,13 +47,13 @@ check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
 	$(bin)/ruff format --check $(python_sources)
 	$(bin)/mypy
 	$(bin)/python -m mypy.stubtest jaxide._core
-	$(bin)/python -m pytest --numprocesses $(JOBS) $(selection)
+	$(bin)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(selection)
 
 test-newest: ## run all checks on the newest Python and jax
 	scripts/newest
 
 test-generated: $(VENV)/.installed-test ## compare 20,000 generated programs with stock jax (hours)
-	HYPOTHESIS_PROFILE=long $(bin)/python -m pytest --numprocesses $(JOBS) --long tests/python/test_generated.py tests/python/test_world.py
+	HYPOTHESIS_PROFILE=long $(bin)/python -m pytest --numprocesses $(JOBS) tests/python/test_generated.py tests/python/test_world.py
 
 test-brainstate: $(VENV)/.installed-test ## run brainstate's own tests with stock jax and with jaxide
 	$(bin)/python tests/brainstate_suite.py

@@ -1,4 +1,5 @@
 """The short run of the tests: of combinations it takes a covering choice, `--long` takes them all.
+`HYPOTHESIS_PROFILE=long`, which draws thousands of examples, is a long run as well.
 
 Most tests run always. A test that takes every combination of some parameters is marked, and the
 short run takes of these as few as cover what the marker asks for:
@@ -11,7 +12,9 @@ short run takes of these as few as cover what the marker asks for:
         For tests of one parameter that several tests of a module have. Each value is in at least
         one of these tests, and each test has values of all kinds. The function tells, of the
         text of a value in the test's id, the kinds of the value. With `each_value=False` the test
-        has values of all kinds, but not each value.
+        has `times` values of each kind, but not each value.
+    @pytest.mark.covering(times=2, each_value=False)
+        Two combinations of the test, whichever: for tests that take long and are much alike.
 
 The choice is made of the ids alone: it is the same in all processes, whatever the order of the
 tests, and a new value of a parameter is in it. What is asked for by name always runs: a test's id,
@@ -23,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -59,7 +63,7 @@ class Candidate(NamedTuple):
 def configure(config: pytest.Config) -> None:
     """Decides whether this is the short run."""
     global is_short
-    is_short = not config.getoption("long")
+    is_short = not (config.getoption("long") or os.environ.get("HYPOTHESIS_PROFILE") == "long")
 
 
 def is_asked_for_by_name(config: pytest.Config) -> bool:
@@ -73,7 +77,7 @@ def is_asked_for_by_name(config: pytest.Config) -> bool:
 
 def deselected(config: pytest.Config, items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """The tests that this run leaves out."""
-    if config.getoption("long") or is_asked_for_by_name(config):
+    if not is_short or is_asked_for_by_name(config):
         return set()
     candidates = {item: made for item in items if (made := candidate(item)) is not None}
     chosen = {made.id for made in cover(candidates.values())}
@@ -106,7 +110,10 @@ def _covered(
         (parameter,) = parameters
         demands = Counter[Hashable]({(module, parameter, text): 1} if each_value else {})
         demands.update({(module, function, "kind", kind): times for kind in kinds(text)})
+        demands[module, function] = 1
         return demands, frozenset()
+    if not each_value:
+        return Counter({(module, function): times}), frozenset()
     # A value is one object in all combinations, but for texts, which may be equal ones.
     place = module if together else f"{module}::{function}"
     values = [

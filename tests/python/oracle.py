@@ -319,10 +319,10 @@ def _type_name(value: Any) -> str:
 # ---- comparison -------------------------------------------------------------------------------
 
 
-def texts(jaxpr: Any) -> dict[str, str]:
-    """The program as jax prints it under every setting."""
-    printed = {name: jaxpr.pretty_print(**settings) for name, settings in PRINT_SETTINGS.items()}
-    with_effects = {name: sort_effects(printed[name]) for name in WITH_EFFECTS}
+def texts(jaxpr: Any, names: Sequence[str] = tuple(PRINT_SETTINGS)) -> dict[str, str]:
+    """The program as jax prints it under every setting, or under some of them."""
+    printed = {name: jaxpr.pretty_print(**PRINT_SETTINGS[name]) for name in names}
+    with_effects = {name: sort_effects(printed[name]) for name in WITH_EFFECTS if name in printed}
     return {"str": str(jaxpr), **printed, **with_effects}
 
 

@@ -54,7 +54,13 @@ PRINTED_BY_JAX = {"refs", "pallas"}
 HIGH = "call_hi_primitive"
 
 every_case = pytest.mark.parametrize("case", corpus.CASES, ids=str)
-each_family = pytest.mark.covering(kinds=lambda case: [case.partition("-")[0]])
+
+
+def family(case: str) -> list[str]:
+    return [case.partition("-")[0]]
+
+
+each_family = pytest.mark.covering(kinds=family)
 
 
 @each_family
@@ -128,7 +134,7 @@ def has_branches(jaxpr: Any) -> bool:
     return "cond[" in text or "while[" in text
 
 
-@each_family
+@pytest.mark.covering(kinds=family, times=2, each_value=False)
 @pytest.mark.parametrize("case", [c for c in corpus.CASES if c.unevaluated is None], ids=str)
 def test_values(case: corpus.Case) -> None:
     """What stock's jaxpr computes, every form of jaxide's computes."""

@@ -65,6 +65,7 @@ def test_same_when_warm(construct: str) -> None:
     assert_same_when_warm(*((program, X, X + 1, X + 2) for program in programs))
 
 
+@pytest.mark.covering(times=4, each_value=False)
 @pytest.mark.parametrize("construct", sorted(set(CONSTRUCTS) - {"while", "fori"}))
 def test_under_transformations(construct: str) -> None:
     def total(x, w, v):

@@ -255,6 +255,7 @@ ERRORS: list[Callable[[Any], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(kinds=lambda number: [])
 @pytest.mark.parametrize("number", range(len(ERRORS)))
 def test_errors_after_good_calls(number: int) -> None:
     """The first half of each program is replayed by then, the second half is jax's error."""
@@ -262,6 +263,7 @@ def test_errors_after_good_calls(number: int) -> None:
     assert_same_when_warm((use, X), (lambda x: (jnp.sin(x), use(x)), X), (jax.jit(use), X))
 
 
+@pytest.mark.covering(kinds=lambda number: [])
 @pytest.mark.parametrize("number", range(len(ERRORS)))
 def test_errors_that_the_program_catches(number: int) -> None:
     """What was recorded of a call that failed is not replayed, and the trace goes on."""

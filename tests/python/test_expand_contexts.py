@@ -473,6 +473,7 @@ def no_errors_left() -> Iterator[None]:
     forget_errors(jax.make_jaxpr)
 
 
+@pytest.mark.covering(kinds=lambda name: [])
 @every_name
 def test_changed_between_traces(name: str) -> None:
     plain = rounds(name, renewed)
@@ -481,6 +482,7 @@ def test_changed_between_traces(name: str) -> None:
     expansion.assert_history([forget_errors, *plain, *changed, plain[-1]])
 
 
+@pytest.mark.covering(kinds=lambda name: [])
 @every_name
 def test_changed_inside_a_trace(name: str) -> None:
     """Between equal calls of one trace, whose results go on into one program."""

@@ -685,7 +685,7 @@ WITHIN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.covering(times=2)
+@pytest.mark.covering
 @pytest.mark.parametrize("array", [jnp.asarray, np.asarray], ids=["jax", "numpy"])
 @pytest.mark.parametrize("make", WITHIN.values(), ids=WITHIN.keys())
 def test_arrays_captured_within_are_used(

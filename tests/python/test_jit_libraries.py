@@ -123,6 +123,7 @@ LOOPS: list[Callable[[int], Any]] = [
 ]
 
 
+@pytest.mark.covering(times=2, each_value=False)
 @pytest.mark.parametrize("step", LOOPS, ids=lambda step: step.__name__)
 def test_a_step_that_is_made_anew_is_compiled_once(step: Callable[[int], Any]) -> None:
     expected = [step(i) for i in range(3)]

@@ -238,6 +238,7 @@ def installed() -> Iterator[Any]:
 JITS = [lambda: contextlib.nullcontext(jaxide.jit), installed]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("with_jit", JITS, ids=["jit", "install"])
 @pytest.mark.parametrize(
     ("change", "program"), CHANGES, ids=lambda case: getattr(case, "__name__", None)
@@ -654,6 +655,7 @@ def outputs(source: str, is_patched: bool = False) -> list[list[str]]:
     ]
 
 
+@pytest.mark.covering(times=4, each_value=False)
 @pytest.mark.parametrize("history", HISTORIES)
 def test_changes_by_what_is_of_jax(history: str) -> None:
     stock, ours = outputs(HISTORIES[history])

@@ -362,6 +362,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.covering(times=8, each_value=False)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_in_a_process(name: str) -> None:
     run_alone(PRELUDE + textwrap.dedent(SCRIPTS[name]))

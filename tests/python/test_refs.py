@@ -381,6 +381,7 @@ def test_constructs(construct: str, nest: str) -> None:
     assert_same_when_warm((NESTS[nest](CONSTRUCTS[construct]), X), rounds=ROUNDS)
 
 
+@pytest.mark.covering(times=12, each_value=False)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 def test_two_places(construct: str) -> None:
     """Sources are those of the place that calls, but for the programs' own."""

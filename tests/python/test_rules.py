@@ -24,6 +24,7 @@ from jax.experimental.ode import odeint
 from jax.scipy.linalg import expm
 from jax.scipy.sparse.linalg import cg
 
+import covering
 import jaxide
 import oracle
 from expansion import (
@@ -355,6 +356,7 @@ def test_constructs(construct: str, transformation: str) -> None:
     assert_same_when_warm((transformed, X), rounds=ROUNDS)
 
 
+@pytest.mark.covering(times=12, each_value=False)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 def test_two_places(construct: str) -> None:
     """Sources are those of the place that calls, but for the programs' own."""
@@ -378,6 +380,7 @@ WITH_LOOPS: dict[str, Function] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("transformation", ["grad", "jvp", "vmap of grad", "grad of grad"])
 @pytest.mark.parametrize("name", WITH_LOOPS)
 def test_several_calls(name: str, transformation: str) -> None:
@@ -408,7 +411,7 @@ constructs = st.sampled_from(sorted(CONSTRUCTS))
 @given(
     st.lists(st.tuples(constructs, st.lists(names, min_size=1, max_size=3)), min_size=1, max_size=3)
 )
-@settings(deadline=None, max_examples=500 if oracle.IS_LONG else 12)
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else covering.examples(4, 12))
 def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
     """Programs that use what others have left behind, in any order."""
     functions = [of_one_program(*program) for program in programs]
@@ -423,7 +426,7 @@ def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
 @example("associative", ["grad", "checkpoint of grad"])
 @example("linear_solve", ["grad", "checkpoint of grad"])
 @given(constructs, st.lists(names, min_size=2, max_size=4))
-@settings(deadline=None, max_examples=500 if oracle.IS_LONG else 8)
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else covering.examples(3, 8))
 def test_growing_histories(construct: str, transformations: list[str]) -> None:
     """A program that is used under one transformation more each time."""
     functions = [
@@ -649,6 +652,7 @@ def test_a_rule_that_changes() -> None:
     assert_same_when_warm(*((pulled_back(f), X) for f in made), rounds=ROUNDS)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "construct", [custom_rules_in_loops, user_rules_in_loops, user_rule_in_checkpoint]
 )

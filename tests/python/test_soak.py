@@ -15,7 +15,7 @@ import soak
 @pytest.mark.parametrize(
     "options",
     [
-        f"--traces {covering.examples(1500, 5000)} --closures 100",
+        "--traces 5000 --closures 100",
         f"--tracer jit --traces {covering.examples(1200, 4000)} --closures 5",
     ],
     ids=["traced", "executed"],

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
+import covering
 from jaxide import _core
 from world import client, histories
 from world.kinds import KINDS, settings
@@ -30,7 +31,7 @@ TRACED = [name for name in histories.SCHEDULES if name not in EXECUTED]
 ITEMS = sorted({kind.covered_by for kind in KINDS.values()})
 
 # Of how many kinds one is tried by itself.
-ONE_OF = 1 if IS_LONG else 4
+ONE_OF = 1 if IS_LONG else covering.examples(12, 4)
 # Pairs drawn, and how many of them make a test.
 DRAWN_TRACED = 20_000 if IS_LONG else 50
 DRAWN_EXECUTED = 1_000 if IS_LONG else 6
@@ -112,6 +113,7 @@ def chunks(drawn: int) -> range:
     return range(0, drawn, min(CHUNK, drawn))
 
 
+@pytest.mark.covering(times=1, each_value=False)
 @pytest.mark.parametrize("start", chunks(DRAWN_TRACED))
 def test_traces(server: client.Server, start: int) -> None:
     _assert_same(server, TRACED, start, DRAWN_TRACED)
