@@ -30,7 +30,7 @@ import jaxide
 from alone import run_alone
 from compilations import Compiled
 from jaxide import _core
-from jaxide._jit import intercept
+from jaxide._jit import executables, intercept
 
 X = np.float32(0.5)
 MANY = np.arange(4, dtype=np.float32)
@@ -403,14 +403,14 @@ def test_new_names_do_not_matter(change: Callable[[], Any]) -> None:
 
 def test_what_no_key_finds_any_more_is_let_go() -> None:
     jaxide.clear_caches()
-    executables = intercept.EXECUTABLES
+    shared = intercept.EXECUTABLES
     jit = functools.partial(jaxide.jit, captured="constants")
     for value in range(3 * executables.MAX_LOWERINGS):
         jit(lambda x, value=jnp.full(3, float(value)): x * value)(np.ones(3, np.float32))
     gc.collect()
-    assert len(executables) == 1
+    assert len(shared) == 1
     at_least = executables.MAX_LOWERINGS * executables.MIN_BYTES
-    assert at_least <= executables.num_bytes < 1.2 * at_least
+    assert at_least <= shared.num_bytes < 1.2 * at_least
 
 
 # Packages that jax and jaxlib import something of: the module of the package, what it has, and the
