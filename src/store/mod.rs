@@ -38,6 +38,7 @@
 mod copy;
 mod cursor;
 mod read;
+mod read_sections;
 #[doc(hidden)]
 pub mod testing;
 mod write;
