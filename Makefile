@@ -40,7 +40,7 @@ check-rust: $(VENV)/.created ## format, lints, Rust tests
 	cargo fmt --all --check
 	cargo clippy -- --deny warnings
 	cargo clippy --all-targets --features python -- --deny warnings
-	cargo test
+	env -u MAKEFLAGS cargo test # or rustdoc looks for make's job server, which it is not given
 
 check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
 	$(bin)/ruff check $(python_sources)
