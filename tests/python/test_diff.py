@@ -120,6 +120,15 @@ def test_an_equation_is_deleted() -> None:
         assert {d.kind for d in diff.differences} == {"removed", "operand"}
 
 
+def test_types_of_results_are_told_by_place() -> None:
+    one, another = (
+        jaxide.trace(lambda x, y: lax.sort((x, y), num_keys=1))(X, X.astype(dtype))
+        for dtype in (np.float32, np.int32)
+    )
+    found = [(d.kind, d.name, d.old, d.new) for d in one.diff(another).differences]
+    assert ("type of output", "1", f"f32[{X.size}]", f"i32[{X.size}]") in found
+
+
 def test_an_equation_within_is_changed() -> None:
     def looped(by: float) -> Callable[..., Any]:
         return lambda x: lax.scan(lambda c, y: (jax.jit(lambda v: v * by)(c) + y, None), 0.0, x)

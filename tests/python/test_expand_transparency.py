@@ -241,6 +241,23 @@ def test_debug_info_of_functions_of_jax() -> None:
     assert all(info == infos[0] for info in infos)
 
 
+def test_warnings_within_a_trace_are_of_the_line_that_their_level_names() -> None:
+    def warn(function: Any) -> None:
+        warnings.warn("of the caller", UserWarning, stacklevel=2, source=function)
+
+    def lines(make: Any) -> list[tuple[str, int]]:
+        def function(x: Any) -> Any:
+            warn(function)
+            return jnp.sin(x)
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(function)(X)
+        return [(w.filename, w.lineno) for w in caught]
+
+    assert lines(jaxide.make_jaxpr) == lines(jax.make_jaxpr) != []
+
+
 def test_warn_is_pythons_own() -> None:
     """The body of a user's jit may look at `warnings`, and change it for itself."""
     before = dict(vars(warnings))

@@ -222,6 +222,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "constants": constants,
     "grad": jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum()),
     "batched": jax.vmap(lambda x: jnp.sort(jnp.cumsum(x))[2:5] @ jnp.ones((3, 2))),
+    "loop_with_constants": lambda x: lax.while_loop(
+        lambda c, limit=x.sum() + 9: c.sum() < limit, lambda c, step=x * 2: c + step, x
+    ),
     "named_as_python": lambda x: [x + n for n in range(400)],
     "nothing": lambda: (),
     "donated": jax.jit(lambda x: x * 2, donate_argnums=0, keep_unused=True),
@@ -439,6 +442,16 @@ def test_the_page_is_the_same_markup_for_any_program(program: jaxide.Program) ->
     page = hostile().to_html()
     assert Reader(page).tags == expected.tags
     assert json.loads(Reader(page).data)["programs"][1]["name"] == HOSTILE.strip("<>")
+
+
+def test_the_page_is_a_document_and_says_how_often_programs_run() -> None:
+    def body(carry: Array, _: None) -> tuple[Array, None]:
+        return jnp.sin(carry), None
+
+    page = jaxide.trace(lambda x: lax.scan(body, x, None, length=7)[0])(1.0).to_html()
+    assert page.startswith("<!doctype html>")
+    programs = json.loads(Reader(page).data)["programs"]
+    assert [program["times"] for program in programs] == [1, 7]
 
 
 def test_rows_are_the_equations_of_the_text(program: jaxide.Program) -> None:

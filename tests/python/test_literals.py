@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -178,3 +179,28 @@ assert not [array for array in jax.live_arrays() if array.shape == (777,)]
 def test_captured_arrays_that_are_literals() -> None:
     """Under ``jax_use_simplified_jaxpr_constants`` any array is one."""
     run_alone(SIMPLIFIED)
+
+
+def literals(jaxpr: Any) -> list[tuple[type, bool]]:
+    """The types of the literals of a program, those of nested programs within their equation."""
+    found: list[tuple[type, bool]] = []
+    for eqn in jaxpr.eqns:
+        found += [(type(v.val), v.aval.weak_type) for v in eqn.invars if hasattr(v, "val")]
+        for nested in jax.extend.core.jaxprs_in_params(eqn.params):
+            found += literals(nested)
+    return found
+
+
+def test_equal_literals_of_two_types_are_told_apart() -> None:
+    """A derivative may capture either of them."""
+
+    def function(x: Any) -> Any:
+        some = jnp.array([True, False, True])
+        return (jnp.array(1.0) * jnp.where(some, 1 - x, x)).sum()
+
+    jax.clear_caches()
+    stock = literals(jax.make_jaxpr(jax.grad(function))(X).jaxpr)
+    jax.clear_caches()
+    for _ in range(3):
+        made = literals(jaxide.make_jaxpr(jax.grad(lambda x: function(x)))(X).jaxpr)
+        assert made == stock

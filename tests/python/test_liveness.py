@@ -285,3 +285,9 @@ def test_report_is_a_table() -> None:
     text = str(liveness_of(chain, X))
     assert "peak: 1,024 bytes at" in text
     assert "f32[8,8]" in text
+
+
+def test_values_are_told_by_position_or_line() -> None:
+    report = liveness_of(lambda x, y: (x @ y) + 1, X, X)
+    told = sorted(str(value) for value in report.alive)
+    assert [text for text in told if text.startswith("input")] == ["input 0", "input 1"]

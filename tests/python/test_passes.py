@@ -166,6 +166,12 @@ def test_folding() -> None:
     assert names(large.optimize(max_folded=100)) == []
 
 
+def test_folded_arrays_are_constants() -> None:
+    after = traced(lambda x: x + lax.iota(np.float32, 3) * 2, np.ones(3, np.float32)).optimize()
+    assert str(after) == "{ lambda a:f32[3]; b:f32[3]. let c:f32[3] = add b a in (c,) }"
+    np.testing.assert_array_equal(after.jaxpr.consts[0], [0, 2, 4])
+
+
 def test_what_devices_do_not_agree_on_is_not_folded() -> None:
     pair = lambda value: lax.broadcast(value, (2,))
 
