@@ -157,6 +157,7 @@ pub fn start(py: Python<'_>) -> PyResult<()> {
 /// It has no dict, or CPython cannot watch it.
 pub fn watch(kind: HowOften, owner: &Bound<'_, PyAny>) -> PyResult<u32> {
     let dict = dict_of(owner)?;
+    detach(owner, &dict)?;
     notify(&dict)?;
     let version = version(dict.as_ptr());
     let address = dict.as_ptr() as usize;
@@ -436,7 +437,7 @@ pub fn note_code(function: &Bound<'_, PyAny>, code: &Bound<'_, PyAny>) {
 mod noticing {
     use std::sync::atomic::AtomicU64;
 
-    use super::{Bound, HowOften, Ordering, PyDict, PyResult, Python, ffi, noticed, with};
+    use super::{Bound, HowOften, Ordering, PyAny, PyDict, PyResult, Python, ffi, noticed, with};
 
     /// Whether changes are noticed when they happen.
     pub const IS_TOLD: bool = false;
@@ -447,7 +448,12 @@ mod noticing {
         unsafe { (*dict.cast::<ffi::PyDictObject>()).ma_version_tag }
     }
 
-    #[allow(clippy::unnecessary_wraps)] // as where CPython is told
+    #[allow(clippy::unnecessary_wraps)] // as where CPython tells
+    pub fn detach(_owner: &Bound<'_, PyAny>, _dict: &Bound<'_, PyDict>) -> PyResult<()> {
+        Ok(())
+    }
+
+    #[allow(clippy::unnecessary_wraps)] // as where CPython tells
     pub fn notify(_dict: &Bound<'_, PyDict>) -> PyResult<()> {
         Ok(())
     }
@@ -530,7 +536,7 @@ mod noticing {
         }
     }
 
-    #[allow(clippy::unnecessary_wraps)] // as where CPython is told
+    #[allow(clippy::unnecessary_wraps)] // as where CPython tells
     pub fn start(_py: Python<'_>) -> PyResult<()> {
         Ok(())
     }
@@ -541,10 +547,11 @@ mod noticing {
     use std::ffi::c_int;
     use std::sync::atomic::AtomicI32;
 
-    use super::{
-        Bound, Changed, Ordering, PyDict, PyErr, PyResult, Python, ffi, note_dict, note_function,
-        noticed, with,
-    };
+    use pyo3::intern;
+    use pyo3::prelude::*;
+    use pyo3::types::{PyModule, PyType};
+
+    use super::{Changed, Ordering, PyDict, ffi, note_dict, note_function, noticed, with};
 
     type DictCallback = unsafe extern "C" fn(
         c_int,
@@ -607,6 +614,26 @@ mod noticing {
         0
     }
 
+    /// Moves the values of an instance into its dict. CPython 3.13.0 does not tell of attributes whose
+    /// values lie in the instance itself (python/cpython#125608).
+    pub fn detach(owner: &Bound<'_, PyAny>, dict: &Bound<'_, PyDict>) -> PyResult<()> {
+        let version = owner.py().version_info();
+        let is_instance = !owner.is(dict)
+            && !owner.is_instance_of::<PyModule>()
+            && !owner.is_instance_of::<PyType>();
+        if (version.major, version.minor, version.patch) != (3, 13, 0) || !is_instance {
+            return Ok(());
+        }
+        // Both ways have CPython make a table of the dict's own; the order of the attributes stays.
+        if dict.is_empty() {
+            dict.set_item(0, 0)?;
+            return dict.del_item(0);
+        }
+        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+            dict.call_method0(intern!(owner.py(), "popitem"))?.extract()?;
+        dict.set_item(name, value)
+    }
+
     pub fn notify(dict: &Bound<'_, PyDict>) -> PyResult<()> {
         let watcher = WATCHER.load(Ordering::Relaxed);
         // SAFETY: a live dict, and a watcher of ours.
@@ -632,4 +659,4 @@ mod noticing {
 }
 
 pub use noticing::{IS_TOLD, poll, poll_soon};
-use noticing::{notify, version};
+use noticing::{detach, notify, version};
