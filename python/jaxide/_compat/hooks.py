@@ -18,31 +18,22 @@ from jaxide._native.instrumented import answered_first
 from jaxide._native.trampolines import copy_function
 from jaxide._native.trampolines import trampoline as trampoline_of
 
-# Where functions of jax are, and their parameters.
+# Where functions of jax are.
 DEBUG_INFO = "api_util:debug_info"
 CHECK_INPUT = "api:_check_input_dtype_revderiv"
-CHECK_INPUT_NAMES = "name holomorphic allow_int x"
 VJP = "api:_vjp3_callable"
 DCE = "interpreters.partial_eval:dce_jaxpr_consts"
 DCE_CONSTS = "interpreters.ad:_dce_consts"
 CHECK_TYPES = "interpreters.partial_eval:_check_returned_jaxtypes"
 CHECK_REFS = "interpreters.partial_eval:_check_no_returned_refs"
 BACKWARD = "interpreters.ad:backward_pass3"
-BACKWARD_PARAMETERS = "jaxpr transform_stack consts primals_in cotangents_in"
 EVALUATION = "core:eval_jaxpr"
-EVALUATION_PARAMETERS = "jaxpr consts *args propagate_source_info"
 INLINE = "interpreters.partial_eval:inline_jaxpr_into_trace"
-INLINE_PARAMETERS = "trace src jaxpr consts *arg_tracers"
 MAKE_JAXPR = "api:make_jaxpr"
 # What the function refers to that it returns.
 MAKE_JAXPR_CLOSURE = ("axis_env", "fun", "return_shape", "static_argnums")
 KWARGS = "api_util:resolve_kwargs"
 RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
-
-
-def array_value() -> Any:
-    """The function behind a concrete array's property ``_value``."""
-    return inspect.unwrap(symbol("array:ArrayImpl._value").fget)
 
 
 class _FlatTree(NamedTuple):
@@ -96,36 +87,40 @@ def derivations() -> dict[str, types.FunctionType]:
     return found
 
 
-def _hooked(name: str) -> Any:
+# Functions of jax that the core steps into, by the names that the core has for them.
+_HOOKED: dict[str, Callable[[], Any]] = {
+    "evict": lambda: checked_function("pjit:jit_evict_fn", "self"),
+    "result_paths": lambda: checked_function(RESULT_PATHS, "self ans"),
+    "bind": lambda: checked_function("core:Primitive.bind", "self *args **params"),
+    "inline": lambda: checked_function(INLINE, "trace src jaxpr consts *arg_tracers"),
+    "value": lambda: inspect.unwrap(symbol("array:ArrayImpl._value").fget),
+    "eval": lambda: checked_function(EVALUATION, "jaxpr consts *args propagate_source_info"),
+    "dce": lambda: checked_function(DCE, "jaxpr used_outputs instantiate"),
+    "dce_consts": lambda: checked_function(DCE_CONSTS, "jaxpr consts"),
+    "check_input": lambda: checked_function(CHECK_INPUT, "name holomorphic allow_int x"),
+    "debug_info": lambda: symbol(DEBUG_INFO),
+    "vjp": lambda: symbol(VJP),
+    "resolve_kwargs": lambda: symbol(KWARGS),
+    "struct_eq": lambda: jax.ShapeDtypeStruct.__eq__,
+    "struct_hash": lambda: jax.ShapeDtypeStruct.__hash__,
+    "make_jaxpr": lambda: inspect.unwrap(symbol(MAKE_JAXPR)),
+    "map_leaves": lambda: flat_tree().map,
+    "backward": lambda: checked_function(
+        BACKWARD, "jaxpr transform_stack consts primals_in cotangents_in"
+    ),
+    "check_types": lambda: checked_function(CHECK_TYPES, "dbg out_tracers"),
+    "check_refs": lambda: checked_function(CHECK_REFS, "dbg out_tracers"),
+}
+
+
+def hooked(name: str) -> Any:
     """A function of jax that the core steps into."""
-    if name in _DERIVATIONS:
-        return derivations()[name]
-    return {
-        "evict": checked_function("pjit:jit_evict_fn", "self"),
-        "result_paths": checked_function(RESULT_PATHS, "self ans"),
-        "bind": checked_function("core:Primitive.bind", "self *args **params"),
-        "inline": checked_function(INLINE, INLINE_PARAMETERS),
-        "value": array_value(),
-        "eval": checked_function(EVALUATION, EVALUATION_PARAMETERS),
-        "dce": checked_function(DCE, "jaxpr used_outputs instantiate"),
-        "dce_consts": optional_symbol(DCE_CONSTS),
-        "check_input": checked_function(CHECK_INPUT, CHECK_INPUT_NAMES),
-        "debug_info": symbol(DEBUG_INFO),
-        "vjp": symbol(VJP),
-        "resolve_kwargs": symbol(KWARGS),
-        "struct_eq": jax.ShapeDtypeStruct.__eq__,
-        "struct_hash": jax.ShapeDtypeStruct.__hash__,
-        "make_jaxpr": inspect.unwrap(symbol(MAKE_JAXPR)),
-        "map_leaves": flat_tree().map,
-        "backward": checked_function(BACKWARD, BACKWARD_PARAMETERS),
-        "check_types": checked_function(CHECK_TYPES, "dbg out_tracers"),
-        "check_refs": checked_function(CHECK_REFS, "dbg out_tracers"),
-    }[name]
+    return derivations()[name] if name in _DERIVATIONS else _HOOKED[name]()
 
 
 def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
     """A function of jax and a code object for it that calls ``hook``."""
-    function = _hooked(name)
+    function = hooked(name)
     if not trust.is_own_function(function):
         # Somebody has replaced it before jaxide was imported.
         raise Mismatch(f"{function.__qualname__} is not jax's own")

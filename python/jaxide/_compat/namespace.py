@@ -16,22 +16,7 @@ from numpy._core import umath
 
 from jaxide import _core
 from jaxide._compat.derivative_rules import rule_reader
-from jaxide._compat.hooks import (
-    CHECK_INPUT,
-    CHECK_INPUT_NAMES,
-    CHECK_REFS,
-    CHECK_TYPES,
-    DCE,
-    DCE_CONSTS,
-    EVALUATION,
-    EVALUATION_PARAMETERS,
-    INLINE,
-    RESULT_PATHS,
-    array_value,
-    compared_structs,
-    derivations,
-    flat_tree,
-)
+from jaxide._compat.hooks import DCE_CONSTS, compared_structs, derivations, flat_tree, hooked
 from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
 from jaxide._compat.objects import (
     fixed_types,
@@ -268,7 +253,7 @@ def _values() -> dict[str, Any]:
         literalable_scalar_types=symbol(f"{_CORE}:literalable_scalar_types"),
         jax_array_type=jax.Array,
         array_type=symbol("array:ArrayImpl"),
-        stock_value=copy_function(array_value()),
+        stock_value=copy_function(hooked("value")),
         plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
         fixed_types=fixed_types(),
         tree_registry=symbol("tree_util:_registry"),
@@ -280,7 +265,7 @@ def _values() -> dict[str, Any]:
         float0=symbol("dtypes:float0"),
         flat_tree_leaves=flat_tree().leaves,
         flat_tree_with_leaves=flat_tree().with_leaves,
-        stock_flat_tree_map=copy_function(flat_tree().map),
+        stock_flat_tree_map=copy_function(hooked("map_leaves")),
         partial_type=functools.partial,
     )
 
@@ -316,10 +301,10 @@ def _traces() -> dict[str, Any]:
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         jit_captures=_jit_captures(),
         jits_forgot=_forgotten_jits(),
-        stock_evict=copy_function(checked_function("pjit:jit_evict_fn", "self")),
-        stock_check_returned_types=copy_function(checked_function(CHECK_TYPES, "dbg out_tracers")),
-        stock_check_returned_refs=copy_function(checked_function(CHECK_REFS, "dbg out_tracers")),
-        stock_inline=copy_function(checked_function(INLINE, "trace src jaxpr consts *arg_tracers")),
+        stock_evict=copy_function(hooked("evict")),
+        stock_check_returned_types=copy_function(hooked("check_types")),
+        stock_check_returned_refs=copy_function(hooked("check_refs")),
+        stock_inline=copy_function(hooked("inline")),
     )
 
 
@@ -333,7 +318,7 @@ def _sources() -> dict[str, Any]:
         empty_name_stack=symbol("source_info_util:NameStack")(),
         current_eqn_context=symbol(f"{_CORE}:current_jaxpr_eqn_context"),
         user_frames=_user_frames(),
-        result_paths_hook=ResultPaths(copy_function(checked_function(RESULT_PATHS, "self ans"))),
+        result_paths_hook=ResultPaths(copy_function(hooked("result_paths"))),
         debug_info_hook=debug_info_stand_in(),
         postponed_paths=Postponed,
     )
@@ -390,7 +375,7 @@ def _binding() -> dict[str, Any]:
         if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
         uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
-        stock_bind=copy_function(symbol(f"{_CORE}:Primitive.bind")),
+        stock_bind=copy_function(hooked("bind")),
         primitive_bind_with_trace=symbol(f"{_CORE}:Primitive.bind_with_trace"),
         primitive_is_high=symbol(f"{_CORE}:Primitive.is_high"),
     )
@@ -402,7 +387,7 @@ def _dead_code() -> dict[str, Any]:
         dce_rules=symbol(f"{_PARTIAL_EVAL}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
-        stock_dce=copy_function(checked_function(DCE, "jaxpr used_outputs instantiate")),
+        stock_dce=copy_function(hooked("dce")),
         stock_dce_consts=_stock_dce_consts(),
     )
 
@@ -427,7 +412,7 @@ def _derivatives() -> dict[str, Any]:
         may_hold_tracers=derivative_rules and derivative_rules.may_hold_tracers,
         rules_alike=derivative_rules and derivative_rules.are_alike,
         wrapped_function_type=symbol("linear_util:WrappedFun"),
-        stock_check_input_type=copy_function(checked_function(CHECK_INPUT, CHECK_INPUT_NAMES)),
+        stock_check_input_type=copy_function(hooked("check_input")),
         vjp_hook=vjp_stand_in(),
         transposition_step=transposition_step,
         transposition_loop=transposition_loop,
@@ -446,7 +431,7 @@ def _stock_dce_consts() -> Any:
     """A copy of how jax removes dead code from what it has recorded, from 0.11 on; None before."""
     if optional_symbol(DCE_CONSTS) is None:
         return None
-    return copy_function(checked_function(DCE_CONSTS, "jaxpr consts"))
+    return copy_function(hooked("dce_consts"))
 
 
 def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:
@@ -484,7 +469,7 @@ def _binding_trace() -> Any:
 
 def _stock_evaluation() -> Callable[..., Any]:
     """``core.eval_jaxpr``, with the arguments of the program as a tuple."""
-    stock = copy_function(checked_function(EVALUATION, EVALUATION_PARAMETERS))
+    stock = copy_function(hooked("eval"))
     return lambda jaxpr, consts, args, keeps_sources: stock(
         jaxpr, consts, *args, propagate_source_info=keeps_sources
     )

@@ -19,8 +19,9 @@ use crate::expand::Signature;
 
 use crate::python::cache::call::{Site, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::encode_fully;
-use crate::python::cache::key::encode::{Equation, TransposedOperand, encode_transposition};
+use crate::python::cache::key::encode::{
+    Equation, TransposedOperand, encode_fully, encode_transposition,
+};
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::linear_program::{Linear, PrimitiveKind, Read, Step};
 use crate::python::cache::programs::params::{self, Transposition};

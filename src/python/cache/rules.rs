@@ -15,8 +15,7 @@ use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, Use, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::encode_fully;
-use crate::python::cache::key::encode::{encode_evaluation, encode_rule};
+use crate::python::cache::key::encode::{encode_evaluation, encode_fully, encode_rule};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::programs::forms::is_jaxpr;
 use crate::python::cache::programs::running::{is_running, run_rule};

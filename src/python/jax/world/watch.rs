@@ -545,6 +545,7 @@ mod noticing {
 #[cfg(Py_3_12)]
 mod noticing {
     use std::ffi::c_int;
+    use std::sync::OnceLock;
     use std::sync::atomic::AtomicI32;
 
     use pyo3::intern;
@@ -617,11 +618,15 @@ mod noticing {
     /// Moves the values of an instance into its dict. CPython 3.13.0 does not tell of attributes whose
     /// values lie in the instance itself (python/cpython#125608).
     pub fn detach(owner: &Bound<'_, PyAny>, dict: &Bound<'_, PyDict>) -> PyResult<()> {
-        let version = owner.py().version_info();
+        static IS_SILENT: OnceLock<bool> = OnceLock::new();
+        let is_silent = IS_SILENT.get_or_init(|| {
+            let version = owner.py().version_info();
+            (version.major, version.minor, version.patch) == (3, 13, 0)
+        });
         let is_instance = !owner.is(dict)
             && !owner.is_instance_of::<PyModule>()
             && !owner.is_instance_of::<PyType>();
-        if (version.major, version.minor, version.patch) != (3, 13, 0) || !is_instance {
+        if !is_silent || !is_instance {
             return Ok(());
         }
         // Both ways have CPython make a table of the dict's own; the order of the attributes stays.
