@@ -28,19 +28,20 @@ HERE = Path(__file__).parent.parent / "python"
 # So many new objects the garbage collector waits for until it looks at all that are not old. Where
 # that comes is chance, and takes a millisecond: traces begin anywhere in between.
 PERIOD = 11 * 700
-# `madvise`: gives a process pages of its own before they are written to.
+# `madvise`: gives a process pages before they are read, and its own before they are written to.
+POPULATE_READ = 22
 POPULATE_WRITE = 23
 
 
 def own_pages() -> None:
-    """Copies what this process shares with the one that it was forked from, so no trace has to."""
+    """Maps code, and copies what is shared with the parent process, so that no trace has to."""
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, access, *_ = line.split()
-        if access == "rw-p":
+        if access[0] == "r":
             begin, end = (int(address, 16) for address in addresses.split("-"))
-            madvise(begin, end - begin, POPULATE_WRITE)
+            madvise(begin, end - begin, POPULATE_WRITE if access == "rw-p" else POPULATE_READ)
 
 
 def serve(workload: str, *, is_warm: bool) -> None:

@@ -134,7 +134,7 @@ def has_branches(jaxpr: Any) -> bool:
     return "cond[" in text or "while[" in text
 
 
-@pytest.mark.covering(kinds=family, times=2, each_value=False)
+@pytest.mark.covering(kinds=family, each_value=False)
 @pytest.mark.parametrize("case", [c for c in corpus.CASES if c.unevaluated is None], ids=str)
 def test_values(case: corpus.Case) -> None:
     """What stock's jaxpr computes, every form of jaxide's computes."""

@@ -244,6 +244,8 @@ def test_debug_info_of_functions_of_jax() -> None:
 def test_warnings_within_a_trace_are_of_the_line_that_their_level_names() -> None:
     def warn(function: Any) -> None:
         warnings.warn("of the caller", UserWarning, stacklevel=2, source=function)
+        warnings.warn("of the caller, by place", UserWarning, 2, function)
+        warnings.warn("of this line", UserWarning)  # noqa: B028
 
     def lines(make: Any) -> list[tuple[str, int]]:
         def function(x: Any) -> Any:

@@ -406,7 +406,8 @@ def test_large_constants() -> None:
         ("f32[64,64]", 16384),
         ("f32[8]", 32),
     ]
-    (found,) = program.large_constants(1024)
+    assert program.large_constants(16385) == []
+    (found,) = program.large_constants(16384)
     assert found.first_use is not None
     assert "test_queries.py" in found.first_use.line
     assert "16,384 bytes, first used at" in str(found)

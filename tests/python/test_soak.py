@@ -16,7 +16,7 @@ import soak
     "options",
     [
         "--traces 5000 --closures 100",
-        f"--tracer jit --traces {covering.examples(1200, 4000)} --closures 5",
+        f"--tracer jit --traces {covering.examples(700, 4000)} --closures 5",
     ],
     ids=["traced", "executed"],
 )

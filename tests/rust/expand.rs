@@ -189,6 +189,18 @@ fn an_entry_of_a_call_that_is_known_takes_its_place() {
 }
 
 #[test]
+fn an_entry_takes_the_bytes_of_its_signature_too() {
+    let mut cache = Cache::new(BOUNDS);
+    cache.insert(CallableId(0), &call(0), (), 100);
+    let one = cache.bytes();
+    let mut long = call(0);
+    (1..10).for_each(|number| long.word(number));
+    cache.insert(CallableId(0), &long, (), 100);
+    assert!(one > 100);
+    assert_eq!(cache.bytes(), 2 * one + 9 * size_of::<u64>());
+}
+
+#[test]
 fn narrower_bounds_hold_at_once() {
     let mut cache = Cache::new(Bounds { per_callable: 100, ..BOUNDS });
     for number in 0..8 {
