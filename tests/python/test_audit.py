@@ -59,7 +59,9 @@ def plant(fun, *args, primitive="jit", **planted):
     names = [eqn.params.keys() for eqn in eqns if eqn.primitive.name == primitive]
     dicts = [d for d in gc.get_objects() if type(d) is dict and d.keys() in names]
     # What a replay has is known to the core alone; others are jax's.
-    own = [d for d in dicts if all(other is dicts for other in gc.get_referrers(d))]
+    others = [other for other in gc.get_referrers(*dicts) if other is not dicts]
+    known = {id(of) for of in gc.get_referents(*others)}
+    own = [d for d in dicts if id(d) not in known]
     assert own, "there is nothing to change"
     for params in own:
         params.update(planted)

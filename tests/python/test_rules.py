@@ -411,7 +411,7 @@ constructs = st.sampled_from(sorted(CONSTRUCTS))
 @given(
     st.lists(st.tuples(constructs, st.lists(names, min_size=1, max_size=3)), min_size=1, max_size=3)
 )
-@settings(deadline=None, max_examples=500 if oracle.IS_LONG else covering.examples(4, 12))
+@settings(deadline=None, max_examples=500 if oracle.IS_LONG else covering.examples(3, 12))
 def test_random_histories(programs: list[tuple[str, list[str]]]) -> None:
     """Programs that use what others have left behind, in any order."""
     functions = [of_one_program(*program) for program in programs]

@@ -22,6 +22,7 @@ def test_workload(name: str, cold: bool) -> None:
     oracle.assert_same(case, stock, ours, cold=cold, every_setting=not covering.is_short)
 
 
+@pytest.mark.covering(times=5, each_value=False)
 @pytest.mark.parametrize("name", workloads.ALL)
 def test_workload_round_trip(name: str) -> None:
     function, args = workloads.ALL[name]()
