@@ -59,8 +59,10 @@ def plant(fun, *args, primitive="jit", **planted):
     names = [eqn.params.keys() for eqn in eqns if eqn.primitive.name == primitive]
     dicts = [d for d in gc.get_objects() if type(d) is dict and d.keys() in names]
     # What a replay has is known to the core alone; others are jax's.
-    others = [other for other in gc.get_referrers(*dicts) if other is not dicts]
-    known = {id(of) for of in gc.get_referents(*others)}
+    addresses = {*map(id, dicts)}
+    referred = [{*map(id, gc.get_referents(other))} for other in gc.get_referrers(*dicts)]
+    # The list itself has all of them, and so have the arguments made of it.
+    known = set().union(*(of for of in referred if not of >= addresses))
     own = [d for d in dicts if id(d) not in known]
     assert own, "there is nothing to change"
     for params in own:
