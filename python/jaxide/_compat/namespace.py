@@ -6,7 +6,6 @@ import copy
 import functools
 import types
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -217,7 +216,6 @@ def _programs() -> dict[str, Any]:
             f"{_PARTIAL_EVAL}:make_jaxpr_effects", "constvars invars outvars eqns"
         ),
         no_effects=symbol(f"{_CORE}:no_effects"),
-        whole_programs=weakref.WeakSet(),
         named_sharding_type=jax.sharding.NamedSharding,
         shape_dtype_struct_type=jax.ShapeDtypeStruct,
         partition_spec_type=jax.sharding.PartitionSpec,

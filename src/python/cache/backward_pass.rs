@@ -115,7 +115,7 @@ fn unset() -> PyErr {
 
 impl Pass {
     /// Reads the program, and evaluates what is not linear; None where it has what jax's own loop is
-    /// for: equations of a kind of their own, cotangents that are all zero.
+    /// for: equations that are none of jax's, cotangents that are all zero.
     fn new<'py>(
         jax: &Jax,
         jaxpr: &Bound<'py, PyAny>,
@@ -296,7 +296,9 @@ impl Pass {
         for lent in &lent {
             self.take_back(lent)?;
         }
-        Ok((!logs.is_none() && !jax.merge_rule_logs.is_none(py)).then_some(logs))
+        // An empty one is what jax's own rules return that have none.
+        let is_nothing = logs.is_none() || logs.cast::<PyDict>().is_ok_and(PyDictMethods::is_empty);
+        Ok((!is_nothing && !jax.merge_rule_logs.is_none(py)).then_some(logs))
     }
 
     /// Transposes an equation that makes a Ref or reads its last value.
@@ -593,9 +595,6 @@ fn set_refs(
             None => PrimitiveKind::of(jax, primitive)?,
         };
         kinds.insert(address(primitive), kind);
-        if kind == PrimitiveKind::Other {
-            return Ok(None);
-        }
         if kind == PrimitiveKind::Ref {
             let [(place, aval)] = &step.outs[..] else { return Ok(None) };
             let aval = aval.bind(py);
@@ -623,14 +622,15 @@ fn evaluate_all(
 ) -> PyResult<FxHashSet<usize>> {
     let mut evaluated = FxHashSet::default();
     for (index, step) in steps.iter().enumerate() {
-        if kinds.get(&(step.primitive.as_ptr() as usize)) == Some(&PrimitiveKind::Ref) {
+        let kind = kinds.get(&(step.primitive.as_ptr() as usize));
+        if kind == Some(&PrimitiveKind::Ref) {
             continue;
         }
         let of_linear = |read: &Read| match read {
             Read::Var(place) => env[*place as usize].is_linear(),
             Read::Literal(_) => false,
         };
-        if !step.operands.iter().any(of_linear) {
+        if kind != Some(&PrimitiveKind::Node) && !step.operands.iter().any(of_linear) {
             evaluate(jax, jaxpr, index, step, env)?;
             evaluated.insert(index);
             continue;

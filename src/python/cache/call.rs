@@ -254,7 +254,8 @@ pub fn replay_or_learn<'py>(
         }
         Action::Run(reason) => {
             store::count_bypass(site.id, reason);
-            return if given.is_some() { site.run(proceed) } else { proceed() };
+            let Some(given) = given else { return proceed() };
+            return run_given(jax, site, context, call, &given, proceed);
         }
         Action::Learn(candidate) => candidate,
     };
@@ -272,6 +273,34 @@ pub fn replay_or_learn<'py>(
         }
         Ok(result)
     })
+}
+
+/// Runs a rule that is given programs, of which nothing is learnt. Replays for the same programs may have
+/// made some of those that it makes.
+fn run_given<'py>(
+    jax: &Jax,
+    site: &Site,
+    context: &TraceContext<'py>,
+    call: &Call,
+    given: &Given,
+    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let before = Before::call(jax, context, call)?;
+    let result = site.run(proceed)?;
+    canonicalize(jax, site, call, given, &before)?;
+    Ok(result)
+}
+
+/// Has one program of each in what a call has appended.
+fn canonicalize(
+    jax: &Jax,
+    site: &Site,
+    call: &Call,
+    given: &Given,
+    before: &Before<'_>,
+) -> PyResult<()> {
+    let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+    before.frames().try_for_each(|(frame, first)| canonicalizer.canonicalize(frame, first))
 }
 
 /// Params that are made of others with programs in them: as `replay_or_learn`, of nothing but that.
@@ -498,8 +527,7 @@ pub fn run_recorded<'py>(
     let result = result?;
     let given = Given::of(py, jax, call);
     if let Some(given) = &given {
-        let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
-        before.frames().try_for_each(|(frame, first)| canonicalizer.canonicalize(frame, first))?;
+        canonicalize(jax, site, call, given, &before)?;
     }
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.

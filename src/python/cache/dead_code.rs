@@ -22,14 +22,13 @@ use crate::python::cache::fragment::agree::same_value;
 use crate::python::cache::programs::params::{
     FragmentParams, is_of_fragment, note_without_dead_code, without_dead_code,
 };
-use crate::python::cache::programs::running::run_rule;
 use crate::python::cache::rules::Sites;
 use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};
 use crate::python::program::graph::{ChangedParams, Graph};
-use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
-use crate::python::program::lazy_jaxpr::unfilled;
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, Operand};
+use crate::python::program::lazy_jaxpr::graph_behind;
 
 /// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
 #[pyfunction]
@@ -42,7 +41,7 @@ pub fn dce_jaxpr_consts<'py>(
     let jax = jax(py)?;
     // Where jax 0.12 calls this it may go on to have the result in an equation, which then has to be read.
     if !jax.trim_keeps_programs.is_truthy(py)?
-        && let Some(graph) = unfilled(jax, jaxpr)
+        && let Some(graph) = graph_behind(jax, jaxpr)
         && all_true(used_outputs)
         && are_all_instantiated(&graph, instantiate)
         && let Some(changed) = nothing_dead(jax, jaxpr, &graph)?
@@ -81,44 +80,18 @@ fn with_live_programs<'py>(
     jaxpr: &Bound<'py, PyAny>,
     num_consts: usize,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = jaxpr.py();
-    if has_changed_rules(py)? || jax.checks_jaxprs(py)? || has_names_or_effects(jaxpr)? {
+    let Some(graph) = graph_behind(jax, jaxpr) else { return Ok(None) };
+    if graph.get().program().constvars().len() != num_consts {
         return Ok(None);
     }
-    let view = ListsView::new(jax, jaxpr);
-    let whole = jax.whole_programs.bind(py);
-    let mut others: Vec<(usize, Bound<'py, PyAny>)> = Vec::new();
-    let live = all_live(jax, &view, |index, eqn, primitive, of_jit| {
-        let (eqn, params) = (view.eqn_object(eqn)?, view.params(eqn));
-        // For a jit the rule looks at nothing but its program.
-        let program = params.get_item(intern!(py, "jaxpr"))?.filter(|_| of_jit);
-        let is_whole = |program| whole.contains(program);
-        if program.as_ref().map_or(Ok(false), is_whole)? {
-            return Ok(true);
-        }
-        let Some(new) = run_rule(|| trimmed(jax, primitive, &eqn))? else { return Ok(false) };
-        if !same_params(jax, &params, &new) {
-            others.push((index, jax.with_params(&eqn, new)?));
-        } else if let Some(program) = program {
-            whole.call_method1(intern!(py, "add"), (program,))?;
-        }
-        Ok(true)
-    })?;
-    let Some(live) = live else { return Ok(None) };
-    if !view.invars()?.iter().take(num_consts).all(|var| live.has(view.number(var))) {
-        return Ok(None);
-    }
-    if others.is_empty() {
+    let Some(mut changed) = nothing_dead(jax, jaxpr, &graph)? else { return Ok(None) };
+    let view = GraphView::new(jax, &graph);
+    changed
+        .retain(|&id, new| !same_params(jax, &view.params_by_id(id), new.dict().bind(jaxpr.py())));
+    if changed.is_empty() {
         return Ok(Some(jaxpr.clone()));
     }
-    let eqns = jaxpr.getattr(intern!(py, "eqns"))?.cast_into::<PyList>()?;
-    let eqns = eqns.get_slice(0, eqns.len());
-    for (index, eqn) in others {
-        eqns.set_item(index, eqn)?;
-    }
-    let changes = PyDict::new(py);
-    changes.set_item(intern!(py, "eqns"), eqns)?;
-    jaxpr.call_method(intern!(py, "replace"), (), Some(&changes)).map(Some)
+    Graph::derive(&graph, jax, jaxpr, changed).map(Some)
 }
 
 /// Whether somebody has changed jax, so that what is done here may not be what it does.

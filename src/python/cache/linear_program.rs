@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::python::jax::names::Jax;
 use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
-use crate::python::program::lazy_jaxpr::unfilled;
+use crate::python::program::lazy_jaxpr::graph_behind;
 
 /// A linear program: its equations, and its variables by place.
 pub(super) struct Linear {
@@ -21,7 +21,7 @@ pub(super) struct Linear {
 impl Linear {
     /// Reads a jaxpr; None where an equation is none of jax's.
     pub(super) fn of_jaxpr(jax: &Jax, jaxpr: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        match unfilled(jax, jaxpr) {
+        match graph_behind(jax, jaxpr) {
             Some(graph) => Self::of(&GraphView::new(jax, &graph)),
             None => Self::of(&ListsView::new(jax, jaxpr)),
         }
@@ -84,8 +84,8 @@ pub(super) enum PrimitiveKind {
     Plain,
     /// They make a Ref, or read its last value.
     Ref,
-    /// In a way of their own.
-    Other,
+    /// By the rule of the primitive, even where no operand is linear (`vjp_node[...]`, from jax 0.12 on).
+    Node,
 }
 
 impl PrimitiveKind {
@@ -93,7 +93,7 @@ impl PrimitiveKind {
         let py = primitive.py();
         let node = jax.vjp_node_type.bind(py);
         if !node.is_none() && primitive.is_instance(node)? {
-            return Ok(Self::Other);
+            return Ok(Self::Node);
         }
         let of_refs = primitive.getattr(intern!(py, "ref_primitive"))?.is_truthy()?;
         Ok(if of_refs { Self::Ref } else { Self::Plain })

@@ -241,8 +241,6 @@ jax_objects! {
     trim: PyAny,
     /// Whether these rules keep programs in which nothing is dead.
     trim_keeps_programs: PyAny,
-    /// A set of programs of jits in which nothing is dead, which it does not keep alive.
-    whole_programs: PyAny,
     stock_dce: PyAny,
     /// `ad._dce_consts`, from jax 0.11 on, else None.
     stock_dce_consts: PyAny,
@@ -470,7 +468,23 @@ impl Jax {
         self.enable_checks.bind(py).getattr(intern!(py, "value"))?.is_truthy()
     }
 
-    /// Whether equations of a primitive run the program of a jit.
+    /// Whether open and closed jaxprs are one class, as from jax 0.11 on.
+    pub fn has_one_jaxpr_type(&self) -> bool {
+        self.closed_jaxpr_type.is(&self.jaxpr_type)
+    }
+
+    /// Whether the rules of a primitive, in linear programs too, look at no value of an operand.
+    pub fn passes_arrays(&self, primitive: &Bound<'_, PyAny>) -> bool {
+        let py = primitive.py();
+        let is_control = |primitive: &Bound<'_, PyAny>| {
+            self.control_primitives.bind(py).contains(primitive).unwrap_or(false)
+        };
+        is_control(primitive)
+            || primitive.get_type().is(&self.vjp_node_type)
+                && primitive.getattr(intern!(py, "prim")).is_ok_and(|of| is_control(&of))
+    }
+
+    /// Whether a primitive is that of jits, in linear programs too.
     pub fn is_jit(&self, primitive: &Bound<'_, PyAny>) -> bool {
         primitive.is(&self.jit_primitive) || primitive.is(&self.jit_node)
     }

@@ -22,6 +22,8 @@ pub struct Slots {
     pub trace_requires_low: Slot,
     pub jaxpr_eqns: Slot,
     pub jaxpr_invars: Inputs,
+    /// The values of the first of all inputs, from jax 0.11 on.
+    pub jaxpr_consts: Option<Slot>,
     pub jaxpr_outvars: Slot,
     pub source_traceback: Slot,
     pub source_name_stack: Slot,
@@ -134,6 +136,7 @@ impl Slots {
                 Ok(all) => Inputs::All(all),
                 Err(_) => Inputs::Own(slot(jaxpr, "_invars")),
             },
+            jaxpr_consts: Slot::of(jaxpr, "_consts").ok(),
             jaxpr_outvars: slot(jaxpr, "_outvars"),
             source_traceback: slot(source_info, "traceback"),
             source_name_stack: slot(source_info, "name_stack"),

@@ -21,7 +21,7 @@ use crate::python::jax::avals::{self, build_error};
 use crate::python::jax::names::Jax;
 use crate::python::program::canonical::programs_of;
 use crate::python::program::content::Content;
-use crate::python::program::lazy_jaxpr::{JaxprFields, Part, lazy_jaxpr, new_nested_jaxpr};
+use crate::python::program::lazy_jaxpr::{JaxprFields, Part, lazy_jaxpr, new_jaxpr};
 use crate::python::program::lazy_objects::OwnLiteral;
 use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::{self, Detail, resolve_subprograms};
@@ -196,7 +196,7 @@ impl Graph {
         fields.effects = table.own_effects(jax, program, &fields.effects, &recorded.table)?;
         let content = Content { program: program.clone(), table, resolved: recorded.resolved };
         let copy = Self::new(py, State::with_fields(content, &fields))?;
-        Ok(new_nested_jaxpr(jax, &copy)?.0)
+        Ok(new_jaxpr(jax, &copy)?.0)
     }
 
     /// The graph of a program that this one's has become.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rustc_hash::FxHashMap;
 
-use crate::ir::{Atom, AtomKind, EffectsId, Eqn, Program, Var};
+use crate::ir::{Atom, AtomKind, EffectsId, Eqn, ParamsId, Program, Var};
 
 use crate::python::cpython::native::{address, is_exactly};
 use crate::python::jax::names::{EqnParts, Jax};
@@ -97,6 +97,13 @@ impl<'a, 'py> GraphView<'a, 'py> {
         &self.unread.program
     }
 
+    pub fn params_by_id(&self, id: ParamsId) -> Bound<'py, PyDict> {
+        match self.unread.params.get(&id) {
+            Some(params) => params.dict().bind(self.py).clone(),
+            None => self.table.params_dict(self.py, id),
+        }
+    }
+
     /// The literal is equal to the one that Python would see.
     fn operand(&self, atom: Atom) -> Operand<'py, Var> {
         match atom.kind() {
@@ -168,11 +175,7 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
     }
 
     fn params(&self, &eqn: &Eqn) -> Bound<'py, PyDict> {
-        let id = self.program().eqn(eqn).params;
-        match self.unread.params.get(&id) {
-            Some(params) => params.dict().bind(self.py).clone(),
-            None => self.table.params_dict(self.py, id),
-        }
+        self.params_by_id(self.program().eqn(eqn).params)
     }
 
     fn context(&self, &eqn: &Eqn) -> Bound<'py, PyAny> {

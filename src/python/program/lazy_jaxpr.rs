@@ -8,7 +8,7 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use smallvec::SmallVec;
 
 use crate::python::cpython::native::{
@@ -100,19 +100,6 @@ pub fn lazy_jaxpr<'py>(
     Ok(jaxpr)
 }
 
-/// As `new_jaxpr`, for a program that becomes part of another: jax 0.11 on asks for a nested jaxpr to
-/// be exactly a `Jaxpr`, so there it is filled at once.
-pub fn new_nested_jaxpr<'py>(
-    jax: &Jax,
-    graph: &Bound<'py, Graph>,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
-    let (jaxpr, consts) = new_jaxpr(jax, graph)?;
-    if jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
-        eqns(&jaxpr)?;
-    }
-    Ok((jaxpr, consts))
-}
-
 static LAZY_JAXPR: Once<Py<PyType>> = Once::new();
 
 /// The subclass of jax's `Jaxpr` with lists on demand. Shows itself under jax's own name, and
@@ -147,7 +134,7 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
     let jax = jax(py)?;
     let stock = jax.jaxpr_type.bind(py).getattr(intern!(py, "with_consts"))?;
     let consts = args.required(0, "consts")?;
-    if unfilled(jax, slf).is_none() {
+    if graph_behind(jax, slf).is_none() {
         return stock.call1((slf, consts));
     }
     if consts.len()? > 0 {
@@ -189,6 +176,11 @@ pub fn is_lazy(py: Python<'_>, object: *mut ffi::PyObject) -> bool {
 
 /// The graph of a jaxpr that was traced here and whose equations nobody has read.
 pub fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
+    graph_behind(jax, jaxpr).filter(|graph| has_constvars_of(jax, jaxpr, graph))
+}
+
+/// As `unfilled`, whichever of the graph's constvars and inputs are constvars of the jaxpr.
+pub fn graph_behind<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, Graph>> {
     let py = jaxpr.py();
     let class = LAZY_JAXPR.get(py)?;
     if !jaxpr.get_type().is(class) {
@@ -199,18 +191,55 @@ pub fn unfilled<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'py, 
     eqns.cast_into::<Graph>().ok()
 }
 
+/// Whether as many values are attached as the graph has constvars. From jax 0.11 on those without are
+/// the first of the inputs.
+fn has_constvars_of(jax: &Jax, jaxpr: &Bound<'_, PyAny>, graph: &Bound<'_, Graph>) -> bool {
+    let Some(consts) = jax.slots.jaxpr_consts else { return true };
+    // SAFETY: a lazy jaxpr has the slots of jax's.
+    let consts = unsafe { consts.get(jaxpr) };
+    let num_consts = consts.and_then(|consts| consts.len().ok());
+    num_consts == Some(graph.get().program().constvars().len())
+}
+
 /// The equations of a lazy jaxpr.
 pub fn eqns<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let jax = jax(py)?;
-    if unfilled(jax, slf).is_some() {
-        invars(slf)?;
-        outvars(slf)?;
-        list(slf, Part::Eqns)?;
+    let mut todo: Vec<_> = graph_behind(jax, slf).map(|_| slf.clone()).into_iter().collect();
+    while let Some(jaxpr) = todo.pop() {
+        invars(&jaxpr)?;
+        outvars(&jaxpr)?;
+        let eqns = list(&jaxpr, Part::Eqns)?;
         // Nothing of ours is left in it: from now on it is exactly jax's.
-        slf.setattr(intern!(py, "__class__"), &jax.jaxpr_type)?;
+        jaxpr.setattr(intern!(py, "__class__"), &jax.jaxpr_type)?;
+        // From jax 0.11 on the programs of loops and branches have to be that, too, where somebody checks
+        // an equation.
+        if jax.has_one_jaxpr_type() {
+            for eqn in eqns.try_iter()? {
+                add_unfilled(&eqn?.getattr(intern!(py, "params"))?, &mut todo)?;
+            }
+        }
     }
     list(slf, Part::Eqns)
+}
+
+/// The jaxprs among params, or in tuples of these, that nobody has read.
+fn add_unfilled<'py>(
+    params: &Bound<'py, PyAny>,
+    found: &mut Vec<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    let mut add = |value: Bound<'py, PyAny>| {
+        if is_lazy(value.py(), value.as_ptr()) {
+            found.push(value);
+        }
+    };
+    for (_, value) in params.cast::<PyDict>()?.iter() {
+        match value.cast_exact::<PyTuple>() {
+            Ok(items) => items.iter().for_each(&mut add),
+            Err(_) => add(value),
+        }
+    }
+    Ok(())
 }
 
 fn invars<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

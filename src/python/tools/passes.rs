@@ -23,7 +23,7 @@ use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::program::content::{EqnObjects, eqn_object};
 use crate::python::program::graph::Graph;
-use crate::python::program::lazy_jaxpr::new_nested_jaxpr;
+use crate::python::program::lazy_jaxpr::new_jaxpr;
 use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::graph_of;
 use crate::python::tools::analysis::Graphs;
@@ -159,7 +159,7 @@ impl<'py> Objects<'py> {
         if let Some(known) = self.jaxprs.get(&key) {
             return Ok(known.clone());
         }
-        let (open, consts) = new_nested_jaxpr(self.jax, &self.graph(program)?)?;
+        let (open, consts) = new_jaxpr(self.jax, &self.graph(program)?)?;
         let made = if is_closed { self.call("close", (open, consts))? } else { open };
         self.jaxprs.insert(key, made.clone());
         Ok(made)

@@ -99,7 +99,7 @@ pub fn encode_rule<'py>(
     encoder.functions = Functions::Params;
     encoder.given_traceback(context)?;
     encoder.primitive(primitive.as_ptr())?;
-    let passes_arrays = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
+    let passes_arrays = jax.passes_arrays(primitive);
     encoder.mode = Mode::Rule { passes_arrays };
     for &arg in args {
         encoder.value(arg, 0)?;
@@ -207,7 +207,7 @@ pub fn encode_transposition<'py>(
     encoder.primitive(equation.primitive)?;
     // SAFETY: live while the equation is transposed.
     let primitive = unsafe { Bound::from_borrowed_ptr(py, equation.primitive) };
-    let passes_arrays = jax.control_primitives.bind(py).contains(primitive).unwrap_or(false);
+    let passes_arrays = jax.passes_arrays(&primitive);
     if let Some(params) = equation.params {
         encoder.mode = Mode::Equation;
         encoder.functions = Functions::Params;

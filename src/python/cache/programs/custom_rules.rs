@@ -12,6 +12,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
 use crate::python::cache::fragment::agree::same_literal;
+use crate::python::cache::programs::forms::{close, is_closed};
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::typed_equal;
 use crate::python::program::graph::Graph;
@@ -49,9 +50,8 @@ impl RegeneratedRule {
         let mut regenerated = Self { programs: Vec::new(), rules: Vec::new() };
         for (name, value) in before {
             let Some(other) = params.get_item(&name)? else { return Ok(None) };
-            let closed = &jax.closed_jaxpr_type;
             let is_rule = name.eq(intern!(py, "jvp_jaxpr_fun"))?;
-            if value.get_type().is(closed) && other.get_type().is(closed) {
+            if is_closed(jax, &value) && is_closed(jax, &other) {
                 let programs = (graph_of(jax, &value)?, graph_of(jax, &other)?);
                 if !same_program(py, jax, &programs.0, &programs.1)? {
                     return Ok(None);
@@ -86,8 +86,7 @@ impl RegeneratedRule {
         let made = params.copy()?;
         for (name, program) in &self.programs {
             let program = Graph::fresh_copy(program.bind(py), jax, &[], &[])?;
-            let closed = jax.closed_jaxpr_type.bind(py).call1((program, PyList::empty(py)))?;
-            made.set_item(name, closed)?;
+            made.set_item(name, close(jax, &program)?)?;
         }
         let stands_for = PyDict::new(py);
         for (name, rule) in &self.rules {

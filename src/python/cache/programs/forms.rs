@@ -27,6 +27,24 @@ pub fn is_jaxpr(py: Python<'_>, jax: &Jax, object: *mut ffi::PyObject) -> bool {
         || is_lazy(py, object)
 }
 
+/// Whether an object is a closed jaxpr; any is, where there is one class (jax 0.11 on).
+pub fn is_closed(jax: &Jax, object: &Bound<'_, PyAny>) -> bool {
+    is_exactly(object.as_ptr(), jax.closed_jaxpr_type.as_ptr().cast())
+        || jax.has_one_jaxpr_type() && is_lazy(object.py(), object.as_ptr())
+}
+
+/// The closed one of an open program without constants.
+///
+/// # Errors
+/// Out of memory.
+pub fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if jax.has_one_jaxpr_type() {
+        return Ok(open.clone());
+    }
+    let py = open.py();
+    jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
+}
+
 /// The open jaxpr of any jaxpr, and which of the two that was.
 ///
 /// # Errors
@@ -43,7 +61,7 @@ pub fn open<'py>(
         return Err(CONSTANTS);
     }
     let closed = is_exactly(jaxpr.as_ptr(), jax.closed_jaxpr_type.as_ptr().cast());
-    if closed && !jax.closed_jaxpr_type.is(&jax.jaxpr_type) {
+    if closed && !jax.has_one_jaxpr_type() {
         let open = jaxpr.getattr(intern!(py, "jaxpr")).map_err(|_| UNKNOWN_OBJECT)?;
         return Ok((open, Form::Closed));
     }

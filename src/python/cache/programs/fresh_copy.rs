@@ -5,14 +5,14 @@ use std::hash::{Hash, Hasher};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::fragment::result::new_named;
 use crate::python::cache::key::objects::{fields_of, is_plain_namedtuple};
-use crate::python::cache::programs::forms::Form;
+use crate::python::cache::programs::forms::{Form, close};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{
     Label, Lineage, Maker, Others, label_of, made, note, note_made,
@@ -77,12 +77,6 @@ impl Given {
         let label = Label { lineage: Lineage { id, of: hasher.finish() }, maker };
         Place { first, others, label }
     }
-}
-
-/// The closed one of an open program without constants.
-pub fn close<'py>(jax: &Jax, open: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let py = open.py();
-    jax.closed_jaxpr_type.bind(py).call1((open, PyList::empty(py)))
 }
 
 type OwnParams<'py> = (ParamsId, Bound<'py, PyDict>);

@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 use crate::ir::{ParamsId, Var};
 
 use crate::python::cache::programs::decision::Programs;
-use crate::python::cache::programs::forms::{Form, all_vars, open};
+use crate::python::cache::programs::forms::{Form, all_vars, close, open};
 use crate::python::cache::programs::fresh_copy::{
-    Place, close, fresh_copy, like, own_nested, with_fields,
+    Place, fresh_copy, like, own_nested, with_fields,
 };
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};

@@ -20,7 +20,7 @@ use crate::python::jax::avals::build_error;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::program::graph::Graph;
-use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, new_nested_jaxpr};
+use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, new_jaxpr};
 use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::{Detail, resolve_subprograms};
 
@@ -119,7 +119,7 @@ impl<'py> Loader<'_, 'py> {
             }
             Object::Program(stored) => {
                 let graph = self.program(stored)?;
-                let jaxpr = new_nested_jaxpr(self.jax, &graph)?.0;
+                let jaxpr = new_jaxpr(self.jax, &graph)?.0;
                 self.graphs.insert(ForeignId::new(self.made.len()), graph);
                 Ok(jaxpr)
             }

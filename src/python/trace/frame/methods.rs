@@ -15,11 +15,11 @@ use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::program::graph::Graph;
-use crate::python::program::lazy_jaxpr::{JaxprFields, new_jaxpr, new_nested_jaxpr};
+use crate::python::program::lazy_jaxpr::{JaxprFields, new_jaxpr};
 use crate::python::trace::frame::Frame;
 use crate::python::trace::frame::operands::{Appended, Ready};
 use crate::python::trace::frame::state::{Phase, State};
-use crate::python::trace::jaxpr_trace::{is_ours, operand_of_tracer};
+use crate::python::trace::jaxpr_trace::operand_of_tracer;
 use crate::python::trace::tracer;
 
 #[pymethods]
@@ -199,7 +199,7 @@ impl Frame {
         debug_info: &Bound<'py, PyAny>,
         source_info: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
-        let _ = source_info;
+        let _ = (trace, source_info);
         let py = slf.py();
         let jax = jax(py)?;
         let postponed = || -> PyResult<bool> {
@@ -231,14 +231,7 @@ impl Frame {
         // In one go: whoever asks finds the program in the frame, or in the graph.
         let given_up = slf.get().with(py, |state, quiet| state.finish(&atoms, finished, quiet))?;
         drop(given_up);
-        // SAFETY: `is_ours` checked that the trace has jax's slots.
-        let parent = is_ours(py, trace.as_ptr())
-            .then(|| unsafe { jax.slots.trace_parent_trace.get(trace) })
-            .flatten();
-        match parent {
-            Some(parent) if parent.is(&jax.eval_trace) => new_jaxpr(jax, &graph),
-            _ => new_nested_jaxpr(jax, &graph),
-        }
+        new_jaxpr(jax, &graph)
     }
 
     /// Which inputs a tracer depends on, else the equations with constants it may come from.
