@@ -15,6 +15,7 @@ import covering
 import expansion
 import jaxide
 from expansion import (
+    ROUNDS,
     Step,
     assert_history,
     assert_same_when_warm,
@@ -110,10 +111,10 @@ def test_calls_are_replayed(transformation: str | None) -> None:
     if transformation is not None:
         program = TRANSFORMATIONS[transformation](program)
     with empty_cache():
-        for number in range(3):
+        for number in range(2 * ROUNDS):
             warm_up(*on(program, *arrays(number)), rounds=1)
         before = jaxide.cache_info()
-        warm_up(*on(program, *arrays(3)), rounds=1)
+        warm_up(*on(program, *arrays(2 * ROUNDS)), rounds=1)
         after = jaxide.cache_info()
     assert after.misses == before.misses
     assert after.bypasses == before.bypasses

@@ -13,6 +13,8 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax._src.core import check_jaxpr
 from jax._src.interpreters import ad
 
 import jaxide
@@ -386,3 +388,44 @@ def test_the_memory_of_a_program_with_rules_is_freed() -> None:
     jax.clear_caches()
     gc.collect()
     assert all(ref() is None for ref in gone)
+
+
+def nested_types(jaxpr: Any) -> list[Any]:
+    """The classes of the programs among params, however deep."""
+    found = []
+    for eqn in jaxpr.eqns:
+        for value in jax.tree.leaves(tuple(eqn.params.values()), is_leaf=is_program):
+            if is_program(value):
+                found += [type(value), nested_types(value)]
+    return found
+
+
+def is_program(value: Any) -> bool:
+    return isinstance(value, jax.extend.core.Jaxpr | jax.extend.core.ClosedJaxpr)
+
+
+def test_nested_programs_that_are_read_are_of_jaxs_class() -> None:
+    def function(x: Any) -> Any:
+        looped = lax.scan(lambda c, _: (deeper(c, x), c), x, None, length=2)[0]
+        return lax.cond(x[0] > 0, lambda y: y * looped, jnp.sin, x).sum()
+
+    for _ in range(3):
+        jaxpr = jaxide.make_jaxpr(lambda x: jax.grad(function)(x))(X)
+        stock = jax.make_jaxpr(lambda x: jax.grad(function)(x))(X)
+        # Open jaxprs within closed ones are not read here.
+        assert nested_types(jaxpr) == nested_types(stock) != []
+        check_jaxpr(jaxpr.jaxpr)
+
+
+def test_what_a_rule_makes_that_runs_is_what_replays_have_made() -> None:
+    """A replay batches the solve, jax that of its pullback: it is one batched program."""
+
+    def solved(a: Any, b: Any) -> Any:
+        solve = lambda matvec, v: v / 2.0
+        return lax.custom_linear_solve(lambda x: a @ x, b, solve, symmetric=True).sum()
+
+    def function(a: Any, b: Any) -> Any:
+        return jax.vmap(lambda a, b: jax.grad(lambda b: solved(a, b))(b))(a, b).sum()
+
+    matrices, vectors = jnp.ones((2, 3, 3)), jnp.ones((2, 3))
+    assert_same_when_warm((jax.grad(function, argnums=(0, 1)), matrices, vectors))

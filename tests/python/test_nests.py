@@ -17,7 +17,7 @@ from jax._src.core import jaxpr_as_fun
 import covering
 import jaxide
 import oracle
-from expansion import assert_same_when_warm, counts_of, empty_cache, warm_up
+from expansion import ROUNDS, assert_same_when_warm, counts_of, empty_cache, warm_up
 from test_expand_lifted import FUNCTIONS, scalar
 
 X = np.linspace(0.25, 1, 3, dtype=np.float32)
@@ -113,7 +113,7 @@ def test_random_nests(names: list[str], function: str) -> None:
 def test_nests_are_replayed(names: tuple[str, ...]) -> None:
     function = nested(names, "operators")
     with empty_cache():
-        warm_up(function, X)
+        warm_up(function, X, rounds=2 * ROUNDS)
         misses = jaxide.cache_info().misses
         multiplied = counts_of("Array.__mul__").hits
         warm_up(function, X, rounds=1)

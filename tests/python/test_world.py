@@ -12,7 +12,6 @@ import os
 import random
 from collections.abc import Iterator
 
-import jax
 import pytest
 
 import covering
@@ -20,11 +19,10 @@ from jaxide import _core
 from world import client, histories
 from world.kinds import KINDS, settings
 from world.known import KNOWN
-from world.needed import NEEDED, RUN_ON_NEWER_JAX
+from world.needed import NEEDED
 from world.programs import PROGRAMS
 from world.world import Kind
 
-IS_NEWER_JAX = jax.__version_info__ >= (0, 12)
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 EXECUTED = [name for name in histories.SCHEDULES if name.startswith(client.EXECUTED)]
 TRACED = [name for name in histories.SCHEDULES if name not in EXECUTED]
@@ -85,13 +83,11 @@ def _tried(item: str) -> list[Kind]:
 @pytest.mark.unaudited
 @pytest.mark.parametrize("item", NEEDED)
 def test_each_item_of_the_key_is_needed(server: client.Server, item: str) -> None:
-    """With an item left out of the key, jaxide shows something else than stock jax, unless what the
-    item is of runs each time."""
+    """With an item left out of the key, jaxide shows something else than stock jax."""
     kind = KINDS[NEEDED[item]]
     pair = client.witness(kind, PROGRAMS)
     assert not server.run(pair).difference
-    runs = IS_NEWER_JAX and item in RUN_ON_NEWER_JAX
-    assert bool(server.run(pair, left_out=item).difference) != runs
+    assert server.run(pair, left_out=item).difference
 
 
 def test_every_item_of_the_key_is_tested() -> None:

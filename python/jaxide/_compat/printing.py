@@ -35,6 +35,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "core:pp_kv_pairs": ("40a32bb3ca43",),
     "core:pp_kv_pair": (
         "e9e59c30ae6b",
+        "b5f830e9bdbd",
         "583d3ac40968",
     ),
     "core:pp_vars": ("e5420977fdfb",),

@@ -441,6 +441,8 @@ def _manual(parts: dict[str, Any]) -> Any:
 CONTEXTS = (
     "compute_type threefry_partitionable cur_abstract_mesh remove_size_one_mesh_axis xla_metadata",
     "compute_type threefry_partitionable cur_abstract_mesh cur_layout_mode"
+    " remove_size_one_mesh_axis xla_metadata",
+    "compute_type threefry_partitionable cur_abstract_mesh cur_layout_mode"
     " remove_size_one_mesh_axis no_collectives xla_metadata",
 )
 

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::expand::Signature;
 
-use crate::python::cache::call::{Site, replay_or_learn};
+use crate::python::cache::call::{Site, replay_or_learn, run_without_key};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{
     Equation, TransposedOperand, encode_fully, encode_transposition,
@@ -256,6 +256,23 @@ impl Pass {
         self.step(py, jax, step, cotangents)
     }
 
+    /// As `run_step`, where it is known where the equations come.
+    fn run_step_within<'py>(
+        &mut self,
+        context: &TraceContext<'py>,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = context.trace.py();
+        let params = step.params.bind(py);
+        if is_running() || !has_programs(jax, params) {
+            return self.run_step(py, jax, step, cotangents);
+        }
+        let site = SITES.of(step.primitive.bind(py))?;
+        run_without_key(jax, &site, context, params, || self.step(py, jax, step, cotangents))
+    }
+
     /// Lets jax transpose an equation; what its rule logs.
     fn step<'py>(
         &mut self,
@@ -434,7 +451,7 @@ impl Pass {
             return self.run_step(py, jax, step, &cotangents);
         };
         let Some(described) = self.describe(py, jax, step)? else {
-            return self.run_step(py, jax, step, &cotangents);
+            return self.run_step_within(&context, jax, step, &cotangents);
         };
         let primitive = step.primitive.bind(py);
         let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
@@ -473,7 +490,7 @@ impl Pass {
         let site = site.site();
         if let Err(reason) = encode_fully(py, &mut call, encode)? {
             store::count_bypass(site.id, reason);
-            return self.run_step(py, jax, step, cotangents);
+            return self.run_step_within(context, jax, step, cotangents);
         }
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;

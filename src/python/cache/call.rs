@@ -277,18 +277,43 @@ pub fn replay_or_learn<'py>(
 
 /// Runs a rule that is given programs, of which nothing is learnt. Replays for the same programs may have
 /// made some of those that it makes.
-fn run_given<'py>(
+fn run_given<R>(
     jax: &Jax,
     site: &Site,
-    context: &TraceContext<'py>,
+    context: &TraceContext<'_>,
     call: &Call,
     given: &Given,
-    proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
+    proceed: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
     let before = Before::call(jax, context, call)?;
     let result = site.run(proceed)?;
     canonicalize(jax, site, call, given, &before)?;
     Ok(result)
+}
+
+/// As `run_given`, for a call that has no key, whose programs are those among `params`.
+///
+/// # Errors
+/// Whatever the rule raises.
+pub fn run_without_key<R>(
+    jax: &Jax,
+    site: &Site,
+    context: &TraceContext<'_>,
+    params: &Bound<'_, PyDict>,
+    rule: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
+    let py = params.py();
+    let Ok(configuration) = context.configuration() else { return run_rule(rule) };
+    let mut call = Call::new(configuration.number);
+    let encoded =
+        encode_fully(py, &mut call, |call| encode_params(py, jax, params.as_ptr(), call))?;
+    let given = if encoded.is_ok() { Given::of(py, jax, &call) } else { None };
+    match given {
+        Some(given) if !given.are_ambiguous(py, jax) => {
+            run_given(jax, site, context, &call, &given, rule)
+        }
+        _ => run_rule(rule),
+    }
 }
 
 /// Has one program of each in what a call has appended.

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
-use crate::python::cache::call::{Site, Use, replay_or_learn};
+use crate::python::cache::call::{Site, Use, replay_or_learn, run_without_key};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode_evaluation, encode_fully, encode_rule};
 use crate::python::cache::key::trace_context::TraceContext;
@@ -55,7 +55,7 @@ pub fn bind<'py>(
         |call: &mut Call| encode_rule(py, jax, &context, primitive, &args, params.as_ptr(), call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
-        return run_rule(proceed).map(Some);
+        return run_without_key(jax, &site, &context, params, proceed).map(Some);
     }
     replay_or_learn(py, jax, &site, &context, &call, encode, proceed, || Ok(false)).map(Some)
 }

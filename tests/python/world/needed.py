@@ -25,15 +25,3 @@ NEEDED: dict[str, str] = {
     "what a function reads": "global_variable",
     "what programs say": "program_of_a_loop",
 }
-
-# Items of what is not replayed from jax 0.11 on: functions of the user and the rules of the
-# backward pass run there, so that nothing shows.
-RUN_ON_NEWER_JAX = {
-    "classes of captured values",
-    "code of functions",
-    "content of mutable values",
-    "names that are printed",
-    "rules of primitives",
-    "state of the process",
-    "what a function reads",
-}
