@@ -19,7 +19,7 @@ export CARGO_TARGET_DIR
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check-rust check-python test-newest test-generated test-brainstate test-browser test-sanitized
+.PHONY: help demo test test-long check-rust check-types check-python test-newest test-generated test-brainstate test-browser test-sanitized
 .PHONY: miri soak fuzz bench clean
 
 help: ## list the targets
@@ -28,13 +28,13 @@ help: ## list the targets
 demo: $(VENV)/.installed-demo ## trace a GPT training step with jax and with jaxide and compare
 	$(bin)/python -m jaxide demo
 
-# Both halves at once: while one installs, which one core does alone, the other compiles.
+# All at once: while one installs, or checks types, which one core does alone, another goes on.
 test: ## run all checks, with a covering choice of combinations (10 minutes)
-	$(MAKE) --jobs=2 check-rust check-python
+	$(MAKE) --jobs=3 check-rust check-types check-python
 
 test-long: $(VENV)/.created ## run all checks, with all combinations (half an hour)
 	cargo clippy --all-targets -- --deny warnings
-	$(MAKE) --jobs=2 check-rust check-python selection=--long
+	$(MAKE) --jobs=3 check-rust check-types check-python selection=--long
 
 check-rust: $(VENV)/.created ## format, lints, Rust tests
 	cargo fmt --all --check
@@ -42,11 +42,13 @@ check-rust: $(VENV)/.created ## format, lints, Rust tests
 	cargo clippy --all-targets --features python -- --deny warnings
 	env -u MAKEFLAGS cargo test # or rustdoc looks for make's job server, which it is not given
 
-check-python: $(VENV)/.installed-test ## format, lints, types, Python tests
+check-types: $(VENV)/.installed-test ## format, lints, types of Python
 	$(bin)/ruff check $(python_sources)
 	$(bin)/ruff format --check $(python_sources)
 	$(bin)/mypy
 	$(bin)/python -m mypy.stubtest jaxide._core
+
+check-python: $(VENV)/.installed-test ## Python tests
 	$(bin)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(selection)
 
 test-newest: ## run all checks on the newest Python and jax

@@ -135,7 +135,7 @@ def assert_raises_as_stock(use: BadUse, good_reference: str) -> Raised:
     return expected
 
 
-@pytest.mark.covering(kinds=topic, times=5, each_value=False)
+@pytest.mark.covering(kinds=topic, times=2, each_value=False)
 @pytest.mark.parametrize("use", cases())
 def test_raises_as_stock(use: BadUse, good_reference: str) -> None:
     expected = assert_raises_as_stock(use, good_reference)

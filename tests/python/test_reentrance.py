@@ -14,7 +14,7 @@ from alone import run_alone
 
 SCRIPT = Path(__file__).with_name("reentrance.py")
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-SECONDS = 600.0 if IS_LONG else covering.examples(2, 8)
+SECONDS = 600.0 if IS_LONG else covering.examples(1, 8)
 SCENARIOS = (
     "profiled",
     "collected",

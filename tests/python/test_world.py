@@ -29,7 +29,7 @@ TRACED = [name for name in histories.SCHEDULES if name not in EXECUTED]
 ITEMS = sorted({kind.covered_by for kind in KINDS.values()})
 
 # Of how many kinds one is tried by itself.
-ONE_OF = 1 if IS_LONG else covering.examples(12, 4)
+ONE_OF = 1 if IS_LONG else covering.examples(20, 4)
 # Pairs drawn, and how many of them make a test.
 DRAWN_TRACED = 20_000 if IS_LONG else 50
 DRAWN_EXECUTED = 1_000 if IS_LONG else 6
