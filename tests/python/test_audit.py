@@ -60,9 +60,12 @@ def plant(fun, *args, primitive="jit", **planted):
     dicts = [d for d in gc.get_objects() if type(d) is dict and d.keys() in names]
     # What a replay has is known to the core alone; others are jax's.
     addresses = {*map(id, dicts)}
-    referred = [{*map(id, gc.get_referents(other))} for other in gc.get_referrers(*dicts)]
-    # The list itself has all of them, and so have the arguments made of it.
-    known = set().union(*(of for of in referred if not of >= addresses))
+    known = set()
+    for other in gc.get_referrers(*dicts):
+        referred = {*map(id, gc.get_referents(other))}
+        # The list itself has just these, and so have the arguments made of it.
+        if type(other) not in (list, tuple) or referred != addresses:
+            known |= referred
     own = [d for d in dicts if id(d) not in known]
     assert own, "there is nothing to change"
     for params in own:

@@ -407,7 +407,8 @@ def is_program(value: Any) -> bool:
 def test_nested_programs_that_are_read_are_of_jaxs_class() -> None:
     def function(x: Any) -> Any:
         looped = lax.scan(lambda c, _: (deeper(c, x), c), x, None, length=2)[0]
-        return lax.cond(x[0] > 0, lambda y: y * looped, jnp.sin, x).sum()
+        solved = lax.custom_linear_solve(lambda y: y * 2, x, lambda _, y: y / 2, symmetric=True)
+        return lax.cond(x[0] > 0, lambda y: y * looped, jnp.sin, solved).sum()
 
     for _ in range(3):
         jaxpr = jaxide.make_jaxpr(lambda x: jax.grad(function)(x))(X)

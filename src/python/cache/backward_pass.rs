@@ -242,33 +242,23 @@ impl Pass {
         Ok(logs.unwrap_or_else(nothing))
     }
 
-    /// As `step`, for an equation that is not remembered.
+    /// As `step`, for an equation that is not remembered; `context` says where its equations come, where
+    /// that is known.
     fn run_step<'py>(
         &mut self,
+        context: Option<&TraceContext<'py>>,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
         py: Python<'py>,
-        jax: &Jax,
-        step: &Step,
-        cotangents: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if has_programs(jax, step.params.bind(py)) {
-            return run_rule(|| self.step(py, jax, step, cotangents));
-        }
-        self.step(py, jax, step, cotangents)
-    }
-
-    /// As `run_step`, where it is known where the equations come.
-    fn run_step_within<'py>(
-        &mut self,
-        context: &TraceContext<'py>,
-        jax: &Jax,
-        step: &Step,
-        cotangents: &[Bound<'py, PyAny>],
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = context.trace.py();
         let params = step.params.bind(py);
-        if is_running() || !has_programs(jax, params) {
-            return self.run_step(py, jax, step, cotangents);
+        if !has_programs(jax, params) {
+            return self.step(py, jax, step, cotangents);
         }
+        let Some(context) = context.filter(|_| !is_running()) else {
+            return run_rule(|| self.step(py, jax, step, cotangents));
+        };
         let site = SITES.of(step.primitive.bind(py))?;
         run_without_key(jax, &site, context, params, || self.step(py, jax, step, cotangents))
     }
@@ -448,10 +438,10 @@ impl Pass {
         let Some((context, number)) = context
             .and_then(|context| context.configuration().ok().map(|known| (context, known.number)))
         else {
-            return self.run_step(py, jax, step, &cotangents);
+            return self.run_step(None, jax, step, &cotangents, py);
         };
         let Some(described) = self.describe(py, jax, step)? else {
-            return self.run_step_within(&context, jax, step, &cotangents);
+            return self.run_step(Some(&context), jax, step, &cotangents, py);
         };
         let primitive = step.primitive.bind(py);
         let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
@@ -490,7 +480,7 @@ impl Pass {
         let site = site.site();
         if let Err(reason) = encode_fully(py, &mut call, encode)? {
             store::count_bypass(site.id, reason);
-            return self.run_step_within(context, jax, step, cotangents);
+            return self.run_step(Some(context), jax, step, cotangents, py);
         }
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;

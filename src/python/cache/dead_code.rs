@@ -39,7 +39,7 @@ pub fn dce_jaxpr_consts<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = jaxpr.py();
     let jax = jax(py)?;
-    // Where jax 0.12 calls this it may go on to have the result in an equation, which then has to be read.
+    // What jax 0.12 makes may be the same jaxpr.
     if !jax.trim_keeps_programs.is_truthy(py)?
         && let Some(graph) = graph_behind(jax, jaxpr)
         && all_true(used_outputs)

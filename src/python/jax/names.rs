@@ -479,9 +479,13 @@ impl Jax {
         let is_control = |primitive: &Bound<'_, PyAny>| {
             self.control_primitives.bind(py).contains(primitive).unwrap_or(false)
         };
-        is_control(primitive)
-            || primitive.get_type().is(&self.vjp_node_type)
-                && primitive.getattr(intern!(py, "prim")).is_ok_and(|of| is_control(&of))
+        is_control(primitive) || self.stands_for(primitive).is_some_and(|of| is_control(&of))
+    }
+
+    /// What a primitive stands for in the linear program of a pullback (`vjp_node[...]`, from jax 0.12 on).
+    pub fn stands_for<'py>(&self, primitive: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        let is_node = primitive.get_type().is(&self.vjp_node_type);
+        if is_node { primitive.getattr(intern!(primitive.py(), "prim")).ok() } else { None }
     }
 
     /// Whether a primitive is that of jits, in linear programs too.

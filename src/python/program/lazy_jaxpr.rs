@@ -216,30 +216,21 @@ pub fn eqns<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         // an equation.
         if jax.has_one_jaxpr_type() {
             for eqn in eqns.try_iter()? {
-                add_unfilled(&eqn?.getattr(intern!(py, "params"))?, &mut todo)?;
+                let params = eqn?.getattr(intern!(py, "params"))?.cast_into::<PyDict>()?;
+                params.iter().for_each(|(_, param)| add_unfilled(&param, &mut todo));
             }
         }
     }
     list(slf, Part::Eqns)
 }
 
-/// The jaxprs among params, or in tuples of these, that nobody has read.
-fn add_unfilled<'py>(
-    params: &Bound<'py, PyAny>,
-    found: &mut Vec<Bound<'py, PyAny>>,
-) -> PyResult<()> {
-    let mut add = |value: Bound<'py, PyAny>| {
-        if is_lazy(value.py(), value.as_ptr()) {
-            found.push(value);
-        }
-    };
-    for (_, value) in params.cast::<PyDict>()?.iter() {
-        match value.cast_exact::<PyTuple>() {
-            Ok(items) => items.iter().for_each(&mut add),
-            Err(_) => add(value),
-        }
+/// The jaxprs that nobody has read: a param, or those in one that is a tuple.
+fn add_unfilled<'py>(param: &Bound<'py, PyAny>, found: &mut Vec<Bound<'py, PyAny>>) {
+    if is_lazy(param.py(), param.as_ptr()) {
+        found.push(param.clone());
+    } else if let Ok(items) = param.cast::<PyTuple>() {
+        items.iter().for_each(|item| add_unfilled(&item, found));
     }
-    Ok(())
 }
 
 fn invars<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

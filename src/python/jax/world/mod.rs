@@ -291,10 +291,7 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
     if is_known(primitive) || is_omitted(Item::Primitives) {
         return true;
     }
-    // In the linear program of a pullback jax has primitives that stand for others.
-    let node = jax.vjp_node_type.bind(primitive.py());
-    primitive.get_type().is(node)
-        && primitive.getattr(pyo3::intern!(primitive.py(), "prim")).is_ok_and(|of| is_known(&of))
+    jax.stands_for(primitive).is_some_and(|of| is_known(&of))
 }
 
 /// Looks at dicts, and at functions as they were. Where that cannot be done, they are still to be looked

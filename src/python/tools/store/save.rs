@@ -280,7 +280,7 @@ impl<'py> Saver<'_, 'py> {
             Some(&row) => row,
             None => self.program(jaxpr, graph)?,
         };
-        let of_one_class = self.jax.jaxpr_type.is(&self.jax.closed_jaxpr_type);
+        let of_one_class = self.jax.has_one_jaxpr_type();
         let is_closed = if of_one_class {
             consts.len() == graph.get().program().constvars().len()
         } else {
