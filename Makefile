@@ -33,7 +33,7 @@ test: ## run all checks, with a covering choice of combinations (10 minutes)
 	$(MAKE) --jobs=3 check-rust check-types check-python
 
 test-long: $(VENV)/.created ## run all checks, with all combinations (half an hour)
-	cargo clippy --all-targets -- --deny warnings
+	cargo clippy --all-targets --features bench -- --deny warnings
 	$(MAKE) --jobs=3 check-rust check-types check-python selection=--long
 
 check-rust: $(VENV)/.created ## format, lints, Rust tests

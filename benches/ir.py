@@ -22,7 +22,7 @@ def measure(equations: int) -> list[list[str]]:
     """What each part takes: its name, the median in milliseconds, and that of an equation."""
     criterion = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "criterion"
     options = ["--noplot", "--warm-up-time", "0.5", "--measurement-time", "2"]
-    command = ["cargo", "bench", "--quiet", "--bench", "ir", "--", f"/{equations}$", *options]
+    command = ["cargo", "bench", "--quiet", "--features", "bench", "--", f"/{equations}$", *options]
     subprocess.run(command, cwd=ROOT, check=True)
     rows = []
     for file in criterion.glob("*/*/new/benchmark.json"):

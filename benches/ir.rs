@@ -1,4 +1,4 @@
-//! What the arena costs per equation, from 10^2 to 10^6 equations: `cargo bench`.
+//! What the arena costs per equation, from 10^2 to 10^6 equations: `cargo bench --features bench`.
 
 use std::hint::black_box;
 use std::sync::Arc;

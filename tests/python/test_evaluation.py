@@ -99,7 +99,7 @@ TRANSFORMATIONS: dict[str, Callable[[Function], Function]] = {
 }
 
 
-@pytest.mark.covering(times=2)
+@pytest.mark.covering(times=1)
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_same_when_warm(name: str, transformation: str) -> None:
