@@ -210,8 +210,8 @@ def fragment_info() -> dict[str, Any]:
 def clear_fragments() -> None:
     """Forgets all fragments and starts counting anew."""
 
-def new_accumulators(invars: list[Any], length: int) -> list[Any]:
-    """jax's accumulators for the cotangents of the first of some variables."""
+def new_accumulators(invars: list[Any], first: int, length: int) -> list[Any] | None:
+    """jax's accumulators for the cotangents of so many variables; None where one is of a Ref."""
 
 def plain_types(
     arguments: tuple[Any, ...],

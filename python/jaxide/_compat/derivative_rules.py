@@ -133,6 +133,26 @@ _RULE_FUNCTIONS = (
         """,
     ),
     (
+        # From jax 0.12 on.
+        "batched backward that sums",
+        "interpreters.batching:batch_custom_vjp_bwd",
+        "axis_data bwd in_dims name num_res out_dim_dests tag",
+        """
+        in_dims_ = in_dims() if callable(in_dims) else in_dims
+        shared = any(d is None and type(x) is not SymbolicZero
+                     for x, d in list(zip(args, in_dims_))[num_res():])
+        args = [SymbolicZero(core.mapped_aval(axis_data.size, dim, x.aval))
+                if type(x) is SymbolicZero else x
+                for x, dim in zip(args, in_dims_)]
+        """,
+    ),
+    (
+        "number of residuals",
+        "interpreters.batching:BatchTrace.process_custom_vjp_call",
+        "out_trees",
+        "lambda: len(out_trees()[2])",
+    ),
+    (
         "lifted forward",
         "custom_derivatives:lift_fwd",
         "fwd_jaxpr_thunk num_consts",

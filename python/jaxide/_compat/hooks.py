@@ -37,8 +37,10 @@ RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 
 
 class _FlatTree(NamedTuple):
-    """jax's tree of one ``PyTreeDef``: its method ``map``, how leaves are read and replaced."""
+    """jax's tree of one ``PyTreeDef``: its class, its method ``map``, how leaves are read and
+    replaced."""
 
+    type: Any
     map: Any
     leaves: str
     with_leaves: Callable[[Any, Any], Any]
@@ -48,11 +50,10 @@ def flat_tree() -> _FlatTree:
     new = optional_symbol("flattree:FTPyTree")
     if new is None:
         map_leaves = checked_function("tree_util:FlatTree.map", "self f")
-        return _FlatTree(
-            map_leaves, "vals", checked_function("tree_util:FlatTree.update", "self new_vals")
-        )
+        update = checked_function("tree_util:FlatTree.update", "self new_vals")
+        return _FlatTree(symbol("tree_util:FlatTree"), map_leaves, "vals", update)
     map_leaves = checked_function("flattree:FTPyTree.map", "self f")
-    return _FlatTree(map_leaves, "xs", lambda tree, leaves: new(leaves, tree.tree))
+    return _FlatTree(new, map_leaves, "xs", lambda tree, leaves: new(leaves, tree.tree))
 
 
 def compared_structs() -> tuple[Any, Any] | None:
@@ -105,6 +106,7 @@ _HOOKED: dict[str, Callable[[], Any]] = {
     "struct_hash": lambda: jax.ShapeDtypeStruct.__hash__,
     "make_jaxpr": lambda: inspect.unwrap(symbol(MAKE_JAXPR)),
     "map_leaves": lambda: flat_tree().map,
+    "map_two_leaves": lambda: checked_function("flattree:FlatTree.map2", "self t2 f"),
     "backward": lambda: checked_function(
         BACKWARD, "jaxpr transform_stack consts primals_in cotangents_in"
     ),

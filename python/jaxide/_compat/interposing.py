@@ -9,7 +9,7 @@ import jax
 
 from jaxide import _core
 from jaxide._compat.stand_ins import eval_shape_stand_in
-from jaxide._compat.symbols import LOOKED_UP, checked_function, symbol
+from jaxide._compat.symbols import LOOKED_UP, checked_function, known_symbols, symbol
 from jaxide._compat.tracing import api_boundary, type_of_jits
 from jaxide._native import interposed, pure_functions, trust
 from jaxide._native.classes import tell_classes
@@ -32,6 +32,8 @@ def interpose_functions() -> None:
     pure_functions.trust_pure_functions(
         symbol("numpy.array_methods:_array_methods"), type_of_jits()
     )
+    for policy in filter(trust.is_own_function, known_symbols(_POLICIES).values()):
+        _core.trust_callable(policy)
     _core.interpose_instances("jax.numpy scalar type", scalar)
     checked_function("numpy.ufunc_api:ufunc.__call__", "self *args out where")
     _core.interpose_instances("ufunc", jax.numpy.ufunc)
@@ -52,6 +54,12 @@ def interpose_functions() -> None:
         if isinstance(member, types.FunctionType) and member.__code__ in _forwarding_codes():
             interposed.interpose(member, f"Array.{name}")
 
+
+# Policies of checkpoints that jax has under their names; others are what they close over.
+_POLICIES = tuple(
+    f"ad_checkpoint:{which}_saveable"
+    for which in ("everything", "nothing", "dots", "dots_with_no_batch_dims")
+)
 
 # The array properties whose value is traced.
 _PROPERTIES = ("T", "mT", "real", "imag")

@@ -29,7 +29,7 @@ from jaxide._compat.objects import (
 )
 from jaxide._compat.passes import takes_live_inputs, trim
 from jaxide._compat.printing import printing
-from jaxide._compat.sources import CANONICAL_INPUT, LINEAR_INPUT, inner_code
+from jaxide._compat.sources import CANONICAL_INPUT, CHOSEN_LINEAR_INPUT, LINEAR_INPUT, inner_code
 from jaxide._compat.stand_ins import (
     debug_info_stand_in,
     make_jaxpr_stand_in,
@@ -263,6 +263,8 @@ def _values() -> dict[str, Any]:
         float0=symbol("dtypes:float0"),
         flat_tree_leaves=flat_tree().leaves,
         flat_tree_with_leaves=flat_tree().with_leaves,
+        flat_tree_type=flat_tree().type,
+        stock_flat_tree_map2=_stock_map2(),
         stock_flat_tree_map=copy_function(hooked("map_leaves")),
         partial_type=functools.partial,
     )
@@ -294,7 +296,7 @@ def _traces() -> dict[str, Any]:
         get_referent=checked_function(f"{_CORE}:get_referent", "x"),
         stock_eval_jaxpr=_stock_evaluation(),
         canonical_input_code=inner_code("api:vjp", "canonicalize_value", CANONICAL_INPUT),
-        linear_input_code=inner_code("interpreters.ad:linearize", "new_arg", LINEAR_INPUT),
+        linear_input_code=_linear_input_code(),
         make_jaxpr_hook=make_jaxpr_stand_in(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         jit_captures=_jit_captures(),
@@ -423,6 +425,20 @@ def _derivatives() -> dict[str, Any]:
         grad_accum_type=symbol("interpreters.ad:GradAccum"),
         val_accum_type=symbol("interpreters.ad:ValAccum"),
     )
+
+
+def _linear_input_code() -> types.CodeType | None:
+    """The code of the function that makes an input of ``linearize``; None where it is another."""
+    linearize = "interpreters.ad:linearize"
+    return inner_code(linearize, "new_arg", LINEAR_INPUT) or inner_code(
+        linearize, "new_arg", CHOSEN_LINEAR_INPUT
+    )
+
+
+def _stock_map2() -> Any:
+    """A copy of the method that makes inputs of ``linearize``; None where that is another."""
+    known = inner_code("interpreters.ad:linearize", "new_arg", CHOSEN_LINEAR_INPUT)
+    return None if known is None else copy_function(hooked("map_two_leaves"))
 
 
 def _stock_dce_consts() -> Any:

@@ -22,7 +22,18 @@ def make_tracer(_lin_trace, p):
     t = p2tz(t)
   return LinearizeTracer(_lin_trace, p, t).full_lower()
 """
-
+# From jax 0.12 on.
+CHOSEN_LINEAR_INPUT = """
+def make_tracer(_lin_trace, p, nz):
+  t = tangent_trace.new_arg(typeof(p).to_tangent_aval(), source_info)
+  if (not nz
+      or (not isinstance(t, Zero)
+          and isinstance(typeof(t), core.ShapedArray)
+          and dtype(t) == float0)):
+    t = p2tz(p)
+  return LinearizeTracer(_lin_trace, p, t).full_lower()
+tracers = primals_ft.map2(in_nzs, partial(make_tracer, lin_trace))
+"""
 
 ACCUMULATORS = """
 maybe_accums = [check_accum(v.aval.to_ct_aval(), x) if isinstance(x, ad.GradAccum) else
@@ -32,6 +43,21 @@ maybe_accums = [check_accum(v.aval.to_ct_aval(), x) if isinstance(x, ad.GradAccu
                 for v, x in zip(jaxpr.invars, maybe_ct_refs_flat)]
 return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_known, jaxpr,
                        out_primal_avals), residuals, maybe_accums)
+"""
+
+# From jax 0.11.2 on.
+ACCUMULATORS_AND_LOGS = """
+residuals = [args_res_[i.idx] if i.primal else opaque_res[i.idx] for i in spec]
+arg_invars = jaxpr.invars[len(spec):]  # skip the residual invars
+maybe_accums = [_vjp_accum(jaxpr, in_tree, explicit_refs, idx, v, x)
+                for idx, (v, x) in enumerate(unsafe_zip(arg_invars, maybe_ct_refs_flat))]
+return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_zeros, jaxpr,
+                       out_primal_avals, want_logs), residuals, structured_res,
+               maybe_accums)
+"""
+VALUE_ACCUMULATOR = """
+else:
+  return ad.ValAccum(v.aval.to_ct_aval())
 """
 
 # What the function that `make_jaxpr` returns does first.

@@ -15,8 +15,10 @@ from jaxide import _core
 from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP
 from jaxide._compat.sources import (
     ACCUMULATORS,
+    ACCUMULATORS_AND_LOGS,
     MAKE_JAXPR,
     RESOLVE_KWARGS,
+    VALUE_ACCUMULATOR,
     has_text,
     inner_code,
 )
@@ -156,10 +158,17 @@ def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
 def vjp_stand_in() -> Callable[..., Any] | None:
     """``_vjp3_callable`` where all cotangents are wanted as values; None where jax's is another."""
     function = symbol(VJP)
-    if not has_text(function, ACCUMULATORS):
-        return None
-    stock = copy_function(function)
-    api, partial = jax_module("jax._src.api"), functools.partial
+    api = jax_module("jax._src.api")
+    if has_text(function, ACCUMULATORS):
+        return _vjp_of_values(function, api)
+    own = optional_symbol("api:_vjp_accum")
+    if has_text(function, ACCUMULATORS_AND_LOGS) and own and has_text(own, VALUE_ACCUMULATOR):
+        return _vjp_of_values_and_logs(function, api)
+    return None
+
+
+def _vjp_of_values(function: Any, api: Any) -> Callable[..., Any]:
+    stock, partial = copy_function(function), functools.partial
     backward, not_needed = api._vjp3_bwd, api.NotNeeded
 
     def hook(*given: Any) -> Any:
@@ -168,10 +177,34 @@ def vjp_stand_in() -> Callable[..., Any] | None:
             # Accumulators of the caller's own, or other functions of jax.
             return stock(*own, *accumulators)
         spec, out_known, jaxpr, out_primal_avals, in_tree, out_tree, args_res, opaque_res = own
+        accumulators = _core.new_accumulators(jaxpr.invars, 0, in_tree.num_leaves)
+        if accumulators is None:
+            return stock(*own)
         leaves = jax.tree.leaves(args_res, is_leaf=lambda x: isinstance(x, not_needed))
         residuals = [leaves[i.idx] if i.primal else opaque_res[i.idx] for i in spec]
-        accumulators = _core.new_accumulators(jaxpr.invars, in_tree.num_leaves)
         pullback = partial(backward, in_tree, out_tree, out_known, jaxpr, out_primal_avals)
         return jax.tree_util.Partial(pullback, residuals, accumulators)
+
+    return hook
+
+
+def _vjp_of_values_and_logs(function: Any, api: Any) -> Callable[..., Any]:
+    """As above: where rules log what they do, and the residuals are the first inputs."""
+    stock, partial = copy_function(function), functools.partial
+    backward, unsaved, kinds = api._vjp3_bwd, api.NotSaveable, (api.NotNeeded, api.NotSaveable)
+
+    def hook(*given: Any) -> Any:
+        *own, accumulators = given
+        if accumulators or _core.is_jax_altered():
+            return stock(*own, *accumulators)
+        spec, zeros, jaxpr, out_avals, in_tree, out_tree, args_res, opaque, structured, logs = own
+        leaves = jax.tree.leaves(args_res, is_leaf=lambda x: isinstance(x, kinds))
+        residuals = [leaves[i.idx] if i.primal else opaque[i.idx] for i in spec]
+        accumulators = _core.new_accumulators(jaxpr.invars, len(spec), in_tree.num_leaves)
+        if accumulators is None or any(isinstance(x, unsaved) for x in residuals):
+            # jax says which argument cannot be differentiated.
+            return stock(*own)
+        pullback = partial(backward, in_tree, out_tree, zeros, jaxpr, out_avals, logs)
+        return jax.tree_util.Partial(pullback, residuals, structured, accumulators)
 
     return hook

@@ -179,6 +179,10 @@ pub fn initialize<'py>(
         hooked.push(hook_function(make_trampoline, "struct_eq", equal.as_any())?);
         hooked.push(hook_function(make_trampoline, "struct_hash", hash.as_any())?);
     }
+    if !jax.stock_flat_tree_map2.is_none(py) {
+        let hook = wrap_pyfunction!(crate::python::trace::arguments::map_two_leaves, py)?;
+        hooked.push(hook_function(make_trampoline, "map_two_leaves", hook.as_any())?);
+    }
     if !jax.stock_dce_consts.is_none(py) {
         let hook = wrap_pyfunction!(crate::python::cache::dead_code::dce_consts, py)?;
         hooked.push(hook_function(make_trampoline, "dce_consts", hook.as_any())?);

@@ -312,6 +312,10 @@ jax_objects! {
     flat_tree_leaves: PyString,
     flat_tree_with_leaves: PyAny,
     stock_flat_tree_map: PyAny,
+    /// The class of such trees.
+    flat_tree_type: PyType,
+    /// `FlatTree.map2`, from jax 0.12 on; None where `linearize` has no use for it.
+    stock_flat_tree_map2: PyAny,
     stock_check_returned_types: PyAny,
     stock_check_returned_refs: PyAny,
     partial_type: PyType,

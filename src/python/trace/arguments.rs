@@ -60,6 +60,30 @@ pub fn map_leaves<'py>(
     }
 }
 
+/// Stands in for `FlatTree.map2(t2, f)`, with which `linearize` makes its inputs from jax 0.12 on.
+#[pyfunction]
+pub fn map_two_leaves<'py>(
+    tree: &Bound<'py, PyAny>,
+    others: &Bound<'py, PyAny>,
+    f: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = tree.py();
+    let jax = jax(py)?;
+    let is_plain = tree.get_type().is(&jax.flat_tree_type);
+    if is_plain && f.is_exact_instance(jax.partial_type.bind(py)) {
+        let leaves = tree.getattr(jax.flat_tree_leaves.bind(py))?;
+        if let (Ok(leaves), Ok(others)) = (leaves.cast_exact::<PyTuple>(), others.cast_exact::<PyList>())
+            && leaves.len() == others.len()
+            // All of them are differentiated.
+            && others.iter().all(|other| other.is(PyBool::new(py, true)))
+            && let Some(inputs) = linear_inputs(jax, leaves, f)?
+        {
+            return jax.flat_tree_with_leaves.bind(py).call1((tree, inputs));
+        }
+    }
+    jax.stock_flat_tree_map2.bind(py).call1((tree, others, f))
+}
+
 fn all_traced(jax: &Jax, leaves: &Bound<'_, PyTuple>) -> bool {
     leaves.iter().all(|leaf| array_type(jax, &leaf).is_some())
 }
@@ -155,7 +179,7 @@ pub fn hash_of_struct<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
     }
 }
 
-/// `linearize`'s `make_tracer(lin_trace, primal)` for each primal, where `f` is such a partial call.
+/// `linearize`'s `make_tracer(lin_trace, primal, ...)` for each primal, where `f` is such a partial call.
 fn linear_inputs<'py>(
     jax: &Jax,
     primals: &Bound<'py, PyTuple>,
@@ -196,22 +220,27 @@ fn linear_inputs<'py>(
     PyTuple::new(py, tracers).map(Some)
 }
 
-/// `[ValAccum(var.aval.to_ct_aval()) for var in invars[:length]]`.
+/// `[ValAccum(var.aval.to_ct_aval()) for var in invars[first:first + length]]`; None where one of the
+/// types is that of a Ref.
 #[pyfunction]
 pub fn new_accumulators<'py>(
     invars: &Bound<'py, PyList>,
+    first: usize,
     length: usize,
-) -> PyResult<Bound<'py, PyList>> {
+) -> PyResult<Option<Bound<'py, PyList>>> {
     let py = invars.py();
     let jax = jax(py)?;
     let accumulators = PyList::empty(py);
-    for var in invars.iter().take(length) {
+    for var in invars.iter().skip(first).take(length) {
         let aval = var.getattr(intern!(py, "aval"))?;
+        if aval.get_type().is(&jax.ref_type) {
+            return Ok(None);
+        }
         let of_cotangent = derived_type(jax, &aval, DerivedType::Cotangent)?;
         let zero = new_zero(jax, &of_cotangent)?;
         accumulators.append(new_accumulator(jax, &of_cotangent, &zero)?)?;
     }
-    Ok(accumulators)
+    Ok(Some(accumulators))
 }
 
 /// Stands in for `_check_input_dtype_revderiv(name, holomorphic, allow_int, x)`.

@@ -2,6 +2,7 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::expand::Tag;
 
@@ -11,7 +12,7 @@ use crate::python::cache::key::objects::is_plain_namedtuple;
 use crate::python::cache::key::transformations::is_transformed;
 use crate::python::cache::reasons::{
     CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, LARGE_VALUE, NOT_A_NUMBER, Reason, TRACED_PARAM,
-    UNKNOWN_OBJECT, USERS_CLASS,
+    UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
 };
 use crate::python::cpython::native::is_exactly;
 use crate::python::cpython::native::with_bytes;
@@ -150,6 +151,10 @@ impl Encoder<'_, '_> {
                 }
                 return Ok(());
             }
+            if class == &raw mut ffi::PySet_Type && !self.within.is_empty() {
+                self.call.may_change = true;
+                return self.set_of_names(value, depth);
+            }
             if class == &raw mut ffi::PySlice_Type {
                 let slice = value.cast::<ffi::PySliceObject>();
                 self.call.signature.tag(Tag::Slice, 0);
@@ -192,6 +197,22 @@ impl Encoder<'_, '_> {
             self.value(item, depth + 1)?;
         }
         Ok(())
+    }
+
+    /// A set of strings that a function reads, in one order whatever the set's own.
+    fn set_of_names(&mut self, set: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
+        // SAFETY: a live set; to iterate over it and to compare strings runs no Python code.
+        let items = unsafe { Bound::from_borrowed_ptr(self.py, set) };
+        let mut names = Vec::new();
+        for item in items.try_iter().map_err(|_| UNKNOWN_OBJECT)? {
+            let item = item.map_err(|_| UNKNOWN_OBJECT)?;
+            let name = item.cast_into_exact::<PyString>().map_err(|_| UNHASHABLE)?;
+            names.push((name.to_str().map_err(|_| UNKNOWN_OBJECT)?.to_owned(), name));
+        }
+        names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let items = names.iter().map(|(_, name)| name.as_ptr());
+        // SAFETY: the class of a live object.
+        self.sequence(unsafe { ffi::Py_TYPE(set) }, items, depth)
     }
 
     unsafe fn text(&mut self, value: *mut ffi::PyObject) -> Result<(), Reason> {
