@@ -14,6 +14,9 @@ from jaxide._api.make_jaxpr import from_jaxpr as from_jaxpr
 from jaxide._api.make_jaxpr import make_jaxpr as make_jaxpr
 from jaxide._api.make_jaxpr import structural_hash as structural_hash
 from jaxide._api.make_jaxpr import trace as trace
+from jaxide._api.status import CapabilityStatus as CapabilityStatus
+from jaxide._api.status import Status as Status
+from jaxide._api.status import status as status
 from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._jit.explanation import Change as Change
 from jaxide._jit.explanation import Explanation as Explanation

@@ -35,6 +35,7 @@ __all__ = [
     "graph_of",
     "histogram",
     "initialize",
+    "initialize_traces",
     "interpose_function",
     "interpose_instances",
     "interposed_functions",
@@ -47,6 +48,7 @@ __all__ = [
     "load",
     "lowers_as_ever",
     "memo_len",
+    "namespace_fields",
     "new_accumulators",
     "note_code",
     "num_settings_assigned",
@@ -149,11 +151,17 @@ def fingerprint_of(jaxpr: Any, purpose: str) -> int:
 def graph_of(jaxpr: Any) -> Graph:
     """The graph of any jaxpr, closed or open. Raises TypeError for anything else."""
 
-def initialize(
-    namespace: Any,
-    make_trampoline: Callable[[str, Callable[..., Any]], tuple[Any, CodeType]],
-) -> tuple[type, type, type]:
-    """Takes the objects of jax and makes the types of tracer, trace and jaxpr."""
+def initialize(namespace: Any) -> type:
+    """Takes the objects of jax. Returns the type of jaxprs that nobody has read."""
+
+def initialize_traces(
+    make_trampoline: Callable[[str, Callable[..., Any]], tuple[Any, CodeType] | None],
+) -> tuple[type, type]:
+    """Makes the types of tracers and traces. A function for which ``make_trampoline`` returns None
+    is left to jax."""
+
+def namespace_fields() -> list[tuple[str, str]]:
+    """The fields of the namespace that ``initialize`` reads, and the class of each."""
 
 def clear_memo() -> None:
     """Forgets all remembered abstract evaluation."""

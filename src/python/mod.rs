@@ -43,7 +43,9 @@ mod _core {
         interpose_function, interpose_instances, interposed_functions, trust_callable,
     };
     #[pymodule_export]
-    use super::interpose::install::{Activation, initialize, is_jax_altered};
+    use super::interpose::install::{Activation, initialize, initialize_traces, is_jax_altered};
+    #[pymodule_export]
+    use super::jax::names::namespace_fields;
     #[pymodule_export]
     use super::jax::omit::{key_items, omit_key_item};
     #[pymodule_export]

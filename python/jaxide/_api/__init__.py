@@ -5,5 +5,6 @@
 ``abstracted_axes``   named axes as symbolic dimensions
 ``install``           ``install``, ``uninstall``, ``accelerated``
 ``cache``             ``cache_info``, ``clear_caches``
+``status``            ``status``
 ====================  ==========================================================
 """

@@ -59,7 +59,8 @@ def _tracer(
             is_native = not _core.is_jax_altered()
         if plain and is_native:
             with _core.Activation(), _compat.extend_axis_env(axis_env):
-                found = trace_calls.trace(fun, args, kwargs)
+                is_direct = _compat.capabilities.has("direct traces")
+                found = trace_calls.trace(fun, args, kwargs) if is_direct else None
                 return found or jax.jit(fun, **static).trace(*args, **kwargs)
         jitted = jax.jit(fun, **static)
         if abstracted_axes is not None:
@@ -219,7 +220,7 @@ def structural_hash(jaxpr: Any) -> int:
       NotImplementedError: jaxide does not know the installed jax, or is switched off.
     """
     _check_jaxpr("structural_hash", jaxpr)
-    if not _compat.native():
+    if not _compat.reads_programs():
         raise unknown_jax()
     return _core.fingerprint_of(jaxpr, "structure")
 

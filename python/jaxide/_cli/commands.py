@@ -137,6 +137,21 @@ def demo() -> int:
 
 
 @cli.command()
+@click.option("--changes", is_flag=True, help="With the places in jax that are not known.")
+@click.option("--json", "as_json", is_flag=True, help="As data.")
+def doctor(changes: bool, as_json: bool) -> None:
+    """Says what jaxide does with the installed jax, what it leaves to jax, and why."""
+    status = jaxide.status()
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(status), indent=2))
+        return
+    say(status)
+    for capability in status.capabilities if changes else ():
+        for place in capability.changed:
+            click.echo(f"{capability.name}: {place}")
+
+
+@cli.command()
 @TARGET
 @_of_program
 @click.option("--optimize", is_flag=True, help="After all passes (Program.optimize).")

@@ -1,14 +1,17 @@
 """Everything that depends on jax's version: the only folder that branches on it.
 
 jaxide leans on private parts of jax. Each of them is looked up and checked before it is used
-(``symbols.py``); what is not as it was is a ``Mismatch``: jaxide then says so once and leaves every
-trace to stock jax.
+(``symbols.py``); what is not as it was is a ``Mismatch``. Where jaxide does the work of a function
+of jax, the function's source has to be one that is known (``sources.py``). What is not known
+switches off the capability that rests on it (``capabilities.py``): jaxide says so once, and jax
+does the work.
 
 =====================  =========================================================================
 ``symbols``            looking up and checking private parts of jax
+``capabilities``       what jaxide can do with this jax, and what of jax that rests on
 ``namespace``          the objects of jax that the core talks to
 ``hooks``              the functions of jax that the core steps into
-``sources``            text of functions whose work is done natively, to see that it is still that
+``sources``            what functions of jax say, as digests, and which of them are known
 ``derivative_rules``   functions that equations with derivative rules have among their params
 ``lowering_rules``     which rules lower primitives, and whether they are jax's own
 ``stand_ins``          Python functions in the place of jax's
@@ -37,8 +40,9 @@ import warnings
 import jax
 
 from jaxide import _core
+from jaxide._compat import capabilities as capabilities
 from jaxide._compat.caches import clear_with_jax as clear_with_jax
-from jaxide._compat.caches import register_types
+from jaxide._compat.caches import register_jaxpr_type, register_trace_types
 from jaxide._compat.hooks import trampoline
 from jaxide._compat.interposing import interpose_functions
 from jaxide._compat.jaxprs import close as close
@@ -103,26 +107,52 @@ def is_disabled() -> bool:
 
 
 @functools.cache
-def native() -> bool:
-    """Whether the native trace runs; where it does not, one warning has said why, unless that was
-    asked for (``JAXIDE_DISABLE``)."""
+def reads_programs() -> bool:
+    """Whether jaxprs of the installed jax are read natively, whoever traced them."""
     if is_disabled():
         return False
     try:
-        private()
-        execution()
-        jit_tracing()
-        namespace = load_namespace()
-        types_ = _core.initialize(namespace, trampoline)
-        register_types(*types_)
-        print_in_rust(types_[2])
-        interpose_functions()
+        lazy_jaxpr = _core.initialize(load_namespace())
+        register_jaxpr_type(lazy_jaxpr)
+        print_in_rust(lazy_jaxpr)
     except (Mismatch, AttributeError, TypeError) as error:
-        warnings.warn(
-            f"jaxide does not know jax {jax.__version__}: {error}. Supported: {SUPPORTED}. "
-            "Tracing is left to stock jax.",
-            JaxideFallbackWarning,
-            stacklevel=2,
-        )
+        capabilities.lose("programs", str(error))
+    return capabilities.has("programs")
+
+
+@functools.cache
+def native() -> bool:
+    """Whether traces are recorded natively; where anything is left to jax, one warning has said so,
+    unless that was asked for (``JAXIDE_DISABLE``)."""
+    if is_disabled():
         return False
-    return True
+    if reads_programs() and capabilities.has("traces"):
+        try:
+            private()
+            register_trace_types(*_core.initialize_traces(trampoline))
+            interpose_functions()
+        except (Mismatch, AttributeError, TypeError) as error:
+            capabilities.lose("traces", str(error))
+    if capabilities.has("executables"):
+        try:
+            execution()
+            jit_tracing()
+        except Mismatch as error:
+            capabilities.lose("executables", str(error))
+    _warn_of(capabilities.off())
+    return capabilities.has("traces")
+
+
+def shares_executables() -> bool:
+    """Whether functions with equal programs share executables."""
+    return native() and capabilities.has("executables")
+
+
+def _warn_of(off: list[str]) -> None:
+    if off:
+        warnings.warn(
+            f"jax {jax.__version__} is not quite a jax that jaxide knows ({SUPPORTED}); left to "
+            f"jax: {', '.join(off)}. `python -m jaxide doctor` says why.",
+            JaxideFallbackWarning,
+            stacklevel=3,
+        )

@@ -41,17 +41,20 @@ def _clear_core() -> None:
     _core.clear_fragments()
 
 
-def register_types(tracer: type, trace: type, jaxpr: type) -> None:
-    """Makes jax treat the core's types as it treats its own."""
+def register_trace_types(tracer: type, trace: type) -> None:
+    """Makes jax treat tracers and traces of the core as it treats its own."""
     core = jax_module("jax._src.core")
     core.pytype_aval_mappings[tracer] = core.pytype_aval_mappings[
         symbol("interpreters.partial_eval:DynamicJaxprTracer")
     ]
-    util = jax_module("jax._src.util")
-    util.weakref_cache_key_types.add(jaxpr)
     clear_with_jax(_clear_core, _core.memo_len, "jaxide abstract evaluation")
     for register in (
         checked_function("source_info_util:register_exclusion", "path"),
         checked_function("traceback_util:register_exclusion", "path"),
     ):
         register(_PACKAGE)
+
+
+def register_jaxpr_type(jaxpr: type) -> None:
+    """Makes jax treat jaxprs that nobody has read as it treats others."""
+    jax_module("jax._src.util").weakref_cache_key_types.add(jaxpr)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxide._compat.sources import STRUCT_EQ, STRUCT_HASH, has_text
+from jaxide._compat import capabilities
+from jaxide._compat.sources import is_known
 from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 from jaxide._native import trust
 from jaxide._native.instrumented import answered_first
@@ -57,10 +58,10 @@ def flat_tree() -> _FlatTree:
 
 
 def compared_structs() -> tuple[Any, Any] | None:
-    """``__eq__`` and ``__hash__`` of ``ShapeDtypeStruct``; None where they go by something else."""
-    functions = jax.ShapeDtypeStruct.__eq__, jax.ShapeDtypeStruct.__hash__
-    known = zip(functions, (STRUCT_EQ, STRUCT_HASH), strict=True)
-    return functions if all(has_text(function, text) for function, text in known) else None
+    """``__eq__`` and ``__hash__`` of ``ShapeDtypeStruct``; None where they are left to jax."""
+    if not capabilities.has("shapes"):
+        return None
+    return jax.ShapeDtypeStruct.__eq__, jax.ShapeDtypeStruct.__hash__
 
 
 # Functions whose results jax keeps with the program that is their first argument.
@@ -76,8 +77,10 @@ _DERIVATIONS = {
 @functools.cache
 def derivations() -> dict[str, types.FunctionType]:
     """Those of these functions that this jax has, by path, as they are behind their caches."""
-    found = {}
-    for path, parameters in _DERIVATIONS.items():
+    found: dict[str, types.FunctionType] = {}
+    for path, parameters in _DERIVATIONS.items() if capabilities.has("replays") else ():
+        if not is_known(path):
+            continue
         # A native cache has no attribute for what it wraps.
         for behind in gc.get_referents(optional_symbol(path)):
             function = inspect.unwrap(behind) if callable(behind) else None
@@ -115,13 +118,43 @@ _HOOKED: dict[str, Callable[[], Any]] = {
 }
 
 
+# What the others are part of; those that are not here, of every trace.
+_CAPABILITIES = {
+    "inline": "inlining",
+    "eval": "evaluation",
+    "backward": "backward pass",
+    "vjp": "backward pass",
+    "struct_eq": "shapes",
+    "struct_hash": "shapes",
+    "make_jaxpr": "direct traces",
+    **dict.fromkeys(("dce", "dce_consts"), "dead code"),
+    **dict.fromkeys(("result_paths", "debug_info", "resolve_kwargs"), "names"),
+    **dict.fromkeys(("map_leaves", "map_two_leaves", "check_input"), "leaves"),
+    **dict.fromkeys(("check_types", "check_refs"), "leaves"),
+}
+
+
+def is_hooked(name: str) -> bool:
+    """Whether the core steps into a function of jax."""
+    capability = _CAPABILITIES.get(name)
+    return capability is None or capabilities.has(capability)
+
+
 def hooked(name: str) -> Any:
     """A function of jax that the core steps into."""
     return derivations()[name] if name in _DERIVATIONS else _HOOKED[name]()
 
 
-def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType]:
-    """A function of jax and a code object for it that calls ``hook``."""
+def stock(name: str) -> Any:
+    """A copy of a function of jax that the core steps into; None where it does not."""
+    return copy_function(hooked(name)) if is_hooked(name) else None
+
+
+def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType] | None:
+    """A function of jax and a code object for it that calls ``hook``; None where it is left to
+    jax."""
+    if not is_hooked(name):
+        return None
     function = hooked(name)
     if not trust.is_own_function(function):
         # Somebody has replaced it before jaxide was imported.
@@ -131,8 +164,8 @@ def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType
         code = answered_first(function, hook)
         if code is not None:
             return function, code
-        stock = copy_function(function)
-        hook = (_bind_or_stock if name == "bind" else _pass_or_stock)(hook, stock)
+        own = copy_function(function)
+        hook = (_bind_or_stock if name == "bind" else _pass_or_stock)(hook, own)
     if name == "make_jaxpr":
         return function, _returning(function.__code__, hook)
     return function, trampoline_of(function.__code__, hook)

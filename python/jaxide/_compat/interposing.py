@@ -8,6 +8,7 @@ import types
 import jax
 
 from jaxide import _core
+from jaxide._compat import capabilities
 from jaxide._compat.stand_ins import eval_shape_stand_in
 from jaxide._compat.symbols import LOOKED_UP, checked_function, known_symbols, symbol
 from jaxide._compat.tracing import api_boundary, type_of_jits
@@ -26,6 +27,8 @@ def interpose_functions() -> None:
     primitive_type = symbol("core:Primitive")
     of_jax = survey(primitive_type, custom_rules)
     _core.set_world(of_jax, World(of_jax, _core.is_noted_code, primitive_type, LOOKED_UP))
+    if not capabilities.has("replays"):
+        return
     scalar = type(jax.numpy.float32)
     trusted = (symbol("custom_derivatives:custom_jvp"), jax.numpy.ufunc, scalar)
     interposed.interpose_loaded(type_of_jits(), trusted, api_boundary(lambda: None).__code__)

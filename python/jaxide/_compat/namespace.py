@@ -14,8 +14,17 @@ import numpy as np
 from numpy._core import umath
 
 from jaxide import _core
+from jaxide._compat import capabilities
 from jaxide._compat.derivative_rules import rule_reader
-from jaxide._compat.hooks import DCE_CONSTS, compared_structs, derivations, flat_tree, hooked
+from jaxide._compat.hooks import (
+    DCE_CONSTS,
+    compared_structs,
+    derivations,
+    flat_tree,
+    hooked,
+    is_hooked,
+    stock,
+)
 from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
 from jaxide._compat.objects import (
     fixed_types,
@@ -29,7 +38,7 @@ from jaxide._compat.objects import (
 )
 from jaxide._compat.passes import takes_live_inputs, trim
 from jaxide._compat.printing import printing
-from jaxide._compat.sources import CANONICAL_INPUT, CHOSEN_LINEAR_INPUT, LINEAR_INPUT, inner_code
+from jaxide._compat.sources import inner_code
 from jaxide._compat.stand_ins import (
     debug_info_stand_in,
     make_jaxpr_stand_in,
@@ -92,11 +101,51 @@ _CORE, _PARTIAL_EVAL, _LAX = "core", "interpreters.partial_eval", "lax.lax"
 
 
 def load_namespace() -> types.SimpleNamespace:
-    """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core."""
+    """Looks up and checks every private symbol; the fields are those of ``Jax`` in the core.
+
+    What traces need is looked up where they are native; a placeholder stands for it elsewhere.
+
+    Raises:
+      Mismatch: jaxprs are not what they were.
+    """
+    fields = {name: _PLACEHOLDERS[kind]() for name, kind in _core.namespace_fields()}
+    fields |= _programs() | _constants()
+    if capabilities.has("traces"):
+        try:
+            fields |= _of_traces()
+        except Mismatch as mismatch:
+            capabilities.lose("traces", str(mismatch))
+    return types.SimpleNamespace(**fields)
+
+
+class _Unknown:
+    """Stands for a class of jax of which there are no instances."""
+
+    __slots__ = (
+        *("_trace", "aval", "_line_info", "val", "parent", "_debug_info"),
+        *("frame", "parent_trace", "_invalidated", "_weakref", "requires_low"),
+        *("array", "index", "primal", "tangent", "batch_dim", "source_info"),
+        *("shape", "dtype", "_sharding", "_dll", "weak_type", "manual_axis_type", "is_ref"),
+    )
+
+
+# What stands for an object that is not looked up, by its class in the core.
+_PLACEHOLDERS: dict[str, Callable[[], Any]] = {
+    "PyAny": lambda: None,
+    "PyDict": dict,
+    "PySet": set,
+    "PyString": str,
+    "PyTuple": tuple,
+    "PyType": lambda: _Unknown,
+}
+
+
+def _of_traces() -> dict[str, Any]:
+    """What traces need besides what programs do."""
     _check_traces()
     _check_recording()
     groups = (
-        _programs,
+        _recording,
         _values,
         _traces,
         _sources,
@@ -105,11 +154,23 @@ def load_namespace() -> types.SimpleNamespace:
         _dead_code,
         _derivatives,
     )
-    return types.SimpleNamespace(**{name: value for of in groups for name, value in of().items()})
+    return {name: value for group in groups for name, value in group().items()}
 
 
 def _check_traces() -> None:
-    """Checks the classes of traces and tracers, whose slots and methods the core has its own of."""
+    """Checks the classes of traces and tracers, whose slots and methods the core has its own of,
+    and those whose instances it makes without jax's constructors."""
+    slotted_class(
+        f"{_CORE}:Jaxpr",
+        "__weakref__ _constvars _invars _outvars _eqns _effects _debug_info _is_high",
+        "__weakref__ _all_invars _num_consts _outvars _eqns _effects _debug_info _is_high _consts",
+        "__weakref__ _all_invars _outvars _eqns _effects _debug_info _is_high _consts",
+    )
+    slotted_class(f"{_CORE}:Var", "aval initial_qdd final_qdd", "aval")
+    slotted_class("literals:TypedNdArray", "_aval _weak_type")
+    slotted_class("literals:TypedFloat", "dtype aval")
+    if not _interns_types():
+        raise Mismatch("jax._src.core.ShapedArray is not interned")
     slotted_class(
         f"{_PARTIAL_EVAL}:DynamicJaxprTracer",
         "val mutable_qdd parent _debug_info",
@@ -178,36 +239,75 @@ def _check_recording() -> None:
 
 def _programs() -> dict[str, Any]:
     """Jaxprs, variables, equations and types, and what jax asks of them."""
-    compared = compared_structs()
-    jaxpr = slotted_class(
-        f"{_CORE}:Jaxpr",
-        "__weakref__ _constvars _invars _outvars _eqns _effects _debug_info _is_high",
-        "__weakref__ _all_invars _outvars _eqns _effects _debug_info _is_high _consts",
-    )
     checked_function(
         f"{_CORE}:Jaxpr.__init__",
         "self constvars invars outvars eqns effects debug_info is_high",
         "self constvars invars outvars eqns effects debug_info is_high consts",
     )
     return dict(
-        jaxpr_type=jaxpr,
+        jaxpr_type=symbol(f"{_CORE}:Jaxpr"),
         closed_jaxpr_type=closed_jaxpr_type(),
-        var_type=slotted_class(f"{_CORE}:Var", "aval initial_qdd final_qdd", "aval"),
+        open_jaxpr=open_jaxpr,
+        var_type=slotted_class(
+            f"{_CORE}:Var",
+            "aval",
+            "aval initial_qdd final_qdd",
+            "count aval initial_qdd final_qdd",
+        ),
         drop_var_type=symbol(f"{_CORE}:DropVar"),
         literal_type=slotted_class(f"{_CORE}:Literal", "val aval"),
         eqn_type=slotted_class(
             f"{_CORE}:JaxprEqn", "invars outvars primitive params effects source_info ctx"
         ),
-        tracing_eqn_type=symbol(f"{_PARTIAL_EVAL}:TracingEqn"),
         abstract_value_type=symbol(f"{_CORE}:AbstractValue"),
-        shaped_array_type=_interned_aval(),
+        shaped_array_type=symbol(f"{_CORE}:ShapedArray"),
+        interns_types=_interns_types(),
         auto_layout=symbol("layout:AutoLayout"),
         input_effect_type=symbol("effects:JaxprInputEffect"),
-        aval_qdd_type=optional_symbol(f"{_CORE}:AvalQDD"),
-        mutable_qdd_type=optional_symbol(f"{_CORE}:MutableQuasiDynamicData"),
         ref_type=symbol("state.types:AbstractRef"),
         ref_effects=ref_effects(),
         jit_primitive=symbol("pjit:jit_p"),
+        no_effects=symbol(f"{_CORE}:no_effects"),
+        enable_checks=symbol("config:enable_checks"),
+        partition_spec_type=jax.sharding.PartitionSpec,
+        named_sharding_type=jax.sharding.NamedSharding,
+        source_info_type=slotted_class("source_info_util:SourceInfo", "traceback name_stack"),
+        source_info_context=symbol("source_info_util:_source_info_context"),
+        get_traceback=symbol("source_info_util:Traceback.get_traceback"),
+        traceback_type=symbol("source_info_util:Traceback"),
+        empty_name_stack=symbol("source_info_util:NameStack")(),
+        objects=objects(),
+        printing=printing(),
+        unexecuted_params=unexecuted_params(),
+    )
+
+
+def _constants() -> dict[str, Any]:
+    """Arrays, numbers and literals in programs."""
+    known_records, find_record = records()
+    return dict(
+        tree_fields=flat_trees(),
+        typed_array_type=symbol("literals:TypedNdArray"),
+        typed_float_type=symbol("literals:TypedFloat"),
+        typed_scalar_types=set(symbol("literals:typed_scalar_types")),
+        copy_function=copy.copy,
+        copy_code=copy_function,
+        jax_array_type=jax.Array,
+        array_type=symbol("array:ArrayImpl"),
+        plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
+        zero_type=slotted_class("ad_util:Zero", "aval"),
+        records=known_records,
+        find_record=find_record,
+    )
+
+
+def _recording() -> dict[str, Any]:
+    """Equations as they are recorded, and what jax makes of recorded programs."""
+    compared = compared_structs()
+    return dict(
+        tracing_eqn_type=symbol(f"{_PARTIAL_EVAL}:TracingEqn"),
+        aval_qdd_type=optional_symbol(f"{_CORE}:AvalQDD"),
+        mutable_qdd_type=optional_symbol(f"{_CORE}:MutableQuasiDynamicData"),
         jit_node=_pullback_node(symbol("pjit:jit_p")),
         control_primitives=_control_primitives(),
         located_primitives=_located_primitives(),
@@ -215,49 +315,30 @@ def _programs() -> dict[str, Any]:
         make_jaxpr_effects=checked_function(
             f"{_PARTIAL_EVAL}:make_jaxpr_effects", "constvars invars outvars eqns"
         ),
-        no_effects=symbol(f"{_CORE}:no_effects"),
-        named_sharding_type=jax.sharding.NamedSharding,
         shape_dtype_struct_type=jax.ShapeDtypeStruct,
-        partition_spec_type=jax.sharding.PartitionSpec,
         stock_struct_eq=compared and copy_function(compared[0]),
         stock_struct_hash=compared and copy_function(compared[1]),
         result_struct=result_struct(),
-        objects=objects(),
-        printing=printing(),
-        unexecuted_params=unexecuted_params(),
         derivation_hooks={
             path: _core.DerivationCache(function.__name__, copy_function(function))
             for path, function in derivations().items()
         },
-        open_jaxpr=open_jaxpr,
     )
 
 
 def _values() -> dict[str, Any]:
-    """Arrays, numbers and literals, and the types of Python objects."""
-    known_records, find_record = records()
+    """Values in traces, and the types of Python objects."""
     return dict(
-        tree_fields=flat_trees(),
-        typed_array_type=slotted_class("literals:TypedNdArray", "_aval _weak_type"),
-        typed_float_type=slotted_class("literals:TypedFloat", "dtype aval"),
-        typed_scalar_types=set(symbol("literals:typed_scalar_types")),
-        copy_function=copy.copy,
         index_update_ref_type=slotted_class("numpy.array_methods:_IndexUpdateRef", "array index"),
-        copy_code=copy_function,
         array_methods=tuple(symbol("numpy.array_methods:_array_methods")),
         canonicalize_value=symbol("dtypes:canonicalize_value"),
         typeof_fn=symbol(f"{_CORE}:typeof"),
         is_literalable=checked_function(f"{_CORE}:is_literalable", "x for_ad"),
         literalable_scalar_types=symbol(f"{_CORE}:literalable_scalar_types"),
-        jax_array_type=jax.Array,
-        array_type=symbol("array:ArrayImpl"),
-        stock_value=copy_function(hooked("value")),
-        plain_const_types={symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")},
+        stock_value=stock("value"),
         fixed_types=fixed_types(),
         tree_registry=symbol("tree_util:_registry"),
         immutable_types=immutable_types(),
-        records=known_records,
-        find_record=find_record,
         made_anew=made_anew,
         check_arg=checked_function("dispatch:check_arg", "arg"),
         float0=symbol("dtypes:float0"),
@@ -265,7 +346,7 @@ def _values() -> dict[str, Any]:
         flat_tree_with_leaves=flat_tree().with_leaves,
         flat_tree_type=flat_tree().type,
         stock_flat_tree_map2=_stock_map2(),
-        stock_flat_tree_map=copy_function(hooked("map_leaves")),
+        stock_flat_tree_map=stock("map_leaves"),
         partial_type=functools.partial,
     )
 
@@ -276,14 +357,9 @@ def _traces() -> dict[str, Any]:
         tracer_type=symbol(f"{_PARTIAL_EVAL}:DynamicJaxprTracer"),
         trace_type=symbol(f"{_PARTIAL_EVAL}:DynamicJaxprTrace"),
         any_tracer_type=symbol(f"{_CORE}:Tracer"),
-        linearize_trace_type=_linearize_trace(),
+        replays=capabilities.has("replays"),
         linearize_tracer_type=slotted_class("interpreters.ad:LinearizeTracer", "primal tangent"),
-        jvp_trace_type=_jvp_trace(),
-        jvp_tracer_type=slotted_class("interpreters.ad:JVPTracer", "primal tangent"),
-        batch_trace_type=_batch_trace(),
-        batch_tracer_type=slotted_class(
-            "interpreters.batching:BatchTracer", "val batch_dim source_info"
-        ),
+        **_transformations(),
         no_axis_name=symbol(f"{_CORE}:no_axis_name"),
         jit_type=type_of_jits(),
         trace_state=symbol(f"{_CORE}:trace_state_strong_ref"),
@@ -294,31 +370,26 @@ def _traces() -> dict[str, Any]:
         cur_qdd=optional_symbol(f"{_CORE}:cur_qdd"),
         full_lower=checked_function(f"{_CORE}:full_lower", "val"),
         get_referent=checked_function(f"{_CORE}:get_referent", "x"),
-        stock_eval_jaxpr=_stock_evaluation(),
-        canonical_input_code=inner_code("api:vjp", "canonicalize_value", CANONICAL_INPUT),
-        linear_input_code=_linear_input_code(),
+        stock_eval_jaxpr=_stock_evaluation() if is_hooked("eval") else None,
+        canonical_input_code=inner_code("api:vjp", "canonicalize_value"),
+        linear_input_code=inner_code("interpreters.ad:linearize", "new_arg"),
         make_jaxpr_hook=make_jaxpr_stand_in(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         jit_captures=_jit_captures(),
         jits_forgot=_forgotten_jits(),
-        stock_evict=copy_function(hooked("evict")),
-        stock_check_returned_types=copy_function(hooked("check_types")),
-        stock_check_returned_refs=copy_function(hooked("check_refs")),
-        stock_inline=copy_function(hooked("inline")),
+        stock_evict=stock("evict"),
+        stock_check_returned_types=stock("check_types"),
+        stock_check_returned_refs=stock("check_refs"),
+        stock_inline=stock("inline"),
     )
 
 
 def _sources() -> dict[str, Any]:
     """Source lines, name stacks, and names of arguments and results."""
     return dict(
-        source_info_type=slotted_class("source_info_util:SourceInfo", "traceback name_stack"),
-        source_info_context=symbol("source_info_util:_source_info_context"),
-        get_traceback=symbol("source_info_util:Traceback.get_traceback"),
-        traceback_type=symbol("source_info_util:Traceback"),
-        empty_name_stack=symbol("source_info_util:NameStack")(),
         current_eqn_context=symbol(f"{_CORE}:current_jaxpr_eqn_context"),
         user_frames=_user_frames(),
-        result_paths_hook=ResultPaths(copy_function(hooked("result_paths"))),
+        result_paths_hook=ResultPaths(stock("result_paths")) if is_hooked("result_paths") else None,
         debug_info_hook=debug_info_stand_in(),
         postponed_paths=Postponed,
     )
@@ -336,7 +407,6 @@ def _settings() -> dict[str, Any]:
         check_tracer_leaks=symbol("config:check_tracer_leaks"),
         no_tracing=symbol("config:no_tracing"),
         disable_jit=symbol("config:disable_jit"),
-        enable_checks=symbol("config:enable_checks"),
         warnings=warnings,
     )
 
@@ -344,10 +414,6 @@ def _settings() -> dict[str, Any]:
 def _binding() -> dict[str, Any]:
     """How a primitive is bound: abstract evaluation, staging and forwarding rules."""
     forwarding = symbol(f"{_PARTIAL_EVAL}:forwarding_rules")
-    convert_bind = checked_function(
-        f"{_LAX}:_convert_element_type_bind_with_trace", "trace args avals params"
-    )
-    convert_p = symbol(f"{_LAX}:convert_element_type_p")
     return dict(
         abstract_eval_cached=symbol(f"{_PARTIAL_EVAL}:_cached_abstract_eval"),
         unpack_pair=_unpack_pair,
@@ -358,6 +424,23 @@ def _binding() -> dict[str, Any]:
         custom_staging_rules=symbol(f"{_PARTIAL_EVAL}:custom_staging_rules"),
         const_fold_rules=symbol(f"{_PARTIAL_EVAL}:const_fold_rules"),
         forwarding_rules=forwarding,
+        **_staging_rules(),
+        uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
+        stock_bind=stock("bind"),
+        primitive_bind_with_trace=symbol(f"{_CORE}:Primitive.bind_with_trace"),
+        primitive_is_high=symbol(f"{_CORE}:Primitive.is_high"),
+    )
+
+
+def _staging_rules() -> dict[str, Any]:
+    """Rules of jax whose work is done natively."""
+    if not capabilities.has("staging rules"):
+        return {}
+    convert_bind = checked_function(
+        f"{_LAX}:_convert_element_type_bind_with_trace", "trace args avals params"
+    )
+    convert_p = symbol(f"{_LAX}:convert_element_type_p")
+    return dict(
         param_order_rules=dict(
             _ordering_rule(f"{_LAX}:_{name}_staging_rule", operands, params)
             for name, operands, params in (
@@ -374,11 +457,27 @@ def _binding() -> dict[str, Any]:
         sharding_bind_rules={convert_bind}
         if vars(convert_p).get("bind_with_trace") is convert_bind
         else set(),
-        uncached_primitives={"custom_lin", "call_hi_primitive_linearized", "call_hi_primitive"},
-        stock_bind=copy_function(hooked("bind")),
-        primitive_bind_with_trace=symbol(f"{_CORE}:Primitive.bind_with_trace"),
-        primitive_is_high=symbol(f"{_CORE}:Primitive.is_high"),
     )
+
+
+def _transformations() -> dict[str, Any]:
+    """The traces of transformations under which calls are replayed, and their tracers."""
+    found: dict[str, Any] = {}
+    if capabilities.has("replays under grad"):
+        found |= dict(linearize_trace_type=_linearize_trace())
+    if capabilities.has("replays under jvp"):
+        found |= dict(
+            jvp_trace_type=_jvp_trace(),
+            jvp_tracer_type=slotted_class("interpreters.ad:JVPTracer", "primal tangent"),
+        )
+    if capabilities.has("replays under vmap"):
+        found |= dict(
+            batch_trace_type=_batch_trace(),
+            batch_tracer_type=slotted_class(
+                "interpreters.batching:BatchTracer", "val batch_dim source_info"
+            ),
+        )
+    return found
 
 
 def _dead_code() -> dict[str, Any]:
@@ -387,7 +486,7 @@ def _dead_code() -> dict[str, Any]:
         dce_rules=symbol(f"{_PARTIAL_EVAL}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
-        stock_dce=copy_function(hooked("dce")),
+        stock_dce=stock("dce"),
         stock_dce_consts=_stock_dce_consts(),
     )
 
@@ -412,7 +511,7 @@ def _derivatives() -> dict[str, Any]:
         may_hold_tracers=derivative_rules and derivative_rules.may_hold_tracers,
         rules_alike=derivative_rules and derivative_rules.are_alike,
         wrapped_function_type=symbol("linear_util:WrappedFun"),
-        stock_check_input_type=copy_function(hooked("check_input")),
+        stock_check_input_type=stock("check_input"),
         vjp_hook=vjp_stand_in(),
         transposition_step=transposition_step,
         transposition_loop=transposition_loop,
@@ -421,31 +520,20 @@ def _derivatives() -> dict[str, Any]:
         evaluation_step=evaluation_step(),
         merge_rule_logs=optional_symbol("interpreters.ad:_merge_rule_logs"),
         vjp_node_type=optional_symbol("interpreters.ad:VJPNode"),
-        zero_type=slotted_class("ad_util:Zero", "aval"),
         grad_accum_type=symbol("interpreters.ad:GradAccum"),
         val_accum_type=symbol("interpreters.ad:ValAccum"),
     )
 
 
-def _linear_input_code() -> types.CodeType | None:
-    """The code of the function that makes an input of ``linearize``; None where it is another."""
-    linearize = "interpreters.ad:linearize"
-    return inner_code(linearize, "new_arg", LINEAR_INPUT) or inner_code(
-        linearize, "new_arg", CHOSEN_LINEAR_INPUT
-    )
-
-
 def _stock_map2() -> Any:
-    """A copy of the method that makes inputs of ``linearize``; None where that is another."""
-    known = inner_code("interpreters.ad:linearize", "new_arg", CHOSEN_LINEAR_INPUT)
-    return None if known is None else copy_function(hooked("map_two_leaves"))
+    """A copy of the method that makes inputs of ``linearize``, from jax 0.12 on; None before."""
+    code = inner_code("interpreters.ad:linearize", "new_arg")
+    return stock("map_two_leaves") if code and "nz" in code.co_varnames else None
 
 
 def _stock_dce_consts() -> Any:
     """A copy of how jax removes dead code from what it has recorded, from 0.11 on; None before."""
-    if optional_symbol(DCE_CONSTS) is None:
-        return None
-    return copy_function(hooked("dce_consts"))
+    return None if optional_symbol(DCE_CONSTS) is None else stock("dce_consts")
 
 
 def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[str, ...]]:
@@ -454,13 +542,11 @@ def _ordering_rule(path: str, operands: str, params: str) -> tuple[Any, tuple[st
     return checked_function(path, " ".join(parameters)), tuple(params.split())
 
 
-def _interned_aval() -> type:
-    """``ShapedArray``, which jax interns: equal types are one object."""
+def _interns_types() -> bool:
+    """Whether jax interns ``ShapedArray``: equal types are one object."""
     cls: type = symbol("core:ShapedArray")
     one, other = (cls((2, 3), jax.numpy.float32) for _ in range(2))
-    if one is not other:
-        raise Mismatch("jax._src.core.ShapedArray is not interned")
-    return cls
+    return one is other
 
 
 def numpy_error_state() -> tuple[Any, ...] | None:
@@ -483,8 +569,8 @@ def _binding_trace() -> Any:
 
 def _stock_evaluation() -> Callable[..., Any]:
     """``core.eval_jaxpr``, with the arguments of the program as a tuple."""
-    stock = copy_function(hooked("eval"))
-    return lambda jaxpr, consts, args, keeps_sources: stock(
+    own = copy_function(hooked("eval"))
+    return lambda jaxpr, consts, args, keeps_sources: own(
         jaxpr, consts, *args, propagate_source_info=keeps_sources
     )
 

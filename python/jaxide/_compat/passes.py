@@ -95,7 +95,9 @@ def new_array(value: Any) -> Any:
 
 def typed_array(value: np.ndarray, aval: Any) -> Any:
     """An array of numpy's that has a type of jax's."""
-    return symbol("literals:TypedNdArray")(value, aval)
+    class_ = symbol("literals:TypedNdArray")
+    # Before jax 0.10 it has only whether the type is weak.
+    return class_(value, aval if "_aval" in vars(class_) else aval.weak_type)
 
 
 @functools.cache

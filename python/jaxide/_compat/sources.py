@@ -1,137 +1,164 @@
-"""Source text of functions of jax whose work is done natively, to see that it is still that."""
+"""What functions and classes of jax say: digests of their sources, and which of them are known.
+
+``known_sources.json`` has, for each that jaxide's own code rests on, the digests in each version of
+jax that jaxide was compared with (``scripts/port`` writes the file), and those of whole files: a
+file that is known need not be looked through.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
+import hashlib
 import inspect
-import itertools
-import threading
-import time
+import io
+import json
+import tokenize
 import types
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
 
 from jaxide._compat.symbols import symbol
 
-# Functions within functions of jax, as they read where what they do is done natively.
-CANONICAL_INPUT = "lambda x: x if isinstance(x, core.Tracer) else canonicalize_value(x)"
-LINEAR_INPUT = """
-def make_tracer(_lin_trace, p):
-  t = tangent_trace.new_arg(typeof(p).to_tangent_aval(), source_info)
-  if (not isinstance(t, Zero)
-      and isinstance(typeof(t), core.ShapedArray)
-      and dtype(t) == float0):
-    t = p2tz(t)
-  return LinearizeTracer(_lin_trace, p, t).full_lower()
-"""
-# From jax 0.12 on.
-CHOSEN_LINEAR_INPUT = """
-def make_tracer(_lin_trace, p, nz):
-  t = tangent_trace.new_arg(typeof(p).to_tangent_aval(), source_info)
-  if (not nz
-      or (not isinstance(t, Zero)
-          and isinstance(typeof(t), core.ShapedArray)
-          and dtype(t) == float0)):
-    t = p2tz(p)
-  return LinearizeTracer(_lin_trace, p, t).full_lower()
-tracers = primals_ft.map2(in_nzs, partial(make_tracer, lin_trace))
-"""
+FOLDER = Path(jax.__file__).parent / "_src"
+KNOWN = Path(__file__).with_name("known_sources.json")
 
-ACCUMULATORS = """
-maybe_accums = [check_accum(v.aval.to_ct_aval(), x) if isinstance(x, ad.GradAccum) else
-                ad.RefAccum(v.aval.to_ct_aval(), x) if _is_ref(x) else
-                ad.NullAccum(v.aval.to_ct_aval()) if isinstance(x, DontWant) else
-                ad.ValAccum(v.aval.to_ct_aval())
-                for v, x in zip(jaxpr.invars, maybe_ct_refs_flat)]
-return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_known, jaxpr,
-                       out_primal_avals), residuals, maybe_accums)
-"""
-
-# From jax 0.11.2 on.
-ACCUMULATORS_AND_LOGS = """
-residuals = [args_res_[i.idx] if i.primal else opaque_res[i.idx] for i in spec]
-arg_invars = jaxpr.invars[len(spec):]  # skip the residual invars
-maybe_accums = [_vjp_accum(jaxpr, in_tree, explicit_refs, idx, v, x)
-                for idx, (v, x) in enumerate(unsafe_zip(arg_invars, maybe_ct_refs_flat))]
-return Partial(partial(_vjp3_bwd, in_tree, out_tree, out_zeros, jaxpr,
-                       out_primal_avals, want_logs), residuals, structured_res,
-               maybe_accums)
-"""
-VALUE_ACCUMULATOR = """
-else:
-  return ad.ValAccum(v.aval.to_ct_aval())
-"""
-
-# What the function that `make_jaxpr` returns does first.
-MAKE_JAXPR = """
-with core.extend_axis_env_nd(axis_env or []):
-  traced = jit(fun, static_argnums=static_argnums).trace(*args, **kwargs)
-"""
-
-# What a `ShapeDtypeStruct` is compared by.
-STRUCT_EQ = """
-def __eq__(self, other):
-  if not isinstance(other, ShapeDtypeStruct):
-    return False
-  else:
-    return ((self.shape, self.dtype, self.sharding, self._dll,
-             self.weak_type, self.manual_axis_type, self.is_ref) ==
-            (other.shape, other.dtype, other.sharding, other._dll,
-             other.weak_type, other.manual_axis_type, other.is_ref))
-"""
-STRUCT_HASH = """
-def __hash__(self):
-  return hash((self.shape, self.dtype, self.sharding, self._dll,
-               self.weak_type, self.manual_axis_type, self.is_ref))
-"""
-
-# What is done about a function's signature where its rule is called.
-RESOLVE_KWARGS = """
-if isinstance(fun, partial):
-  # functools.partial should have an opaque signature.
-  fun = lambda *args, **kwargs: None
-ba = inspect.signature(fun).bind(*args, **kwargs)
-ba.apply_defaults()
-if ba.kwargs:
-  passed_kwargs = [k for k in ba.kwargs if k in kwargs]
-"""
+# Stands for the digest of what a version of jax does not have.
+ABSENT = "absent"
+_LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
-MAX_ATTEMPTS = 50
+class Known(NamedTuple):
+    """The digests that are known: of a file or a path, each with the versions that have it."""
+
+    files: dict[str, dict[str, str]]
+    paths: dict[str, dict[str, str]]
+
+    def text(self) -> str:
+        return json.dumps(self._asdict(), indent=1, sort_keys=True) + "\n"
 
 
-def source_text(function: Any) -> str:
-    """The source of a function, however it is indented and broken into lines.
-
-    Raises:
-      OSError, TypeError: it has none.
-    """
-    function = inspect.unwrap(function)
-    for attempt in itertools.count():
-        try:
-            return " ".join(inspect.getsource(function).split())
-        except SystemError:
-            # CPython 3.11 and 3.12 parse the file of a class: one thread at a time can do so.
-            if attempt == MAX_ATTEMPTS:
-                raise OSError(f"the source of {function} cannot be read") from None
-            time.sleep(0.001 * attempt * (1 + threading.get_ident() // 4096 % 5))
-    raise AssertionError("not reached")
+@functools.cache
+def known() -> Known:
+    """What ``known_sources.json`` has."""
+    return Known(**json.loads(KNOWN.read_text("utf-8")))
 
 
-def has_text(function: Any, text: str) -> bool:
-    """Whether the source of a function has a piece of text, however it is indented."""
+def is_known(path: str) -> bool:
+    """Whether the installed jax has at ``path`` (``module:name.name``, below ``jax._src``) what one
+    of the known versions has there."""
+    module = path.partition(":")[0]
+    return _is_known_file(module) or digest(path) in known().paths.get(path, ())
+
+
+@functools.cache
+def _is_known_file(module: str) -> bool:
+    return file_digest(module) in known().files.get(module, ())
+
+
+@functools.cache
+def file_digest(module: str) -> str:
+    """The digest of a module's file."""
     try:
-        source = source_text(function)
-    except (OSError, TypeError):
-        return False
-    return " ".join(text.split()) in source
+        return _digest(file_of(module).read_bytes())
+    except OSError:
+        return ABSENT
 
 
-def inner_code(path: str, name: str, text: str) -> types.CodeType | None:
-    """The code of the function that a function makes in which a name occurs; None where its text is
-    another."""
-    function = inspect.unwrap(symbol(path))
+@functools.cache
+def digest(path: str) -> str:
+    """The digest of the source at ``path``, without comments, documentation and line breaks."""
+    found = source(path)
+    return ABSENT if found is None else _digest(normalized(found).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def file_of(module: str) -> Path:
+    """The file of a module, named below ``jax._src``."""
+    path = FOLDER.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@functools.cache
+def _parsed(module: str) -> tuple[ast.Module, list[str]] | None:
+    try:
+        text = file_of(module).read_text("utf-8")
+        return ast.parse(text), text.splitlines(keepends=True)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def source(path: str) -> str | None:
+    """The source at ``path``, decorators included; None where jax has none."""
+    parsed, node = _parsed(path.partition(":")[0]), node_at(path)
+    if parsed is None or node is None:
+        return None
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+    return "".join(parsed[1][first - 1 : node.end_lineno])
+
+
+def node_at(path: str) -> ast.stmt | None:
+    """The statement at ``path``."""
+    module, _, names = path.partition(":")
+    parsed = _parsed(module)
+    node: Any = None if parsed is None else parsed[0]
+    for name in names.split("."):
+        node = None if node is None else _member(node, name)
+    found: ast.stmt | None = node
+    return found
+
+
+def _member(node: ast.AST, name: str) -> ast.stmt | None:
+    """The last statement in a module or class that defines a name."""
+    found: ast.stmt | None = None
+    pending = list(ast.iter_child_nodes(node))[::-1]
+    while pending:
+        child = pending.pop()
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found = child if child.name == name else found
+        elif isinstance(child, ast.Assign):
+            targets = [t.id for t in child.targets if isinstance(t, ast.Name)]
+            found = child if name in targets else found
+        elif isinstance(child, ast.AnnAssign):
+            is_it = isinstance(child.target, ast.Name) and child.target.id == name
+            found = child if is_it and child.value is not None else found
+        elif isinstance(child, (ast.If, ast.Try, ast.With)):
+            pending += list(ast.iter_child_nodes(child))[::-1]
+    return found
+
+
+def normalized(text: str) -> str:
+    """A piece of source without comments and documentation, each run of spaces as one."""
+    lines = text.splitlines(keepends=True)
+    cuts: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    begins, string = True, None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                cuts.append((token.start, token.end))
+                continue
+            if string is not None and token.type == tokenize.NEWLINE:
+                cuts.append((string.start, string.end))
+            string = token if begins and token.type == tokenize.STRING else None
+            begins = token.type in _LAYOUT
+    except (tokenize.TokenError, IndentationError):
+        pass  # the rest counts as it is
+    for (first, column), (last, end) in sorted(cuts, reverse=True):
+        lines[first - 1 : last] = [lines[first - 1][:column] + lines[last - 1][end:]]
+    return " ".join("".join(lines).split())
+
+
+def inner_code(path: str, name: str) -> types.CodeType | None:
+    """The code of the one function in a function in which a name occurs; None where there is no
+    one."""
     codes = [
         code
-        for code in function.__code__.co_consts
+        for code in inspect.unwrap(symbol(path)).__code__.co_consts
         if isinstance(code, types.CodeType) and name in code.co_names
     ]
-    return codes[0] if len(codes) == 1 and has_text(function, text) else None
+    return codes[0] if len(codes) == 1 else None

@@ -12,17 +12,10 @@ from typing import Any
 import jax
 
 from jaxide import _core
+from jaxide._compat import capabilities
 from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP
-from jaxide._compat.sources import (
-    ACCUMULATORS,
-    ACCUMULATORS_AND_LOGS,
-    MAKE_JAXPR,
-    RESOLVE_KWARGS,
-    VALUE_ACCUMULATOR,
-    has_text,
-    inner_code,
-)
-from jaxide._compat.symbols import Mismatch, checked_function, jax_module, optional_symbol, symbol
+from jaxide._compat.sources import inner_code
+from jaxide._compat.symbols import jax_module, optional_symbol, symbol
 from jaxide._compat.trace_calls import result_types, trace
 from jaxide._compat.tracing import private, type_of_jits
 from jaxide._native.debug_names import DebugInfos, parameters
@@ -40,17 +33,12 @@ def _is_cacheable(fun: Any) -> bool:
 
 
 def debug_info_stand_in() -> DebugInfos | None:
-    """``debug_info``, remembering; None where jax's makes names of more than it did."""
+    """``debug_info``, remembering; None where it is left to jax."""
     registry = optional_symbol("tree_util:tracing_registry")
-    names = "traced_for fun args kwargs static_argnums static_argnames"
-    try:
-        stock = checked_function(DEBUG_INFO, f"{names} result_paths_thunk sourceinfo signature")
-    except Mismatch:
-        return None
-    if registry is None:
+    if registry is None or not capabilities.has("names"):
         return None
     source, new = private().fun_sourceinfo, private().debug_info
-    return DebugInfos(copy_function(stock), source, registry.flatten, new)
+    return DebugInfos(copy_function(symbol(DEBUG_INFO)), source, registry.flatten, new)
 
 
 @functools.cache
@@ -85,11 +73,10 @@ def result_shapes() -> Callable[[Any, Any], Any] | None:
 
 
 def eval_shape_stand_in() -> Callable[..., Any] | None:
-    """``eval_shape`` by a trace without a jit; None where jax reads a trace's shapes elsewhere."""
+    """``eval_shape`` by a trace without a jit; None where that is left to jax."""
     function = inspect.unwrap(jax.eval_shape)
-    ends = "return jit(fun).trace(*args, **kwargs).out_info"
     shapes = result_shapes()
-    if shapes is None or not has_text(function, ends):
+    if shapes is None or not capabilities.has("direct traces"):
         return None
 
     stock = copy_function(function)
@@ -108,12 +95,14 @@ def eval_shape_stand_in() -> Callable[..., Any] | None:
 
 
 def make_jaxpr_stand_in() -> Callable[..., Any] | None:
-    """What the function that ``make_jaxpr`` returns does, without a jit; None where jax's does
-    something else."""
+    """What the function that ``make_jaxpr`` returns does, without a jit; None where that is left to
+    jax."""
     function = inspect.unwrap(jax.make_jaxpr)
-    inner = inner_code("api:make_jaxpr", "extend_axis_env_nd", MAKE_JAXPR)
+    inner = inner_code("api:make_jaxpr", "extend_axis_env_nd")
     shapes = result_shapes()
-    if shapes is None or inner is None or inner.co_freevars != MAKE_JAXPR_CLOSURE:
+    if shapes is None or inner is None or not capabilities.has("direct traces"):
+        return None
+    if inner.co_freevars != MAKE_JAXPR_CLOSURE:
         return None
 
     names = function.__globals__
@@ -136,11 +125,10 @@ def make_jaxpr_stand_in() -> Callable[..., Any] | None:
 
 def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
     """``resolve_kwargs``, which looks at no signature where all arguments are positional and given;
-    None where jax's does something else."""
-    function = symbol(KWARGS)
-    if not has_text(function, RESOLVE_KWARGS):
+    None where it is left to jax."""
+    if not capabilities.has("names"):
         return None
-    stock = copy_function(function)
+    stock = copy_function(symbol(KWARGS))
 
     def resolve_kwargs(fun: Any, args: Any, kwargs: Any) -> Any:
         own = None if kwargs or type(fun) is not types.FunctionType else parameters(fun)
@@ -156,15 +144,14 @@ def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
 
 
 def vjp_stand_in() -> Callable[..., Any] | None:
-    """``_vjp3_callable`` where all cotangents are wanted as values; None where jax's is another."""
+    """``_vjp3_callable`` where all cotangents are wanted as values; None where it is left to
+    jax."""
+    if not capabilities.has("backward pass"):
+        return None
     function = symbol(VJP)
-    api = jax_module("jax._src.api")
-    if has_text(function, ACCUMULATORS):
-        return _vjp_of_values(function, api)
-    own = optional_symbol("api:_vjp_accum")
-    if has_text(function, ACCUMULATORS_AND_LOGS) and own and has_text(own, VALUE_ACCUMULATOR):
-        return _vjp_of_values_and_logs(function, api)
-    return None
+    logs = "want_logs" in inspect.signature(function).parameters
+    make = _vjp_of_values_and_logs if logs else _vjp_of_values
+    return make(function, jax_module("jax._src.api"))
 
 
 def _vjp_of_values(function: Any, api: Any) -> Callable[..., Any]:

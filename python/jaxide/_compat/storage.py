@@ -15,6 +15,7 @@ import numpy as np
 from jaxide._compat.jaxprs import close
 from jaxide._compat.jits import user_line
 from jaxide._compat.objects import flat_trees
+from jaxide._compat.passes import typed_array
 from jaxide._compat.stored_tracebacks import frame, tracebacks
 from jaxide._compat.stored_trees import is_tree, tree_of, tree_parts
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
@@ -262,7 +263,6 @@ def _primitive_parts(of: Any) -> str:
 
 def _kinds() -> tuple[Kind, ...]:
     sharding = jax.sharding
-    typed_array = symbol("literals:TypedNdArray")
     kinds = [
         Kind("frozenset", (frozenset,), lambda v: tuple(sorted(v, key=repr)), frozenset),
         Kind("set", (set,), lambda v: tuple(sorted(v, key=repr)), set),
@@ -277,8 +277,8 @@ def _kinds() -> tuple[Kind, ...]:
         Kind("type", (type,), _type_parts, lambda p: _dtype(p).type),
         Kind(
             "typed array",
-            (typed_array,),
-            lambda v: (np.asarray(v), v.aval.weak_type),
+            (symbol("literals:TypedNdArray"),),
+            lambda v: (np.asarray(v), bool(jax.typeof(v).weak_type)),
             lambda p: typed_array(p[0], _aval(p[0].shape, p[0].dtype, p[1])),
         ),
         Kind("array", (symbol("array:ArrayImpl"),), _array_parts, _array),
@@ -311,7 +311,6 @@ def _kinds() -> tuple[Kind, ...]:
         Kind("tree", (jax.tree_util.PyTreeDef,), tree_parts, tree_of),
         Kind("context", (symbol("core:JaxprEqnContext"),), _context_parts, _context),
         Kind("array type", (symbol("core:ShapedArray"),), _slots, _shaped),
-        Kind("manual axes", (symbol("core:ManualAxisType"),), _slots, _manual),
         Kind(
             "ref type",
             (symbol("state.types:AbstractRef"),),
@@ -327,6 +326,8 @@ def _kinds() -> tuple[Kind, ...]:
             lambda p: symbol("export.shape_poly:SymbolicScope")(p),
         ),
     ]
+    if (manual := optional_symbol("core:ManualAxisType")) is not None:
+        kinds.append(Kind("manual axes", (manual,), _slots, _manual))
     kinds += [_typed_scalar(typed) for typed in symbol("literals:typed_scalar_types")]
     for singleton, paths in SINGLETONS.items():
         for value in list(known_symbols(paths).values())[:1]:
@@ -465,10 +466,21 @@ def _context_parts(context: Any) -> dict[str, Any]:
 
 def _context(parts: dict[str, Any]) -> Any:
     class_ = symbol("core:JaxprEqnContext")
-    sample = {name: getattr(class_(), name) for name in _context_fields()}
+    now = class_() if "configs" in class_.__slots__ else class_(None, False)
+    sample = {name: getattr(now, name) for name in _context_fields()}
     if unknown := sorted(name for name in parts if name not in sample and parts[name]):
         raise StorageError(f"contexts of jax {jax.__version__} have no {unknown[0]!r}")
-    return class_._create(*(parts.get(name, sample[name]) for name in _context_fields()))
+    values = {name: parts.get(name, sample[name]) for name in _context_fields()}
+    if hasattr(class_, "_create"):
+        return class_._create(*values.values())
+    # Before jax 0.10.2 a context is made of the settings that hold now.
+    for name, value in values.items():
+        setattr(now, name, value)
+    if "configs" in class_.__slots__:
+        names = [name for name in class_.__slots__ if name not in ("xla_metadata", "configs")]
+        pairs = zip(now.configs, names, strict=True)
+        now.configs = [(setting, values[name]) for (setting, _), name in pairs]
+    return now
 
 
 def _float0_parts(dtype: Any) -> None:
@@ -568,7 +580,10 @@ def _keys(parts: Any) -> Any:
 
 
 def _spec_parts(spec: Any) -> tuple[Any, ...]:
-    return spec.partitions, spec.unreduced, spec.reduced
+    partitions = getattr(spec, "partitions", None)
+    if partitions is None:  # before jax 0.10
+        partitions = spec._partitions
+    return partitions, spec.unreduced, spec.reduced
 
 
 def _spec(parts: Any) -> Any:

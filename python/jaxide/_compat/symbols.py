@@ -21,10 +21,17 @@ class JaxideFallbackWarning(UserWarning):
     """jaxide does not know this jax and leaves tracing to it."""
 
 
+# Where modules were before, below `jax._src`.
+_MOVED = {"random.prng": "prng", "named_sharding": "sharding_impls"}
+
+
 def jax_module(name: str) -> types.ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        before = _MOVED.get(name.removeprefix("jax._src."))
+        if before is not None:
+            return importlib.import_module(f"jax._src.{before}")
         raise Mismatch(f"{name} ({error})") from None
 
 

@@ -114,7 +114,7 @@ def _settle() -> None:
     """Has jits intercepted where somebody is in such a context. Others may enter or leave one
     meanwhile, and do the same: whoever was interrupted goes on towards what is wanted by then."""
     while True:
-        is_wanted = bool(_entered)
+        is_wanted = bool(_entered) and _compat.shares_executables()
         if _settled != [is_wanted]:
             _settled[:] = []
             if is_wanted:
@@ -123,7 +123,7 @@ def _settle() -> None:
             else:
                 _compat.leave_jits()
             _settled[:] = [is_wanted]
-        if bool(_entered) == is_wanted:
+        if (bool(_entered) and _compat.shares_executables()) == is_wanted:
             return
 
 

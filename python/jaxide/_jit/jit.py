@@ -59,7 +59,7 @@ def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **opti
         return functools.partial(jit, captured=checked(captured), **options)
     counts = Counts(captured=checked(captured))
     jitted: Any = jax.jit(fun, **options)
-    place = _share(jitted, counts) if _compat.native() else None
+    place = _share(jitted, counts) if _compat.shares_executables() else None
 
     def cache_info() -> Counts:
         """What became of the calls for which jax had no executable."""

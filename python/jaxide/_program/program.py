@@ -59,8 +59,8 @@ class Program:
     def _of(cls, jaxpr: Any, in_tree: Any = None, out_tree: Any = None) -> Program:
         """The program of a closed jaxpr; the trees of its arguments and results where known."""
         self = object.__new__(cls)
-        # Where the native trace does not know this jax, the jaxpr is all there is.
-        self._graph = _core.graph_of(jaxpr) if _compat.native() else None
+        # Where jaxprs of this jax cannot be read, the jaxpr is all there is.
+        self._graph = _core.graph_of(jaxpr) if _compat.reads_programs() else None
         if self._graph is None or in_tree is not None:
             self.jaxpr = jaxpr
         self._in_tree, self._out_tree = in_tree, out_tree
@@ -166,7 +166,8 @@ class Program:
           TypeError: there is no such setting.
           ValueError: a limit is negative.
           NotImplementedError: a part is to be left out of a program that jax prints, because jax
-            prints a primitive in it by a function that sees more than its params.
+            prints a primitive in it by a function that sees more than its params, or this jax
+            prints in a way that is not known.
         """
         for name, limit in (("max_depth", max_depth), ("max_eqns", max_eqns)):
             if limit is not None and limit < 0:
@@ -181,9 +182,14 @@ class Program:
         if text is not None:
             return text
         if max_depth is not None or max_eqns is not None or collapse:
+            is_known = _compat.capabilities.has("printing")
+            why = (
+                "an equation in it is printed by a function that sees more than its params"
+                if is_known
+                else f"how jax {jax.__version__} prints is not known"
+            )
             raise NotImplementedError(
-                "this program is printed by jax, which leaves nothing out: an equation in it is "
-                "printed by a function that sees more than its params"
+                f"this program is printed by jax, which leaves nothing out: {why}"
             )
         return str(self.jaxpr.pretty_print(**settings))
 
@@ -718,7 +724,7 @@ def load(path: str | os.PathLike[str]) -> Program:
       OSError: the file cannot be read.
       NotImplementedError: jaxide does not know the installed jax, or is switched off.
     """
-    if not _compat.native():
+    if not _compat.reads_programs():
         raise unknown_jax()
     content = storage.read_file(path)
     return Program._of(*storage.of_bytes(_compat.storage(), content))

@@ -34,6 +34,7 @@ pub const DROPS_DEAD_CODE: Reason = "trace that drops dead code";
 pub const FOLDS_EAGERLY: Reason = "eager constant folding";
 pub const LEAK_CHECK: Reason = "leak checking";
 pub const CHANGED_JAX: Reason = "jax was changed in a way that may affect any call";
+pub const UNKNOWN_JAX: Reason = "jax that is not known well enough";
 pub const NUMPY_TELLS: Reason = "numpy tells somebody of errors in numbers";
 pub const NO_TRACING: Reason = "tracing is forbidden";
 

@@ -68,15 +68,16 @@ fn reconcile(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 /// Functions of jax whose trampolines ask us first.
 static HOOKED: Once<Vec<PatchedFunction>> = Once::new();
 
-/// `make_trampoline(name, hook)` returns the function of jax and the code for it.
+/// `make_trampoline(name, hook)` returns the function of jax and the code for it; None where that is
+/// left to jax.
 fn hook_function(
     make_trampoline: &Bound<'_, PyAny>,
     name: &str,
     hook: &Bound<'_, PyAny>,
-) -> PyResult<PatchedFunction> {
-    let (function, trampoline): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+) -> PyResult<Option<PatchedFunction>> {
+    let made: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)> =
         make_trampoline.call1((name, hook))?.extract()?;
-    PatchedFunction::new(&function, &trampoline)
+    made.map(|(function, trampoline)| PatchedFunction::new(&function, &trampoline)).transpose()
 }
 
 /// Says that somebody has given a function another code.
@@ -128,20 +129,30 @@ fn define_tracer(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     tracer::define(py, jax, operators::slots(), methods)
 }
 
-/// Takes the objects of jax and makes the types. Called once, by `jaxide._compat`.
-///
-/// `make_trampoline(name, hook)` returns a function of jax and a code object for it that calls
-/// `hook`. Returns the tracer, trace and jaxpr types.
+/// Takes the objects of jax. Called once, by `jaxide._compat`. Returns the type of jaxprs that nobody
+/// has read.
 ///
 /// Raises:
 ///     `AttributeError`, `TypeError`: jax lacks an object or it is not what it was.
 #[pyfunction]
-pub fn initialize<'py>(
-    namespace: &Bound<'py, PyAny>,
-    make_trampoline: &Bound<'py, PyAny>,
-) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyType>, Bound<'py, PyType>)> {
+pub fn initialize<'py>(namespace: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyType>> {
     let py = namespace.py();
     set_jax(py, Jax::from_namespace(namespace)?);
+    Ok(crate::python::program::lazy_jaxpr::lazy_jaxpr_type(py, jax(py)?)?.clone())
+}
+
+/// Makes the types of traces and tracers. Called once, after `initialize`.
+///
+/// `make_trampoline(name, hook)` returns a function of jax and a code object for it that calls
+/// `hook`, or None. Returns the tracer type and the trace type.
+///
+/// Raises:
+///     `AttributeError`, `TypeError`: jax lacks an object or it is not what it was.
+#[pyfunction]
+pub fn initialize_traces<'py>(
+    make_trampoline: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyType>)> {
+    let py = make_trampoline.py();
     let jax = jax(py)?;
     let ours = [
         ("bind", wrap_pyfunction!(crate::python::interpose::bind::bind, py)?),
@@ -159,9 +170,13 @@ pub fn initialize<'py>(
         ("value", wrap_pyfunction!(crate::python::jax::watch_arrays::read_value, py)?),
         ("check_refs", wrap_pyfunction!(crate::python::trace::arguments::check_returned_refs, py)?),
     ];
-    let mut hooked =
-        vec![hook_function(make_trampoline, "result_paths", jax.result_paths_hook.bind(py))?];
+    let mut hooked = Vec::new();
+    let mut add = |name: &str, hook: &Bound<'_, PyAny>| -> PyResult<()> {
+        hooked.extend(hook_function(make_trampoline, name, hook)?);
+        Ok(())
+    };
     let optional = [
+        ("result_paths", &jax.result_paths_hook),
         ("vjp", &jax.vjp_hook),
         ("debug_info", &jax.debug_info_hook),
         ("make_jaxpr", &jax.make_jaxpr_hook),
@@ -170,39 +185,35 @@ pub fn initialize<'py>(
     for (name, hook) in optional {
         let hook = hook.bind(py);
         if !hook.is_none() {
-            hooked.push(hook_function(make_trampoline, name, hook)?);
+            add(name, hook)?;
         }
     }
     if !jax.stock_struct_eq.is_none(py) {
         let equal = wrap_pyfunction!(crate::python::trace::arguments::structs_are_equal, py)?;
         let hash = wrap_pyfunction!(crate::python::trace::arguments::hash_of_struct, py)?;
-        hooked.push(hook_function(make_trampoline, "struct_eq", equal.as_any())?);
-        hooked.push(hook_function(make_trampoline, "struct_hash", hash.as_any())?);
+        add("struct_eq", equal.as_any())?;
+        add("struct_hash", hash.as_any())?;
     }
     if !jax.stock_flat_tree_map2.is_none(py) {
         let hook = wrap_pyfunction!(crate::python::trace::arguments::map_two_leaves, py)?;
-        hooked.push(hook_function(make_trampoline, "map_two_leaves", hook.as_any())?);
+        add("map_two_leaves", hook.as_any())?;
     }
     if !jax.stock_dce_consts.is_none(py) {
         let hook = wrap_pyfunction!(crate::python::cache::dead_code::dce_consts, py)?;
-        hooked.push(hook_function(make_trampoline, "dce_consts", hook.as_any())?);
+        add("dce_consts", hook.as_any())?;
     }
     for (name, hook) in jax.derivation_hooks.bind(py) {
-        hooked.push(hook_function(make_trampoline, &name.extract::<String>()?, &hook)?);
+        add(&name.extract::<String>()?, &hook)?;
     }
     for (name, hook) in ours {
-        hooked.push(hook_function(make_trampoline, name, hook.as_any())?);
+        add(name, hook.as_any())?;
     }
     let _ = HOOKED.set(py, hooked);
     session::set_hooks(Hooks { reconcile, forget_trace: trace_context::forget });
     functions::set_jit_type(jax.jit_type.bind(py))?;
     crate::python::jax::watch_config::initialize(py, jax)?;
     define_tracer(py, jax)?;
-    Ok((
-        tracer_type(py)?.clone(),
-        trace_type(py, jax)?.clone(),
-        crate::python::program::lazy_jaxpr::lazy_jaxpr_type(py, jax)?.clone(),
-    ))
+    Ok((tracer_type(py)?.clone(), trace_type(py, jax)?.clone()))
 }
 
 /// A context manager: traces that start inside are recorded by jaxide; those of this thread, or of

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet, PyString, PyTuple, PyType};
 
-use crate::python::cpython::native::{allocate, is_exactly};
+use crate::python::cpython::native::{Slot, allocate, is_exactly};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::slots::Slots;
 
@@ -22,6 +22,9 @@ macro_rules! jax_objects {
             /// Offsets of the `__slots__` members that are read and written natively.
             pub slots: Slots,
         }
+
+        /// The fields of a namespace, and the class that each has to be of.
+        pub const FIELDS: &[(&str, &str)] = &[$( (stringify!($name), stringify!($ty)) ),*];
 
         impl Jax {
             /// Reads every object from `namespace`.
@@ -103,6 +106,8 @@ jax_objects! {
     /// `core.AbstractValue`.
     abstract_value_type: PyType,
     shaped_array_type: PyType,
+    /// Whether equal types of arrays are one object, as from jax 0.10 on.
+    interns_types: PyAny,
     /// `layout.AutoLayout`: that of a `ShapedArray` by default, where it has one.
     auto_layout: PyAny,
     /// Classes of trees among params, and the names of their fields.
@@ -130,6 +135,8 @@ jax_objects! {
     aval_qdd_type: PyAny,
     mutable_qdd_type: PyAny,
 
+    /// Whether calls may be remembered.
+    replays: PyAny,
     /// The tracing trace of this thread, as `.value`.
     trace_state: PyAny,
     /// The weak reference to it that is part of jax's cache keys.
@@ -346,6 +353,9 @@ impl Jax {
     /// `core.Var(aval)`.
     pub fn new_var<'py>(&self, aval: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = aval.py();
+        if self.slots.var_has_count {
+            return self.var_type.bind(py).call1((aval,));
+        }
         let var = allocate(self.var_type.bind(py))?;
         // SAFETY: the slots are of this very class, and empty.
         unsafe {
@@ -386,13 +396,17 @@ impl Jax {
             // The type that it has: numpy's copy does not know it.
             // SAFETY: the slot is of this very class.
             unsafe {
-                if let Some(aval) = self.slots.typed_array_aval.get(&value) {
-                    self.slots.typed_array_aval.set(copied.as_ptr(), aval);
+                if let Some(slot) = self.slots.typed_array_aval
+                    && let Some(aval) = slot.get(&value)
+                {
+                    slot.set(copied.as_ptr(), aval);
                 }
             }
             copied
-        } else if class.is(&self.typed_float_type) {
-            self.copy_typed_float(&value)?
+        } else if class.is(&self.typed_float_type)
+            && let Some(slots) = self.slots.typed_float
+        {
+            self.copy_typed_float(&value, slots)?
         } else if self.typed_scalar_types.bind(py).contains(&class)? {
             class.call1((&value, value.getattr(intern!(py, "dtype"))?))?
         } else if value.is_instance(self.jax_array_type.bind(py))? {
@@ -407,7 +421,11 @@ impl Jax {
     }
 
     /// `TypedFloat(value, value.dtype)`.
-    fn copy_typed_float<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn copy_typed_float<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        slots: [Slot; 2],
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = value.py();
         let class = self.typed_float_type.bind(py);
         let args = PyTuple::new(py, [value])?;
@@ -418,7 +436,7 @@ impl Jax {
                 .tp_new
                 .map(|new| new(class.as_type_ptr(), args.as_ptr(), std::ptr::null_mut()));
             let made = Bound::from_owned_ptr_or_err(py, made.unwrap_or(std::ptr::null_mut()))?;
-            for slot in self.slots.typed_float {
+            for slot in slots {
                 if let Some(part) = slot.get(value) {
                     slot.set(made.as_ptr(), part);
                 }
@@ -573,6 +591,12 @@ impl<'py> EqnParts<'py> {
             })
         }
     }
+}
+
+/// The fields of the namespace that `initialize` reads, and the class that each has to be of.
+#[pyfunction]
+pub fn namespace_fields() -> Vec<(&'static str, &'static str)> {
+    FIELDS.to_vec()
 }
 
 static JAX: Once<Jax> = Once::new();

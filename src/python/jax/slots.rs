@@ -24,6 +24,8 @@ pub struct Slots {
     pub jaxpr_invars: Inputs,
     /// The values of the first of all inputs, from jax 0.11 on.
     pub jaxpr_consts: Option<Slot>,
+    /// How many of all inputs are constvars: in jax 0.11.0 alone.
+    pub jaxpr_num_consts: Option<Slot>,
     pub jaxpr_outvars: Slot,
     pub source_traceback: Slot,
     pub source_name_stack: Slot,
@@ -34,12 +36,15 @@ pub struct Slots {
     pub batch_tracer: [Slot; 2],
     pub batch_tracer_source: Slot,
     pub var_aval: Slot,
+    /// Variables are counted by jax's constructor, before jax 0.10.2.
+    pub var_has_count: bool,
     /// `initial_qdd` and `final_qdd`; absent from jax 0.11 on.
     pub var_qdds: Option<[Slot; 2]>,
     pub zero_aval: Slot,
     /// `dtype` and `aval` of a `TypedFloat`.
-    pub typed_float: [Slot; 2],
-    pub typed_array_aval: Slot,
+    pub typed_float: Option<[Slot; 2]>,
+    /// Of a `TypedNdArray`; jax before 0.10 has neither of both.
+    pub typed_array_aval: Option<Slot>,
     pub literal_val: Slot,
     pub literal_aval: Slot,
     pub eqn_invars: Slot,
@@ -79,6 +84,7 @@ impl Slots {
         let qdds = (Slot::of(var, "initial_qdd"), Slot::of(var, "final_qdd"));
         let slots = Self {
             var_aval: slot(var, "aval"),
+            var_has_count: Slot::of(var, "count").is_ok(),
             var_qdds: match qdds {
                 (Ok(initial), Ok(last)) => Some([initial, last]),
                 _ => None,
@@ -88,11 +94,14 @@ impl Slots {
             jvp_tracer: [slot(jvp_tracer, "primal"), slot(jvp_tracer, "tangent")],
             batch_tracer: [slot(batch_tracer, "val"), slot(batch_tracer, "batch_dim")],
             batch_tracer_source: slot(batch_tracer, "source_info"),
-            typed_array_aval: slot(&class("typed_array_type")?, "_aval"),
-            typed_float: [
-                slot(&class("typed_float_type")?, "dtype"),
-                slot(&class("typed_float_type")?, "aval"),
-            ],
+            typed_array_aval: Slot::of(&class("typed_array_type")?, "_aval").ok(),
+            typed_float: {
+                let class = class("typed_float_type")?;
+                match (Slot::of(&class, "dtype"), Slot::of(&class, "aval")) {
+                    (Ok(dtype), Ok(aval)) => Some([dtype, aval]),
+                    _ => None,
+                }
+            },
             zero_aval: slot(&class("zero_type")?, "aval"),
             literal_val: slot(literal, "val"),
             literal_aval: slot(literal, "aval"),
@@ -137,6 +146,7 @@ impl Slots {
                 Err(_) => Inputs::Own(slot(jaxpr, "_invars")),
             },
             jaxpr_consts: Slot::of(jaxpr, "_consts").ok(),
+            jaxpr_num_consts: Slot::of(jaxpr, "_num_consts").ok(),
             jaxpr_outvars: slot(jaxpr, "_outvars"),
             source_traceback: slot(source_info, "traceback"),
             source_name_stack: slot(source_info, "name_stack"),

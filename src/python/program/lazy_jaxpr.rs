@@ -196,8 +196,12 @@ pub fn graph_behind<'py>(jax: &Jax, jaxpr: &Bound<'py, PyAny>) -> Option<Bound<'
 fn has_constvars_of(jax: &Jax, jaxpr: &Bound<'_, PyAny>, graph: &Bound<'_, Graph>) -> bool {
     let Some(consts) = jax.slots.jaxpr_consts else { return true };
     // SAFETY: a lazy jaxpr has the slots of jax's.
-    let consts = unsafe { consts.get(jaxpr) };
-    let num_consts = consts.and_then(|consts| consts.len().ok());
+    let num_consts = unsafe {
+        match jax.slots.jaxpr_num_consts {
+            Some(slot) => slot.get(jaxpr).and_then(|number| number.extract().ok()),
+            None => consts.get(jaxpr).and_then(|consts| consts.len().ok()),
+        }
+    };
     num_consts == Some(graph.get().program().constvars().len())
 }
 

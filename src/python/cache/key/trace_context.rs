@@ -12,6 +12,7 @@ use crate::expand::Signature;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::reasons::{
     CHANGED_JAX, DROPS_DEAD_CODE, FOLDS_EAGERLY, LEAK_CHECK, NO_TRACING, NUMPY_TELLS, Reason,
+    UNKNOWN_JAX,
 };
 use crate::python::cpython::native::attached;
 use crate::python::jax::current_trace::current_trace;
@@ -265,7 +266,9 @@ fn configuration(
     let is_on = |setting: &Py<PyAny>| -> PyResult<bool> {
         setting.bind(py).getattr(intern!(py, "value"))?.is_truthy()
     };
-    let configuration = if is_on(&jax.check_tracer_leaks)? {
+    let configuration = if !jax.replays.is_truthy(py)? {
+        Err(UNKNOWN_JAX)
+    } else if is_on(&jax.check_tracer_leaks)? {
         Err(LEAK_CHECK)
     } else if is_on(&jax.no_tracing)? {
         Err(NO_TRACING)

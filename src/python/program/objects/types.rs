@@ -27,7 +27,22 @@ impl ObjectTable {
             return Ok(ty);
         }
         let info = avals::aval_info(jax, aval)?;
-        Ok(self.type_of(builder, aval.as_unbound(), &info, Quiet::of(aval.py())))
+        let quiet = Quiet::of(aval.py());
+        if let Some(described) = &info.ty
+            && !jax.interns_types.is_truthy(aval.py())?
+        {
+            let ty = builder.ty(described.clone());
+            let known = self.retained.avals.get(ty.as_u32() as usize);
+            if let Some(known) = known.map(|known| known.bind(aval.py()).clone())
+                && known.eq(aval)?
+            {
+                // The address stays the aval's own for as long as the table has it.
+                let _ = self.handle_of(aval.as_unbound(), quiet);
+                self.type_by_pointer.insert(address(aval), ty);
+                return Ok(ty);
+            }
+        }
+        Ok(self.type_of(builder, aval.as_unbound(), &info, quiet))
     }
 
     /// As `ty`, of an aval that was read.

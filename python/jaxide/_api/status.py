@@ -1,0 +1,104 @@
+"""What jaxide can do with the installed jax: ``status``."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from importlib.metadata import version
+
+import jax
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+
+from jaxide import _compat
+from jaxide._compat import capabilities
+from jaxide._reports.tables import as_text
+
+
+@dataclasses.dataclass(frozen=True)
+class CapabilityStatus:
+    """Something that jaxide does in place of jax.
+
+    Attributes:
+      name: its name.
+      means: what a user has of it.
+      is_native: whether jaxide does it; jax does it otherwise.
+      why: why jax does it; None where jaxide does.
+      changed: functions and classes of jax that are not as in a known jax, by their places.
+    """
+
+    name: str
+    means: str
+    is_native: bool
+    why: str | None
+    changed: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """What jaxide can do with the installed jax.
+
+    Attributes:
+      jaxide: the version of jaxide.
+      jax: the version of jax.
+      python: the version of Python.
+      supported: the versions of jax that are known.
+      capabilities: what jaxide does in place of jax, the most general first.
+    """
+
+    jaxide: str
+    jax: str
+    python: str
+    supported: str
+    capabilities: tuple[CapabilityStatus, ...]
+
+    @property
+    def is_native(self) -> bool:
+        """Whether jaxide does all that it can do with any jax."""
+        return all(capability.is_native for capability in self.capabilities)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield f"jaxide {self.jaxide}, jax {self.jax}, Python {self.python} (known: {self.supported})"
+        table = Table("capability", "by", "what it is", box=None, pad_edge=False)
+        for capability in self.capabilities:
+            by = "jaxide" if capability.is_native else "jax"
+            table.add_row(capability.name, by, capability.why or capability.means)
+        yield table
+
+
+def status() -> Status:
+    """What jaxide does natively with the installed jax, what it leaves to jax, and why.
+
+    ``python -m jaxide doctor`` prints the same.
+
+    Example:
+      >>> [c.name for c in jaxide.status().capabilities if not c.is_native]
+      []
+
+    Returns:
+      A :class:`Status`.
+    """
+    _compat.native()
+    disabled = "JAXIDE_DISABLE leaves all to jax" if _compat.is_disabled() else None
+    found = []
+    for capability in capabilities.CAPABILITIES:
+        why = disabled or "; ".join(capabilities.reasons(capability.name)) or None
+        found.append(
+            CapabilityStatus(
+                capability.name,
+                capability.means,
+                why is None,
+                why,
+                () if disabled else capabilities.changed(capability.name),
+            )
+        )
+    return Status(
+        version("jaxide"),
+        jax.__version__,
+        platform.python_version(),
+        _compat.SUPPORTED,
+        tuple(found),
+    )

@@ -1,0 +1,313 @@
+"""What jaxide can do with the installed jax, and the functions and classes of jax on which each
+capability rests.
+
+A capability does work of jax's natively, or stands in for it. So it rests on what jax's own source
+says. Where that is not known (``sources.py``), the capability is off, with those that need it: jax
+does the work. Nothing else changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jaxide._compat import sources
+
+
+class Capability(NamedTuple):
+    """Something that jaxide does in place of jax."""
+
+    name: str
+    means: str
+    """What a user has of it."""
+    needs: tuple[str, ...]
+    """The capabilities without which there is not this one."""
+    rests_on: tuple[str, ...]
+    """Functions and classes of jax, as paths below ``jax._src``."""
+
+
+def _paths(module: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{module}:{name}" for name in names.split())
+
+
+_CORE, _PARTIAL_EVAL, _AD = "core", "interpreters.partial_eval", "interpreters.ad"
+_BATCHING, _SOURCES, _API = "interpreters.batching", "source_info_util", "api"
+
+CAPABILITIES = (
+    Capability(
+        "programs",
+        "jaxprs are read: hash, equality, cost, liveness, diff, passes, files, exports",
+        (),
+        (),
+    ),
+    Capability(
+        "printing",
+        "programs are printed by Rust",
+        ("programs",),
+        (
+            *_paths(
+                _CORE,
+                "pp_toplevel_jaxpr pp_jaxpr pp_jaxprs pp_shared_jaxpr pp_jaxpr_skeleton pp_eqns "
+                "pp_eqn _pp_eqn pp_kv_pairs pp_kv_pair pp_vars pp_var pp_aval pp_effect "
+                "JaxprPpContext _encode_digits_alphabetic Jaxpr.pretty_print Var.pretty_print "
+                "DropVar.pretty_print Literal.pretty_print",
+            ),
+            "pjit:_pjit_pp_rule",
+            *_paths("pretty_printer", "Doc.format join"),
+        ),
+    ),
+    Capability(
+        "traces",
+        "traces are recorded by Rust",
+        ("programs",),
+        (
+            *_paths(
+                _CORE,
+                "Tracer Trace Literal Var DropVar JaxprEqn JaxprEqnContext AbstractValue "
+                "ShapedArray AvalQDD MutableQuasiDynamicData Primitive TracingContext "
+                "take_current_trace set_current_trace is_literalable typeof "
+                "full_lower get_referent resolve_input_effects cur_qdd new_jaxpr_eqn",
+            ),
+            *_paths(
+                _PARTIAL_EVAL,
+                "DynamicJaxprTracer DynamicJaxprTrace JaxprStackFrame TracingEqn "
+                "make_jaxpr_effects _cached_abstract_eval _verify_params_are_hashable "
+                "try_constant_folding",
+            ),
+            *_paths(_SOURCES, "SourceInfo current NameStack"),
+            *_paths("literals", "TypedNdArray TypedFloat"),
+            "dtypes:canonicalize_value",
+        ),
+    ),
+    Capability(
+        "staging rules",
+        "rules that only order params, or forward an operand, are not called",
+        ("traces",),
+        (
+            *_paths(
+                "lax.lax",
+                "_reshape_staging_rule _broadcast_in_dim_staging_rule _iota_staging_rule "
+                "_convert_elt_type_fwd_rule _broadcast_in_dim_fwd_rule "
+                "_convert_element_type_bind_with_trace",
+            ),
+            "pjit:pjit_forwarding_rule",
+        ),
+    ),
+    Capability(
+        "names",
+        "names of arguments and results are made once, or when they are read",
+        ("traces",),
+        (
+            *_paths(
+                "api_util",
+                "debug_info fun_signature fun_sourceinfo _non_static_arg_names resolve_kwargs",
+            ),
+            *_paths("linear_util", "DebugInfo _clean_keystr_arg_names"),
+            "util:fun_name",
+        ),
+    ),
+    Capability(
+        "direct traces",
+        "make_jaxpr and eval_shape trace without a jit",
+        ("traces", "names"),
+        (
+            *_paths(
+                "pjit",
+                "_infer_params _infer_params_cached _trace_for_jit "
+                "_qdd_cache_index _qdd_cache_update",
+            ),
+            *_paths(_API, "make_jaxpr eval_shape"),
+            *_paths("api_util", "check_callable _check_no_aliased_closed_over_refs"),
+            *_paths(
+                _PARTIAL_EVAL,
+                "trace_to_jaxpr separate_consts convert_invars_to_constvars",
+            ),
+            *_paths("stages", "_traced_out_info Traced"),
+            "core:shaped_abstractify",
+            *_paths(
+                "flattree", "flatten_static_argnums_argnames_and_return_various_trees FlatTree"
+            ),
+        ),
+    ),
+    Capability(
+        "shapes",
+        "ShapeDtypeStructs are compared by Rust",
+        ("traces",),
+        _paths("core", "ShapeDtypeStruct"),
+    ),
+    Capability(
+        "leaves",
+        "what jax does with each argument and result is done with all at once",
+        ("traces",),
+        (
+            *_paths("tree_util", "FlatTree"),
+            *_paths("flattree", "FlatTree FTPyTree"),
+            *_paths(_API, "vjp _check_input_dtype_revderiv"),
+            *_paths(_AD, "linearize LinearizeTracer"),
+            "ad_util:p2tz",
+            *_paths(_PARTIAL_EVAL, "_check_returned_jaxtypes _check_no_returned_refs"),
+            "dispatch:check_arg",
+        ),
+    ),
+    Capability(
+        "inlining",
+        "programs of jits are inlined by Rust",
+        ("traces",),
+        _paths(_PARTIAL_EVAL, "inline_jaxpr_into_trace"),
+    ),
+    Capability(
+        "replays",
+        "calls of jax's functions are recorded once and replayed",
+        ("traces",),
+        (
+            *_paths("pjit", "jit_evict_fn _infer_params_cached"),
+            *_paths("config", "Config State"),
+            *_paths("numpy.array_methods", "_IndexUpdateRef _IndexUpdateHelper"),
+            "array:ArrayImpl._value",
+        ),
+    ),
+    Capability(
+        "replays under grad",
+        "calls under reverse-mode differentiation are replayed",
+        ("replays",),
+        (*_paths(_AD, "LinearizeTrace LinearizeTracer"), "ad_util:Zero"),
+    ),
+    Capability(
+        "replays under jvp",
+        "calls under forward-mode differentiation are replayed",
+        ("replays",),
+        _paths(_AD, "JVPTrace JVPTracer"),
+    ),
+    Capability(
+        "replays under vmap",
+        "calls under vmap are replayed",
+        ("replays",),
+        _paths(_BATCHING, "BatchTrace BatchTracer AxisData"),
+    ),
+    Capability(
+        "evaluation",
+        "what evaluates programs replays their equations",
+        ("replays",),
+        _paths(_CORE, "eval_jaxpr"),
+    ),
+    Capability(
+        "derived programs",
+        "what jax derives of a jit's program is made once for all equal programs",
+        ("replays",),
+        (
+            *_paths(_AD, "_linearize_jaxpr _jvp_jaxpr"),
+            *_paths(_BATCHING, "_batch_jaxpr2 _batch_jaxpr_axes"),
+            "pjit:_transpose_jaxpr_fancy",
+        ),
+    ),
+    Capability(
+        "derivative rules",
+        "calls of custom_jvp and custom_vjp functions are replayed in all programs",
+        ("replays",),
+        (
+            *_paths(
+                _PARTIAL_EVAL,
+                "DynamicJaxprTrace.process_custom_jvp_call "
+                "DynamicJaxprTrace.process_custom_vjp_call "
+                "JaxprTrace.process_custom_jvp_call JaxprTrace.process_custom_vjp_call _memoize",
+            ),
+            *_paths(_BATCHING, "BatchTrace.process_custom_vjp_call batch_custom_vjp_bwd"),
+            *_paths(
+                "custom_derivatives",
+                "lift_jvp lift_fwd _custom_jvp_call_dce _custom_vjp_call_dce custom_jvp custom_vjp",
+            ),
+            *_paths("linear_util", "WrappedFun Store EqualStore transformation_with_aux2"),
+        ),
+    ),
+    Capability(
+        "dead code",
+        "removal of dead code is replayed",
+        ("replays",),
+        (
+            *_paths(_PARTIAL_EVAL, "dce_jaxpr dce_jaxpr_consts _dce_jaxpr"),
+            *_paths(_AD, "_dce_consts"),
+            "pjit:dce_jaxpr_pjit_rule",
+        ),
+    ),
+    Capability(
+        "backward pass",
+        "transposed equations of backward passes are replayed",
+        ("replays",),
+        (
+            *_paths(
+                _AD,
+                "backward_pass3 GradAccum ValAccum RefAccum NullAccum UndefinedPrimal "
+                "get_primitive_transpose _name_stack_ctx _merge_rule_logs VJPNode vjp_node",
+            ),
+            *_paths(_API, "_vjp3_callable _vjp3_bwd _vjp_accum _is_ref_aval"),
+            *_paths(_SOURCES, "transform_name_stack"),
+        ),
+    ),
+    Capability(
+        "executables",
+        "functions with equal programs share executables; retraces are logged",
+        ("replays",),
+        (
+            *_paths(
+                "pjit",
+                "_pjit_call_impl_python _resolve_and_lower _resolve_in_shardings "
+                "_resolve_in_layouts _resolve_out_layouts _pjit_lower _trace_for_jit "
+                "convert_to_metaty _cpp_pjit",
+            ),
+            *_paths("interpreters.mlir", "LoweringParameters"),
+            *_paths(_SOURCES, "user_frames current"),
+            "util:test_event",
+        ),
+    ),
+)
+BY_NAME = {capability.name: capability for capability in CAPABILITIES}
+
+# Whoever ports jaxide has capabilities taken as known, to see whether they are: "all", or names
+# separated by commas.
+ASSUMED = "JAXIDE_ASSUME_KNOWN"
+
+# Why capabilities are off that were found to be while jaxide was set up.
+_lost: dict[str, str] = {}
+
+
+@functools.cache
+def changed(name: str) -> tuple[str, ...]:
+    """What a capability rests on of which the installed jax has another source than is known."""
+    assumed = os.environ.get(ASSUMED, "").split(",")
+    if name in assumed or "all" in assumed:
+        return ()
+    return tuple(path for path in BY_NAME[name].rests_on if not sources.is_known(path))
+
+
+def has(name: str) -> bool:
+    """Whether jaxide does natively what a capability says."""
+    return next(reasons(name), None) is None
+
+
+def reasons(name: str) -> Iterator[str]:
+    """Why a capability is off: nothing, where it is on."""
+    if name in _lost:
+        yield _lost[name]
+    if paths := changed(name):
+        count = len(paths)
+        what = "function or class" if count == 1 else "functions or classes"
+        yield f"{count} {what} of jax that it stands in for changed"
+    for needed in BY_NAME[name].needs:
+        if not has(needed):
+            yield f"it needs {needed}"
+
+
+def lose(name: str, why: str) -> None:
+    """Switches a capability off: what it needs was found to be missing."""
+    _lost.setdefault(name, why)
+
+
+def off() -> list[str]:
+    """The capabilities that are off, without those that only need others."""
+    return [
+        capability.name
+        for capability in CAPABILITIES
+        if not has(capability.name) and all(map(has, capability.needs))
+    ]
