@@ -56,6 +56,13 @@ def changed(path: str, statement: str) -> str:
     return made
 
 
+def changed_path(path: str) -> str:
+    """The innermost function that `changed` changes."""
+    node = sources.node_at(path)
+    methods = [m.name for m in getattr(node, "body", ()) if isinstance(m, ast.FunctionDef)]
+    return f"{path}.{methods[-1]}" if isinstance(node, ast.ClassDef) and methods else path
+
+
 def _first_statement(node: ast.FunctionDef | ast.ClassDef) -> ast.stmt:
     has_doc = ast.get_docstring(node, clean=False) is not None and len(node.body) > 1
     return node.body[1 if has_doc else 0]

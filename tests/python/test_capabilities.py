@@ -131,8 +131,13 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 def switched_off(path: str) -> set[str]:
-    """The capabilities that rest on a path, and those that need one of them."""
-    found = {c.name for c in capabilities.CAPABILITIES if path in c.rests_on}
+    """The capabilities that rest on what is changed, and those that need one of them."""
+    changed = other_jax.changed_path(path)
+    found = {
+        c.name
+        for c in capabilities.CAPABILITIES
+        if any(changed == place or changed.startswith(f"{place}.") for place in c.rests_on)
+    }
     while True:
         more = {c.name for c in capabilities.CAPABILITIES if found & set(c.needs)} - found
         if not more:

@@ -61,7 +61,8 @@ class Status:
         return as_text(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield f"jaxide {self.jaxide}, jax {self.jax}, Python {self.python} (known: {self.supported})"
+        versions = f"jaxide {self.jaxide}, jax {self.jax}, Python {self.python}"
+        yield f"{versions} (known: {self.supported})"
         table = Table("capability", "by", "what it is", box=None, pad_edge=False)
         for capability in self.capabilities:
             by = "jaxide" if capability.is_native else "jax"

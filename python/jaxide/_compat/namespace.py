@@ -57,7 +57,12 @@ from jaxide._compat.symbols import (
     symbol,
 )
 from jaxide._compat.tracing import type_of_jits
-from jaxide._compat.transposition import evaluation_step, ref_transposition, transposition
+from jaxide._compat.transposition import (
+    evaluation_step,
+    log_merging,
+    ref_transposition,
+    transposition,
+)
 from jaxide._native.debug_names import Postponed, ResultPaths
 from jaxide._native.trampolines import copy_function
 
@@ -518,7 +523,7 @@ def _derivatives() -> dict[str, Any]:
         ref_accumulator=ref_accumulator,
         ref_transposition_step=ref_transposition_step,
         evaluation_step=evaluation_step(),
-        merge_rule_logs=optional_symbol("interpreters.ad:_merge_rule_logs"),
+        merge_rule_logs=log_merging(),
         vjp_node_type=optional_symbol("interpreters.ad:VJPNode"),
         grad_accum_type=symbol("interpreters.ad:GradAccum"),
         val_accum_type=symbol("interpreters.ad:ValAccum"),

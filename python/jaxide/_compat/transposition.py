@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxide._compat.symbols import checked_function, jax_module, symbol
+from jaxide._compat.symbols import checked_function, jax_module, optional_symbol, symbol
 
 
 def transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -49,6 +49,21 @@ def transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:
             return body()
 
     return step, loop
+
+
+def log_merging() -> Callable[[Any, Any, Any], Any] | None:
+    """How what the rule of an equation logs joins what others have logged; None where rules log
+    nothing (before jax 0.12)."""
+    merge = optional_symbol("interpreters.ad:_merge_rule_logs")
+    if merge is None:
+        return None
+    name_stack_context = checked_function("interpreters.ad:_name_stack_ctx", "src_info")
+
+    def merged(eqn: Any, logs: Any, logged: Any) -> Any:
+        with eqn.ctx.manager, name_stack_context(eqn.source_info):
+            return merge(logs, logged, eqn.primitive)
+
+    return merged
 
 
 def ref_transposition() -> tuple[Callable[..., Any], Callable[..., Any]]:

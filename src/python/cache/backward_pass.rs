@@ -229,7 +229,9 @@ impl Pass {
             if let Some(logged) = self.transpose(py, jax, &step, &mut scopes)? {
                 let merge = jax.merge_rule_logs.bind(py);
                 let so_far = logs.take().unwrap_or_else(|| PyDict::new(py).into_any());
-                logs = Some(merge.call1((so_far, logged, step.primitive.bind(py)))?);
+                let eqns = self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?;
+                let eqn = eqns.get_item(self.steps.len())?;
+                logs = Some(merge.call1((eqn, so_far, logged))?);
             }
         }
         let nothing = || {

@@ -335,8 +335,9 @@ jax_objects! {
     ref_transposition_step: PyAny,
     /// Binds an equation of a linear program that is not linear: `(equation, operands)`.
     evaluation_step: PyAny,
-    /// `ad._merge_rule_logs` and `ad.VJPNode`, from jax 0.12 on, else None.
+    /// Merges what the rule of an equation logs into what others have, from jax 0.12 on, else None.
     merge_rule_logs: PyAny,
+    /// `ad.VJPNode`, likewise.
     vjp_node_type: PyAny,
     zero_type: PyType,
     grad_accum_type: PyType,

@@ -111,7 +111,10 @@ pub fn lazy_jaxpr_type<'py>(py: Python<'py>, jax: &Jax) -> PyResult<&'py Bound<'
             TypeSpec {
                 name: "jax._src.core.Jaxpr",
                 extra_size: 0,
-                methods: vec![method!("with_consts", with_consts)],
+                methods: vec![
+                    method!("with_consts", with_consts),
+                    method!("__reduce_ex__", reduce_ex),
+                ],
                 attributes: vec![
                     attribute!("_eqns", eqns, set_eqns),
                     match jax.slots.jaxpr_invars {
@@ -164,6 +167,17 @@ fn with_consts<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound
     }
     copied.setattr(intern!(py, "__class__"), lazy_jaxpr_type(py, jax)?)?;
     Ok(copied)
+}
+
+/// What `copy` and `pickle` make a jaxpr of again: it is read for them.
+fn reduce_ex<'py>(slf: &Bound<'py, PyAny>, args: &Args<'py>) -> PyResult<Bound<'py, PyAny>> {
+    let py = slf.py();
+    let name = intern!(py, "__reduce_ex__");
+    if graph_behind(jax(py)?, slf).is_some() {
+        eqns(slf)?;
+        return slf.call_method1(name, (args.required(0, "protocol")?,));
+    }
+    py.get_type::<PyAny>().call_method1(name, (slf, args.required(0, "protocol")?))
 }
 
 /// What a jaxpr consists of.

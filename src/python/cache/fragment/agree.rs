@@ -121,10 +121,10 @@ impl Captured {
             | (Self::Transformed(a), Self::Transformed(b))
             | (Self::Enclosing(a), Self::Enclosing(b))
             | (Self::Constant(a), Self::Constant(b))
-            | (Self::LiteralArg(a), Self::LiteralArg(b))
-            | (Self::OwnLiteral(a), Self::OwnLiteral(b)) => a == b,
-            (Self::Literal(a), Self::Literal(b)) => {
-                same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+            | (Self::LiteralArg(a), Self::LiteralArg(b)) => a == b,
+            (Self::OwnLiteral(a, tracer), Self::OwnLiteral(b, other)) => (a, tracer) == (b, other),
+            (Self::Literal(a, tracer), Self::Literal(b, other)) => {
+                tracer == other && same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
             }
             _ => false,
         }

@@ -55,7 +55,7 @@ pub fn record<'py>(
         let (frame, mark) = &before.frame;
         reading.part(frame, *mark, &call.args, captured, &mut outs)?
     };
-    let (made, constants) = (RefCell::default(), RefCell::default());
+    let (made, constants, literal_tracers) = Default::default();
     let tangent_outs = RefCell::default();
     let origin = Origin {
         jax,
@@ -67,6 +67,7 @@ pub fn record<'py>(
         tangent_outs: &tangent_outs,
         transformed: &made,
         constants: &constants,
+        literal_tracers: &literal_tracers,
     };
     let tangents = tangent_parts(&origin, reading, before)?;
     let recipe = Recipe::of(&origin, result, 0)?;
@@ -140,10 +141,13 @@ fn residual<'py>(
             // SAFETY: `traced` found our type, which has jax's slots.
             let literal = unsafe { jax.slots.tracer_val.get(value) };
             let own = literal.as_ref().and_then(|literal| origin.part.own_literal(literal));
-            return given
-                .map(Captured::LiteralArg)
-                .or(own.map(Captured::OwnLiteral))
-                .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind())))
+            if let Some(given) = given {
+                return Ok(Captured::LiteralArg(given));
+            }
+            let number = origin.literal_tracer(value);
+            return own
+                .map(|own| Captured::OwnLiteral(own, number))
+                .or_else(|| literal.map(|literal| Captured::Literal(literal.unbind(), number)))
                 .ok_or(OUTER_VALUE);
         }
         Some(Traced::Constant) => return origin.constant(value).map(Captured::Constant),
@@ -199,11 +203,6 @@ fn needed_outputs(
     tangents: &[(usize, Part)],
 ) -> Result<Needed, Reason> {
     let residuals = tangents.iter().flat_map(|(_, part)| &part.consts);
-    let literal = |(captured, _): &(Captured, _)| matches!(captured, Captured::Literal(_));
-    if recipe.has_literal() && residuals.clone().any(literal) {
-        // It might be one tracer that is both.
-        return Err(OUTER_VALUE);
-    }
     let mut needed = Needed::default();
     recipe.outs(&mut needed);
     for (captured, _) in residuals {

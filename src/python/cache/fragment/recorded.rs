@@ -121,10 +121,11 @@ pub enum Captured {
     Transformed(usize),
     /// A residual: the argument that is a tracer of a literal.
     LiteralArg(usize),
-    /// A residual: a new tracer of a literal of the primal values' equations.
-    OwnLiteral(usize),
-    /// A residual: a new tracer of a literal that is equal to this.
-    Literal(Py<PyAny>),
+    /// A residual: a new tracer of a literal of the primal values' equations, and its number among the
+    /// call's tracers of literals.
+    OwnLiteral(usize, usize),
+    /// A residual: a new tracer of a literal that is equal to this, and its number.
+    Literal(Py<PyAny>, usize),
 }
 
 impl Captured {

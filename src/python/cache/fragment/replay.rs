@@ -25,7 +25,7 @@ use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::program::objects::{ReadEffects, SourceKey, literal_type};
 use crate::python::trace::frame::{Frame, ReadPrimitive, Rows, State};
-use crate::python::trace::tracer::{new_literal_tracer, new_tracer};
+use crate::python::trace::tracer::new_tracer;
 
 /// Outputs with their tracers.
 pub type Tracers<'py> = SmallVec<[(usize, Bound<'py, PyAny>); 4]>;
@@ -81,7 +81,7 @@ pub fn replay<'py>(
         .map(|&index| Ok((index, tracer(index)?)))
         .collect::<PyResult<_>>()?;
     let transformed = RefCell::new(vec![None; recorded.transformed.len()]);
-    let tangents = RefCell::default();
+    let (tangents, literal_tracers) = (RefCell::default(), RefCell::default());
     let made = Made {
         jax,
         trace,
@@ -92,6 +92,7 @@ pub fn replay<'py>(
         recipes: &recorded.transformed,
         transformed: &transformed,
         literals: &own_literal,
+        literal_tracers: &literal_tracers,
         source: &base,
     };
     replay_tangents(recorded, &share, &made)?;
@@ -110,7 +111,7 @@ fn replay_tangents<'py>(
         let residuals: SmallVec<[Bound<'py, PyAny>; 4]> = part
             .consts
             .iter()
-            .map(|(captured, aval)| residual(made, captured, aval))
+            .map(|(captured, _)| residual(made, captured))
             .collect::<PyResult<_>>()?;
         let linearization = linearization_of(*level)
             .ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
@@ -130,19 +131,11 @@ fn replay_tangents<'py>(
 }
 
 /// A value that a tangents' program captures.
-fn residual<'py>(
-    made: &Made<'_, 'py>,
-    captured: &Captured,
-    aval: &Py<PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (jax, py) = (made.jax, made.trace.py());
+fn residual<'py>(made: &Made<'_, 'py>, captured: &Captured) -> PyResult<Bound<'py, PyAny>> {
+    let py = made.trace.py();
     let borrowed = |object: Option<&*mut ffi::PyObject>| {
         // SAFETY: an argument of the call under way.
         object.map(|&object| unsafe { Bound::from_borrowed_ptr(py, object) })
-    };
-    let literal = |literal: Bound<'py, PyAny>| {
-        let (aval, source) = (aval.bind(py).clone(), made.source.to_object(jax)?);
-        new_literal_tracer(jax, made.trace, literal, aval, source).map(Some)
     };
     let found = match captured {
         Captured::Value(value) => Some(value.bind(py).clone()),
@@ -152,8 +145,8 @@ fn residual<'py>(
         Captured::Out(index) => Some(Recipe::Out(*index).make(made)?),
         Captured::Constant(index) => Some(Recipe::Constant(*index).make(made)?),
         Captured::Transformed(number) => Some(Recipe::Transformed(*number).make(made)?),
-        Captured::OwnLiteral(index) => literal((made.literals)(*index)?)?,
-        Captured::Literal(own) => literal(jax.copy_literal(own.bind(py))?)?,
+        Captured::OwnLiteral(index, number) => Some(made.own_literal(*index, *number)?),
+        Captured::Literal(own, number) => Some(made.literal(own.bind(py), *number)?),
     };
     found.ok_or_else(|| PyRuntimeError::new_err("a residual without a value"))
 }

@@ -48,10 +48,10 @@ pub enum Recipe {
     Enclosing(usize),
     /// The tracer of an argument that is a concrete array.
     Constant(usize),
-    /// A new tracer of a literal of the equations.
-    OwnLiteral(usize),
-    /// A new tracer of a literal that is equal to this, and its aval.
-    Literal(Py<PyAny>, Py<PyAny>),
+    /// A new tracer of a literal of the equations, and its number among the call's.
+    OwnLiteral(usize, usize),
+    /// A new tracer of a literal that is equal to this, its aval, and its number.
+    Literal(Py<PyAny>, Py<PyAny>, usize),
     /// An immutable object.
     Object(Py<PyAny>),
     Tuple(Vec<Recipe>),
@@ -86,9 +86,21 @@ pub struct Origin<'a, 'py> {
     pub transformed: &'a RefCell<Vec<(usize, TransformedRecipe)>>,
     /// The variables of constants that are used without an equation.
     pub constants: &'a RefCell<Vec<Var>>,
+    /// The tracers of literals so far, by address: what was recorded holds them meanwhile.
+    pub literal_tracers: &'a RefCell<Vec<usize>>,
 }
 
 impl Origin<'_, '_> {
+    /// The number of a tracer of a literal: residuals and results that are one tracer have one number.
+    pub fn literal_tracer(&self, tracer: &Bound<'_, PyAny>) -> usize {
+        let address = tracer.as_ptr() as usize;
+        let mut known = self.literal_tracers.borrow_mut();
+        known.iter().position(|&other| other == address).unwrap_or_else(|| {
+            known.push(address);
+            known.len() - 1
+        })
+    }
+
     /// The argument, a concrete array, that a tracer is a constant of.
     ///
     /// # Errors
@@ -134,10 +146,43 @@ pub struct Made<'a, 'py> {
     pub transformed: &'a RefCell<Vec<Option<Bound<'py, PyAny>>>>,
     /// The literals of the equations.
     pub literals: &'a dyn Fn(usize) -> PyResult<Bound<'py, PyAny>>,
+    /// The tracers of literals that were made so far, with their numbers.
+    pub literal_tracers: &'a RefCell<SmallVec<[(usize, Bound<'py, PyAny>); 2]>>,
     pub source: &'a SourceRef<'py>,
 }
 
 impl<'py> Made<'_, 'py> {
+    /// The tracer, by its number, of a literal of the equations.
+    pub fn own_literal(&self, index: usize, number: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.literal_tracer(number, || (self.literals)(index))
+    }
+
+    /// The tracer, by its number, of a literal that is equal to one.
+    pub fn literal(
+        &self,
+        literal: &Bound<'py, PyAny>,
+        number: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.literal_tracer(number, || self.jax.copy_literal(literal))
+    }
+
+    fn literal_tracer(
+        &self,
+        number: usize,
+        literal: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let known = self.literal_tracers.borrow().iter().find(|(of, _)| *of == number).cloned();
+        if let Some((_, tracer)) = known {
+            return Ok(tracer);
+        }
+        let literal = literal()?;
+        let aval = literal.getattr(pyo3::intern!(self.trace.py(), "aval"))?;
+        let source = self.source.to_object(self.jax)?;
+        let tracer = new_literal_tracer(self.jax, self.trace, literal, aval, source)?;
+        self.literal_tracers.borrow_mut().push((number, tracer.clone()));
+        Ok(tracer)
+    }
+
     /// The tracer of an argument that is a concrete array.
     fn constant(&self, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let py = self.trace.py();
@@ -408,10 +453,11 @@ impl Recipe {
         let (val, aval) = unsafe { (slots.tracer_val.get(result), slots.tracer_aval.get(result)) };
         match (val, aval) {
             (Some(literal), Some(aval)) => {
+                let number = from.literal_tracer(result);
                 if let Some(index) = from.part.own_literal(&literal) {
-                    return Ok(Self::OwnLiteral(index));
+                    return Ok(Self::OwnLiteral(index, number));
                 }
-                Ok(Self::Literal(literal.unbind(), aval.unbind()))
+                Ok(Self::Literal(literal.unbind(), aval.unbind(), number))
             }
             _ => Err(FOREIGN_TRACER),
         }
@@ -425,11 +471,12 @@ impl Recipe {
             | (Self::Transformed(a), Self::Transformed(b))
             | (Self::LiteralArg(a), Self::LiteralArg(b))
             | (Self::Enclosing(a), Self::Enclosing(b))
-            | (Self::Constant(a), Self::Constant(b))
-            | (Self::OwnLiteral(a), Self::OwnLiteral(b)) => a == b,
-            (Self::Tangent(level, a), Self::Tangent(other, b)) => (level, a) == (other, b),
-            (Self::Literal(a, aval), Self::Literal(b, other)) => {
-                same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
+            | (Self::Constant(a), Self::Constant(b)) => a == b,
+            (Self::Tangent(one, a), Self::Tangent(other, b))
+            | (Self::OwnLiteral(a, one), Self::OwnLiteral(b, other)) => (one, a) == (other, b),
+            (Self::Literal(a, aval, one), Self::Literal(b, other, another)) => {
+                one == another
+                    && same_literal(a.bind(py), b.bind(py)).unwrap_or(false)
                     && same(aval.bind(py), other.bind(py))
             }
             (Self::Object(a), Self::Object(b)) => same(a.bind(py), b.bind(py)),
@@ -458,11 +505,6 @@ impl Recipe {
                 Self::Dict(items) => items.iter().any(|(_, item)| item.any(of)),
                 _ => false,
             }
-    }
-
-    /// Whether the result has a new tracer of a literal.
-    pub fn has_literal(&self) -> bool {
-        self.any(&|recipe| matches!(recipe, Self::Literal(..) | Self::OwnLiteral(_)))
     }
 
     /// Whether the result has a tracer at all.
@@ -528,19 +570,8 @@ impl Recipe {
             }
             Self::Transformed(number) => from.transformed(*number),
             Self::Constant(index) => from.constant(*index),
-            Self::OwnLiteral(index) => {
-                let literal = (from.literals)(*index)?;
-                let aval = literal.getattr(pyo3::intern!(py, "aval"))?;
-                let source = from.source.to_object(from.jax)?;
-                new_literal_tracer(from.jax, from.trace, literal, aval, source)
-            }
-            Self::Literal(literal, aval) => new_literal_tracer(
-                from.jax,
-                from.trace,
-                from.jax.copy_literal(literal.bind(py))?,
-                aval.bind(py).clone(),
-                from.source.to_object(from.jax)?,
-            ),
+            Self::OwnLiteral(index, number) => from.own_literal(*index, *number),
+            Self::Literal(literal, _, number) => from.literal(literal.bind(py), *number),
             Self::Object(object) => Ok(object.bind(py).clone()),
             Self::Tuple(items) => Ok(PyTuple::new(py, all(items)?)?.into_any()),
             Self::List(items) => Ok(PyList::new(py, all(items)?)?.into_any()),

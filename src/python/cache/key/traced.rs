@@ -50,10 +50,13 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
-    /// A value of an enclosing trace. Objects count: each is a constant of its own.
+    /// A value of an enclosing trace. Objects count: each is a constant of its own. So do their
+    /// classes, which `stop_gradient` asks for.
     pub(super) fn enclosing(&mut self, object: *mut ffi::PyObject) -> Result<(), Reason> {
         let aval = self.type_of(object)?;
         self.passed(object, aval);
+        // SAFETY: a live object.
+        self.identity(unsafe { ffi::Py_TYPE(object) }.cast());
         self.ref_within(aval)
     }
 
