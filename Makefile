@@ -19,7 +19,7 @@ export CARGO_TARGET_DIR
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check-rust check-types check-python test-newest test-generated test-brainstate test-browser test-sanitized
+.PHONY: help demo test test-long check-rust check-types check-python test-newest test-versions test-generated test-brainstate test-browser test-sanitized
 .PHONY: miri soak fuzz bench clean
 
 help: ## list the targets
@@ -53,6 +53,9 @@ check-python: $(VENV)/.installed-test ## Python tests
 
 test-newest: ## run all checks on the newest Python and jax
 	scripts/newest
+
+test-versions: ## run the corpus and the workloads on each supported jax (an hour)
+	scripts/versions
 
 test-generated: $(VENV)/.installed-test ## compare 20,000 generated programs with stock jax (hours)
 	HYPOTHESIS_PROFILE=long $(bin)/python -m pytest --numprocesses $(JOBS) tests/python/test_generated.py tests/python/test_world.py
@@ -94,7 +97,7 @@ bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
 	$(bin)/python benches/ir.py
 
 clean: ## remove all that was made
-	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .versions .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f python/jaxide/_core.*.so
 	find $(python_sources) -name __pycache__ -prune -exec rm -rf {} +
 

@@ -34,9 +34,20 @@ def record(
     script: str | None = None,
     command: str = "make bench",
 ) -> None:
-    """Puts the table of `benches/NAME.py`, or of another script there, into the document."""
+    """Puts the table of `benches/NAME.py`, or of another script there, into the document.
+
+    A table that is there for both ends has a section for the oldest jax beside that for the newest.
+    """
     content = [table(header, rows), provenance(f"benches/{script or name}.py", command)]
-    replace_section(name, "\n\n".join(content))
+    replace_section(section_of(name), "\n\n".join(content))
+
+
+def section_of(name: str) -> str:
+    """The section of a table that is made with the installed jax."""
+    oldest = f"{name}, oldest jax"
+    is_oldest = tuple(map(int, version("jax").split(".")[:2])) < (0, 11)
+    has_both = f"<!-- begin: {oldest} -->" in PERFORMANCE.read_text("utf-8")
+    return oldest if is_oldest and has_both else name
 
 
 def of_workloads(
