@@ -28,10 +28,16 @@ def with_constants(jaxpr: Any, consts: Any) -> Any:
     """A jit's program whose leading arguments are captured values, as constants again."""
     if not consts:
         return jaxpr
-    if closed_jaxpr_type() is _jaxpr_type():
-        return jaxpr.with_consts(consts)
-    convert = symbol("interpreters.partial_eval:convert_invars_to_constvars")
-    return close(convert(jaxpr.jaxpr, len(consts)), consts)
+    if closed_jaxpr_type() is not _jaxpr_type():
+        return close(_with_constvars(jaxpr.jaxpr, len(consts)), consts)
+    if "_num_consts" in _jaxpr_type().__slots__:  # jax 0.11.0
+        jaxpr = _with_constvars(jaxpr, len(consts))
+    return jaxpr.with_consts(consts)
+
+
+def _with_constvars(jaxpr: Any, count: int) -> Any:
+    """The open jaxpr whose first inputs are constvars; from jax 0.11.1 on there is no difference."""
+    return symbol("interpreters.partial_eval:convert_invars_to_constvars")(jaxpr, count)
 
 
 def close(jaxpr: Any, consts: list[Any]) -> Any:
