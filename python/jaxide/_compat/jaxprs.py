@@ -36,7 +36,7 @@ def with_constants(jaxpr: Any, consts: Any) -> Any:
 
 
 def _with_constvars(jaxpr: Any, count: int) -> Any:
-    """The open jaxpr whose first inputs are constvars; from jax 0.11.1 on there is no difference."""
+    """The open jaxpr whose first inputs are constvars. From jax 0.11.1 on they are just that."""
     return symbol("interpreters.partial_eval:convert_invars_to_constvars")(jaxpr, count)
 
 
