@@ -147,7 +147,7 @@ pub struct Made<'a, 'py> {
     /// The literals of the equations.
     pub literals: &'a dyn Fn(usize) -> PyResult<Bound<'py, PyAny>>,
     /// The tracers of literals that were made so far, with their numbers.
-    pub literal_tracers: &'a RefCell<SmallVec<[(usize, Bound<'py, PyAny>); 2]>>,
+    pub literal_tracers: &'a RefCell<Tracers<'py>>,
     pub source: &'a SourceRef<'py>,
 }
 
