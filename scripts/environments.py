@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,13 @@ class Environment(NamedTuple):
         ).stdout
 
 
+def pytest_command(names: Iterable[str], *options: str) -> list[str]:
+    """What a Python is given to run test files, by the names of what they test."""
+    common = ["-q", "--numprocesses", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
+    files = [f"tests/python/test_{name}.py" for name in names]
+    return ["-m", "pytest", *common, *options, *files]
+
+
 def environment(version: str, python: str | None = None) -> Environment:
     """The environment with a version of jax, made if it is not there.
 
@@ -93,8 +101,7 @@ def _sources() -> list[Path]:
 def _python_for(version: str) -> str:
     if tuple(int(part) for part in version.split(".")[:2]) < NEEDS_NEWER:
         # The newest that has wheels of this jax may be any: the oldest Python has.
-        found = shutil.which("python3.11") or sys.executable
-        return found
+        return shutil.which("python3.11") or sys.executable
     for minor in MINORS:
         for command in (shutil.which(f"python3.{minor}"), *_of_pyenv(minor)):
             if command and _makes_environments(command):

@@ -42,15 +42,13 @@ def changed(path: str, statement: str) -> str:
         assert isinstance(place, (ast.Assign, ast.AnnAssign)), path
         value = place.value
         assert value is not None, path
-        last = lines[value.end_lineno - 1]
-        lines[value.end_lineno - 1] = (
-            f"{last[: value.end_col_offset]})[0]{last[value.end_col_offset :]}"
-        )
-        first_line = lines[value.lineno - 1]
-        lines[value.lineno - 1] = (
-            f"{first_line[: value.col_offset]}({first_line[value.col_offset :]}"
-        )
-        lines[value.end_lineno - 1] = lines[value.end_lineno - 1].replace(")[0]", ",)[0]", 1)
+        # The end first: both may be in one line.
+        for line, column, text in (
+            (value.end_lineno, value.end_col_offset, ",)[0]"),
+            (value.lineno, value.col_offset, "("),
+        ):
+            old = lines[line - 1]
+            lines[line - 1] = f"{old[:column]}{text}{old[column:]}"
     made = "".join(lines)
     compile(made, str(sources.file_of(module)), "exec")
     return made

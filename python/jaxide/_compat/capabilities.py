@@ -281,6 +281,7 @@ def changed(name: str) -> tuple[str, ...]:
     return tuple(path for path in BY_NAME[name].rests_on if not sources.is_known(path))
 
 
+@functools.cache
 def has(name: str) -> bool:
     """Whether jaxide does natively what a capability says."""
     return next(reasons(name), None) is None
@@ -302,6 +303,7 @@ def reasons(name: str) -> Iterator[str]:
 def lose(name: str, why: str) -> None:
     """Switches a capability off: what it needs was found to be missing."""
     _lost.setdefault(name, why)
+    has.cache_clear()
 
 
 def off() -> list[str]:

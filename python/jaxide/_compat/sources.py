@@ -36,9 +36,6 @@ class Known(NamedTuple):
     files: dict[str, dict[str, str]]
     paths: dict[str, dict[str, str]]
 
-    def text(self) -> str:
-        return json.dumps(self._asdict(), indent=1, sort_keys=True) + "\n"
-
 
 @functools.cache
 def known() -> Known:
