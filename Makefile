@@ -72,13 +72,13 @@ test-sanitized: $(VENV)/.installed-test ## run tests of the extension under Addr
 miri: ## run the tests of the core under Miri (needs a nightly Rust with miri)
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test
 
-soak: $(VENV)/.installed-test ## trace 100,000 closures: memory must stay flat, caches within bounds
+soak: $(VENV)/.installed-bench ## trace 100,000 closures: memory must stay flat, caches within bounds
 	$(bin)/python benches/soak.py
 
 fuzz: ## read altered files until something breaks (needs a nightly Rust and cargo-fuzz)
 	cd fuzz && CARGO_TARGET_DIR=target cargo +nightly fuzz run read -- -max_len=4096
 
-bench: $(VENV)/.installed-test ## make the tables of docs/performance.md
+bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py
 	$(bin)/python benches/captured.py
 	$(bin)/python benches/constants.py
@@ -101,13 +101,18 @@ clean: ## remove all that was made
 	rm -f python/jaxide/_core.*.so
 	find $(python_sources) -name __pycache__ -prune -exec rm -rf {} +
 
-# Stamps: an environment is made once, and the extension built when a source of it changes.
+# Stamps: an environment is made once, and the extension built when a source of it changes. It has one
+# extension at a time: what users have, or for tests one that checks its arithmetic and is built sooner.
 
 $(VENV)/.created:
 	@command -v cargo >/dev/null || { echo "jaxide is built with Rust: install cargo first" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
+profile := release
+$(VENV)/.installed-test: profile := checked
+
 $(VENV)/.installed-%: $(VENV)/.created Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
-	$(bin)/python -m pip install --quiet --editable '.[$*]'
+	rm -f $(VENV)/.installed-*
+	MATURIN_PEP517_ARGS='--profile $(profile)' $(bin)/python -m pip install --quiet --editable '.[$*]'
 	touch $@
