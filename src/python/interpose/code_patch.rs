@@ -78,8 +78,9 @@ impl PatchedFunction {
     /// touched, since most are not in the machine's caches.
     ///
     /// CPython specializes calls by a function's version and checks nothing else: a function
-    /// without one has to be looked at again.
-    /// Where the interpreter keeps a table of versions it changes the code itself.
+    /// without one has to be looked at again. In 3.13 a table has functions by their versions, and
+    /// compares these: it may go on naming this one, which lives as long as the process. From 3.14 on
+    /// a version that was cleared means something else, so the interpreter changes the code itself.
     ///
     /// # Errors
     /// Audit hooks, which the interpreter tells of the change where it makes it itself.
@@ -110,7 +111,7 @@ impl PatchedFunction {
     }
 }
 
-/// Whether CPython finds a function by its version.
+/// Whether a function that lost its version is another case for CPython than one that has none yet.
 pub fn keeps_versions(py: Python<'_>) -> bool {
-    py.version_info() >= (3, 13)
+    py.version_info() >= (3, 14)
 }
