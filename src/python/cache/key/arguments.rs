@@ -41,6 +41,8 @@ pub struct Call {
     pub finite_float: bool,
     /// Where it happens is part of it: what it appends may have lines of the user's.
     pub located: bool,
+    /// The address of the traceback that all equations are given, which is part of it.
+    pub given_traceback: Option<usize>,
     /// Code that has to be looked through first.
     pub unread_code: Option<*mut ffi::PyObject>,
 }
@@ -71,6 +73,7 @@ impl Call {
             pins: None,
             owned: None,
             located: false,
+            given_traceback: None,
             has_arrays: false,
             has_mutable_arrays: false,
             may_change: false,

@@ -17,6 +17,7 @@ use crate::python::cache::key::functions::{FunctionEffects, Functions};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::reasons::{CHANGES, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES};
+use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::world::owns_primitive;
@@ -127,7 +128,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
     /// The traceback that all equations are given, those of nested programs too.
     pub(super) fn given_traceback(&mut self, context: &TraceContext<'py>) -> Result<(), Reason> {
         if let Some(traceback) = context.given_traceback() {
-            self.traceback(&traceback)?;
+            self.call.given_traceback = Some(self.traceback(&traceback)?);
         }
         Ok(())
     }
@@ -140,19 +141,20 @@ impl<'a, 'py> Encoder<'a, 'py> {
         if is_omitted(Item::Lines) {
             return Ok(());
         }
-        self.traceback(&traceback)
+        self.traceback(&traceback).map(drop)
     }
 
-    /// A traceback, by the one that stands for all that are equal.
-    pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<(), Reason> {
+    /// A traceback, by the one that stands for all that are equal; its address.
+    pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<usize, Reason> {
         let canonical = canonical_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
-        self.call.signature.pair(Tag::Identity, 1, canonical.as_ptr() as u64);
+        let at = address(&canonical);
+        self.call.signature.pair(Tag::Identity, 1, at as u64);
         if self.mode.is_program() {
             self.call.own().tracebacks.push(canonical.unbind());
         } else {
             self.call.own().kept.push(canonical.unbind());
         }
-        Ok(())
+        Ok(at)
     }
 
     /// A value that is part of an item of the key.

@@ -211,7 +211,7 @@ impl<'py> Encoder<'_, 'py> {
 
     fn source(&mut self, source: &SourceRef<'py>) -> Result<(), Reason> {
         match &source.traceback {
-            Some(traceback) => self.traceback(traceback)?,
+            Some(traceback) => drop(self.traceback(traceback)?),
             // SAFETY: a constant of the interpreter.
             None => self.identity(unsafe { ffi::Py_None() }),
         }

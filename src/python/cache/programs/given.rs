@@ -27,6 +27,8 @@ pub struct Given {
     pub(super) nested: Vec<Py<PyAny>>,
     /// Where the call happens is part of it.
     pub(super) located: bool,
+    /// The address of the traceback that equations of the call's own are given, as part of it.
+    traceback: Option<usize>,
 }
 
 /// How a call has the programs of another.
@@ -43,7 +45,8 @@ impl Given {
         if call.programs.is_empty() {
             return None;
         }
-        let mut given = Self { located: call.located, ..Self::default() };
+        let (located, traceback) = (call.located, call.given_traceback);
+        let mut given = Self { located, traceback, ..Self::default() };
         for &program in &call.programs {
             // SAFETY: an argument of the call.
             let program = unsafe { Bound::from_borrowed_ptr(py, program) };
@@ -127,10 +130,10 @@ impl Given {
         Ok(rules)
     }
 
-    /// The tracebacks of their equations, by the address of what stands for equal ones. None where
-    /// they are forgotten.
+    /// The tracebacks of their equations and of the call, by the address of what stands for equal ones.
+    /// None where they are forgotten.
     pub fn tracebacks(&self, py: Python<'_>, jax: &Jax) -> Option<FxHashSet<usize>> {
-        let mut tracebacks = FxHashSet::default();
+        let mut tracebacks: FxHashSet<usize> = self.traceback.into_iter().collect();
         for program in self.open.iter().chain(&self.nested) {
             let (open, _) = open(jax, program.bind(py)).ok()?;
             let all = tracebacks_of(structural_id_of(jax, &open).ok()?)?;
