@@ -1,4 +1,4 @@
-"""Tracing speed of jaxide against stock jax, over all workloads.
+"""Tracing speed of jaxide against stock jax, over all workloads and models.
 
 A *warm retrace* traces the same program through a new function object, the caches of both tracers
 being filled; stock and jaxide take turns in one process, and the ratio is the median of the ratios
@@ -22,11 +22,13 @@ import jax
 from jax._src.core import jaxprs_in_params
 
 import jaxide
+import models
 import report
 import workloads
 from jaxide import _core
 from jaxide._cli.timing import pairwise_ratio, warm_retraces
 
+PROGRAMS = workloads.ALL | models.ALL
 TRACERS = {"jax": jax.make_jaxpr, "jaxide": jaxide.make_jaxpr}
 
 
@@ -50,7 +52,7 @@ def cold_seconds(tracer: str, workload: str) -> float:
 
 def trace_cold(tracer: str, workload: str) -> float:
     """What the fresh process does: makes the arguments, then traces once."""
-    fun, args = workloads.ALL[workload]()
+    fun, args = PROGRAMS[workload]()
     jax.block_until_ready(args)
     gc.collect()  # else one of what was imported comes within by chance
     start = time.perf_counter()
@@ -127,7 +129,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15, help="warm retraces of each tracer")
     parser.add_argument("--processes", type=int, default=3, help="fresh processes of each tracer")
-    parser.add_argument("--only", choices=workloads.ALL, nargs="+", help="measure, do not record")
+    parser.add_argument("--only", choices=PROGRAMS, nargs="+", help="measure, do not record")
     parser.add_argument("--cold", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -135,12 +137,12 @@ def main() -> int:
         print(trace_cold(*options.cold))
         return 0
     if options.row:
-        make = workloads.ALL[options.row]
+        make = PROGRAMS[options.row]
         print(json.dumps(measure(options.row, make, options.rounds, options.processes)))
         return 0
 
     rows = []
-    for workload in options.only or workloads.ALL:
+    for workload in options.only or PROGRAMS:
         rows.append(row_of(workload, options.rounds, options.processes))
         print(*rows[-1], sep="  ", flush=True)
     header = ["workload", "equations: top / all", "identical"]

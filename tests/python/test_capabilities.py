@@ -192,6 +192,12 @@ def test_all_is_native_on_a_known_jax() -> None:
         ('def f(x):\n  return "#1"\n', 'def f(x):\n  return "#2"\n', False),
         ('def f(x):\n  return f"{x}#1"\n', 'def f(x):\n  return f"{x}#2"\n', False),
         ("class A:\n  '''Doc.'''\n  x = 1\n", "class A:\n  x = 1\n", True),
+        ("if x:\n  y()\n  z()\n", "if x:\n    y()\n    z()\n", True),
+        ("if x:\n  y()\n  z()\n", "if x:\n  y()\nz()\n", False),
+        ("def f(x):\n  return x\n", "def f(x):\n  return\n  x\n", False),
+        ('def f(x):\n  return f"{x} y"\n', 'def f(x):\n  return f"{x}  y"\n', False),
+        ("def f(x):\n  return 'a b'\n", "def f(x):\n  return 'a  b'\n", False),
+        ("  def f(self):\n    return 1\n", "def f(self):\n    return 1\n", False),
     ],
 )
 def test_what_counts_of_a_source(one: str, another: str, same: bool) -> None:

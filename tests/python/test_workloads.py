@@ -1,4 +1,4 @@
-"""The reference workloads of the benchmarks: jaxide's programs are stock's."""
+"""The programs of the benchmarks: jaxide's are stock's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import pytest
 
 import covering
 import jaxide
+import models
 import oracle
 import workloads
 from corpus import Case
+from expansion import assert_same_when_warm
 
 
 @pytest.mark.covering
@@ -20,6 +22,13 @@ def test_workload(name: str, cold: bool) -> None:
     case = Case(name, lambda: lambda *operands: function(*operands), args)
     stock, ours = oracle.trace_with([jax.make_jaxpr, jaxide.make_jaxpr], case, cold=cold)
     oracle.assert_same(case, stock, ours, cold=cold, every_setting=not covering.is_short)
+
+
+@pytest.mark.covering(times=2, each_value=False)
+@pytest.mark.parametrize("name", models.ALL)
+def test_model(name: str) -> None:
+    step, args = models.ALL[name]()
+    assert_same_when_warm((step, *args), rounds=2)
 
 
 @pytest.mark.covering(times=5, each_value=False)

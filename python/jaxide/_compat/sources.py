@@ -15,6 +15,7 @@ import io
 import json
 import tokenize
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,6 @@ KNOWN = Path(__file__).with_name("known_sources.json")
 
 # Stands for the digest of what a version of jax does not have.
 ABSENT = "absent"
-_LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
 class Known(NamedTuple):
@@ -66,7 +66,7 @@ def file_digest(module: str) -> str:
 
 @functools.cache
 def digest(path: str) -> str:
-    """The digest of the source at ``path``, without comments, documentation and line breaks."""
+    """The digest of the source at ``path``, without comments, documentation and layout."""
     found = source(path)
     return ABSENT if found is None else _digest(normalized(found).encode())
 
@@ -85,7 +85,7 @@ def file_of(module: str) -> Path:
 def _parsed(module: str) -> tuple[ast.Module, list[str]] | None:
     try:
         text = file_of(module).read_text("utf-8")
-        return ast.parse(text), text.splitlines(keepends=True)
+        return ast.parse(text), io.StringIO(text).readlines()
     except (OSError, SyntaxError, ValueError):
         return None
 
@@ -130,24 +130,53 @@ def _member(node: ast.AST, name: str) -> ast.stmt | None:
 
 
 def normalized(text: str) -> str:
-    """A piece of source without comments and documentation, each run of spaces as one."""
-    lines = text.splitlines(keepends=True)
-    cuts: list[tuple[tuple[int, int], tuple[int, int]]] = []
-    begins, string = True, None
+    """A piece of source without comments, documentation and layout.
+
+    It has a line for each logical line, with its level of indentation and its tokens. What cannot
+    be read is as it is.
+    """
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                cuts.append((token.start, token.end))
-                continue
-            if string is not None and token.type == tokenize.NEWLINE:
-                cuts.append((string.start, string.end))
-            string = token if begins and token.type == tokenize.STRING else None
-            begins = token.type in _LAYOUT
-    except (tokenize.TokenError, IndentationError):
-        pass  # the rest counts as it is
-    for (first, column), (last, end) in sorted(cuts, reverse=True):
-        lines[first - 1 : last] = [lines[first - 1][:column] + lines[last - 1][end:]]
-    return " ".join("".join(lines).split())
+        return "\n".join(
+            " ".join([str(level), *(string for _, string in tokens)])
+            for level, tokens in _logical_lines(text)
+            if [kind for kind, _ in tokens] != [tokenize.STRING]
+        )
+    except (tokenize.TokenError, SyntaxError):
+        return text
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+    """The logical lines of a source: the level of indentation, and the tokens with their kinds.
+
+    A formatted string is one token, as it was before Python 3.12.
+    """
+    level, tokens, opened = 0, list[tuple[int, str]](), list[tuple[int, int]]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        name = tokenize.tok_name[token.type]
+        if name in ("FSTRING_START", "TSTRING_START"):
+            opened.append(token.start)
+        elif name in ("FSTRING_END", "TSTRING_END"):
+            start = opened.pop()
+            if not opened:
+                tokens.append((tokenize.OP, _between(text, start, token.end)))
+        elif opened or token.type in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
+            continue
+        elif token.type == tokenize.INDENT:
+            level += 1
+        elif token.type == tokenize.DEDENT:
+            level -= 1
+        elif token.type == tokenize.NEWLINE:
+            yield level, tokens
+            tokens = []
+        else:
+            tokens.append((token.type, token.string))
+
+
+def _between(text: str, start: tuple[int, int], end: tuple[int, int]) -> str:
+    lines = io.StringIO(text).readlines()[start[0] - 1 : end[0]]
+    lines[-1] = lines[-1][: end[1]]
+    lines[0] = lines[0][start[1] :]
+    return "".join(lines)
 
 
 def inner_code(path: str, name: str) -> types.CodeType | None:
