@@ -20,7 +20,7 @@ from jaxide._compat import capabilities, sources
 PATHS = sorted(
     path
     for path in {path for c in capabilities.CAPABILITIES for path in c.rests_on}
-    if sources.digest(path) != sources.ABSENT
+    if sources.node_at(path) is not None
 )
 
 # Functions that may add an equation: they are called while something is traced. Where they did so
@@ -202,3 +202,97 @@ def test_all_is_native_on_a_known_jax() -> None:
 )
 def test_what_counts_of_a_source(one: str, another: str, same: bool) -> None:
     assert (sources.normalized(one) == sources.normalized(another)) == same
+
+
+MODULE = """
+import functools
+
+def f(x):
+    return x
+
+class C:
+    def method(self):
+        return 1
+
+def unrelated():
+    f = 3
+    return f
+"""
+# Each binds `f`, or an attribute of `C`, once more.
+REBOUND = (
+    "f = functools.cache(f)",
+    "f, _ = (lambda x: -x), 0",
+    "(f) = lambda x: -x",
+    "f += 1",
+    "if (f := 3):\n    pass",
+    "for f in [1]:\n    pass",
+    "for _ in [1]:\n    def f(x): return -x",
+    "while unrelated():\n    def f(x): return -x",
+    "try:\n    import nowhere\nexcept ImportError:\n    def f(x): return -x",
+    "try:\n    pass\nexcept ImportError as f:\n    pass",
+    "match 1:\n    case 1:\n        def f(x): return -x",
+    "match 1:\n    case f:\n        pass",
+    "with open('x') as f:\n    pass",
+    "from elsewhere import g as f",
+    "from elsewhere import *",
+    "import f",
+    "del f",
+    "def g():\n    global f\n    f = 1",
+    "@functools.cache\ndef f(x): return -x",
+    "globals()['f'] = 1",
+    "exec('f = 1')",
+)
+REBOUND_MEMBER = (
+    "C.method = lambda self: 2",
+    "del C.method",
+    "setattr(C, 'method', lambda self: 2)",
+    "class C:\n    def method(self):\n        return 2",
+    "C = type('C', (C,), {})",
+    "for name in ['method']:\n    setattr(C, name, lambda self: 2)",
+)
+
+
+def digests_of(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    (folder / "made.py").write_text(text, "utf-8")
+    monkeypatch.setattr(sources, "FOLDER", folder)
+    for cached in (sources._parsed, sources.digest):
+        cached.cache_clear()
+    found = [sources.digest(path) for path in ("made:f", "made:C.method")]
+    for cached in (sources._parsed, sources.digest):
+        cached.cache_clear()
+    return found
+
+
+@pytest.mark.parametrize("statement", [*REBOUND, *REBOUND_MEMBER])
+def test_whatever_binds_a_name_counts(
+    statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digests_of(tmp_path, MODULE, monkeypatch)
+    after = digests_of(tmp_path, f"{MODULE}\n{statement}\n", monkeypatch)
+    member = statement in REBOUND_MEMBER
+    assert before[member] != after[member]
+
+
+def test_what_binds_another_name_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digests_of(tmp_path, MODULE, monkeypatch)
+    others = (
+        "g = f",
+        "h, k = f(C.method), 1",
+        "class D(C):\n    def method(self): pass",
+        "for g in [f]: pass",
+    )
+    after = digests_of(tmp_path, "\n".join([MODULE, *others, ""]), monkeypatch)
+    assert after == before
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "{}", "[]", '{"files": 1, "paths": {}}'])
+def test_digests_that_cannot_be_read_are_none(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = tmp_path / "known_sources.json"
+    if content is not None:
+        damaged.write_text(content, "utf-8")
+    monkeypatch.setattr(sources, "KNOWN", damaged)
+    assert sources.known.__wrapped__() == sources.Known({}, {})

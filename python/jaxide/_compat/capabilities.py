@@ -52,10 +52,15 @@ CAPABILITIES = (
                 "pp_toplevel_jaxpr pp_jaxpr pp_jaxprs pp_shared_jaxpr pp_jaxpr_skeleton pp_eqns "
                 "pp_eqn _pp_eqn pp_kv_pairs pp_kv_pair pp_vars pp_var pp_aval pp_effect "
                 "JaxprPpContext _encode_digits_alphabetic Jaxpr.pretty_print Var.pretty_print "
-                "DropVar.pretty_print Literal.pretty_print",
+                "DropVar.pretty_print Literal.pretty_print Jaxpr.__str__ Jaxpr.__repr__ "
+                "ClosedJaxpr _dropvars",
             ),
             "pjit:_pjit_pp_rule",
-            *_paths("pretty_printer", "Doc.format join"),
+            *_paths(
+                "pretty_printer",
+                "Doc Doc.format join text brk nest group concat source_map keyword type_annotation "
+                "color nil",
+            ),
         ),
     ),
     Capability(
@@ -115,11 +120,17 @@ CAPABILITIES = (
         (
             *_paths(
                 "pjit",
-                "_infer_params _infer_params_cached _trace_for_jit "
+                "_infer_params _infer_params_cached _infer_input_type _trace_for_jit jit_trace "
+                "make_jit _parse_jit_arguments _split_layout_and_sharding "
+                "_process_in_axis_resources _check_and_canonicalize_out_shardings "
                 "_qdd_cache_index _qdd_cache_update",
             ),
-            *_paths(_API, "make_jaxpr eval_shape"),
-            *_paths("api_util", "check_callable _check_no_aliased_closed_over_refs"),
+            *_paths(_API, "jit make_jaxpr eval_shape"),
+            *_paths(
+                "api_util",
+                "check_callable _check_no_aliased_closed_over_refs infer_argnums_and_argnames "
+                "resolve_argnums",
+            ),
             *_paths(
                 _PARTIAL_EVAL,
                 "trace_to_jaxpr separate_consts convert_invars_to_constvars",
@@ -226,9 +237,13 @@ CAPABILITIES = (
         "removal of dead code is replayed",
         ("replays",),
         (
-            *_paths(_PARTIAL_EVAL, "dce_jaxpr dce_jaxpr_consts _dce_jaxpr"),
+            *_paths(
+                _PARTIAL_EVAL,
+                "dce_jaxpr dce_jaxpr_consts _dce_jaxpr _default_dce_rule has_effects close_jaxpr",
+            ),
             *_paths(_AD, "_dce_consts"),
             "pjit:dce_jaxpr_pjit_rule",
+            "ad_checkpoint:remat_dce",
         ),
     ),
     Capability(
@@ -241,7 +256,7 @@ CAPABILITIES = (
                 "backward_pass3 GradAccum ValAccum RefAccum NullAccum UndefinedPrimal "
                 "get_primitive_transpose _name_stack_ctx _merge_rule_logs VJPNode vjp_node",
             ),
-            *_paths(_API, "_vjp3_callable _vjp3_bwd _vjp_accum _is_ref_aval"),
+            *_paths(_API, "_vjp3_callable _vjp3_bwd _vjp_accum _is_ref _is_ref_aval"),
             *_paths(_SOURCES, "transform_name_stack"),
         ),
     ),
@@ -291,7 +306,10 @@ def reasons(name: str) -> Iterator[str]:
     """Why a capability is off: nothing, where it is on."""
     if name in _lost:
         yield _lost[name]
-    if paths := changed(name):
+    paths = changed(name)
+    if paths and not any(map(sources.is_there, paths)):
+        yield "jax is installed without its sources"
+    elif paths:
         count = len(paths)
         what = "function or class" if count == 1 else "functions or classes"
         yield f"{count} {what} of jax that it stands in for changed"

@@ -15,13 +15,13 @@ import io
 import json
 import tokenize
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxide._compat.symbols import symbol
+from jaxide._compat.symbols import optional_symbol, symbol
 
 FOLDER = Path(jax.__file__).parent / "_src"
 KNOWN = Path(__file__).with_name("known_sources.json")
@@ -39,15 +39,29 @@ class Known(NamedTuple):
 
 @functools.cache
 def known() -> Known:
-    """What ``known_sources.json`` has."""
-    return Known(**json.loads(KNOWN.read_text("utf-8")))
+    """What ``known_sources.json`` has; nothing, where it cannot be read."""
+    try:
+        found = json.loads(KNOWN.read_text("utf-8"))
+        return Known({**found["files"]}, {**found["paths"]})
+    except (OSError, ValueError, KeyError, TypeError):
+        return Known({}, {})
 
 
 def is_known(path: str) -> bool:
     """Whether the installed jax has at ``path`` (``module:name.name``, below ``jax._src``) what one
     of the known versions has there."""
     module = path.partition(":")[0]
-    return _is_known_file(module) or digest(path) in known().paths.get(path, ())
+    if _is_known_file(module):
+        return True
+    found = digest(path)
+    if found == ABSENT and optional_symbol(path) is not None:
+        return False  # it is there, and nobody knows from where
+    return found in known().paths.get(path, ())
+
+
+def is_there(path: str) -> bool:
+    """Whether there is a file in which ``path`` would be."""
+    return file_digest(path.partition(":")[0]) != ABSENT
 
 
 @functools.cache
@@ -91,16 +105,92 @@ def _parsed(module: str) -> tuple[ast.Module, list[str]] | None:
 
 
 def source(path: str) -> str | None:
-    """The source at ``path``, decorators included; None where jax has none."""
-    parsed, node = _parsed(path.partition(":")[0]), node_at(path)
-    if parsed is None or node is None:
+    """The source of all statements that say what is at ``path``, decorators included; None where
+    there are none.
+
+    Example: for ``core:Var.pretty_print``, the method, and ``Var.pretty_print = ...`` elsewhere in
+    the file.
+    """
+    parsed = _parsed(path.partition(":")[0])
+    found = () if parsed is None else bindings(path)
+    if parsed is None or not found:
         return None
-    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
-    return "".join(parsed[1][first - 1 : node.end_lineno])
+    texts = []
+    for node in found:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        texts.append("".join(parsed[1][first - 1 : node.end_lineno]))
+    return "".join(texts)
+
+
+def bindings(path: str) -> list[ast.stmt]:
+    """The statements of a file that say what is at ``path``, or may do so."""
+    module, _, names = path.partition(":")
+    parsed = _parsed(module)
+    if parsed is None:
+        return []
+    name, _, member = names.partition(".")
+    found = list(_binding(parsed[0].body, name))
+    if member:
+        classes = [node for node in found if isinstance(node, ast.ClassDef)]
+        members = [m for node in classes for m in _binding(node.body, member)]
+        found = [node for node in found if node not in classes]
+        return sorted([*found, *members] if members else [], key=lambda node: node.lineno)
+    return found
+
+
+def _binding(body: Sequence[ast.AST], name: str) -> Iterator[ast.stmt]:
+    """The statements of a scope that bind a name, or an attribute of what has it."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = ast.walk(node) if node.name != name else ()
+            if node.name == name or any(
+                isinstance(n, ast.Global) and name in n.names for n in inner
+            ):
+                yield node
+        elif isinstance(node, ast.stmt):
+            blocks = [n for n in ast.iter_child_nodes(node) if isinstance(n, _BLOCKS)]
+            heads = [n for n in ast.iter_child_nodes(node) if n not in blocks]
+            heads += [n.pattern for n in blocks if isinstance(n, ast.match_case)]
+            names = [getattr(n, "name", None) for n in blocks]
+            if name in names or any(_binds(n, name) for n in heads or [node]):
+                yield node
+            else:
+                yield from _binding(blocks, name)
+        else:
+            yield from _binding(list(ast.iter_child_nodes(node)), name)
+
+
+_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+# What may bind any name of a module.
+_DYNAMIC = ("globals", "locals", "vars", "exec", "eval")
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    """Whether a part of a statement binds a name, or an attribute of what has it."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Name(id=found, ctx=ast.Store() | ast.Del()) if found == name:
+                return True
+            case ast.Attribute(value=ast.Name(id=found), ctx=ast.Store() | ast.Del()):
+                if found == name:
+                    return True
+            case ast.alias(name=imported, asname=alias):
+                if (alias or imported.partition(".")[0]) in (name, "*"):
+                    return True
+            case ast.MatchAs(name=found) | ast.MatchStar(name=found) if found == name:
+                return True
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[ast.Name(id=of), *_]):
+                if of == name:
+                    return True
+            case ast.Call(func=ast.Name(id="setattr" | "delattr")):
+                return True
+            case ast.Call(func=ast.Name(id=called)) if called in _DYNAMIC:
+                return True
+    return False
 
 
 def node_at(path: str) -> ast.stmt | None:
-    """The statement at ``path``."""
+    """The last statement that defines what is at ``path``: a function, a class or an assignment."""
     module, _, names = path.partition(":")
     parsed = _parsed(module)
     node: Any = None if parsed is None else parsed[0]
