@@ -17,16 +17,20 @@ from jaxide._compat import capabilities, sources
 SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
 
 
+def script(name: str) -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader(name, str(SCRIPTS / name))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    loader = importlib.machinery.SourceFileLoader("port", str(SCRIPTS / "port"))
-    spec = importlib.util.spec_from_loader("port", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    loader.exec_module(module)
-    return module
+    return script("port")
 
 
 KNOWN = {
@@ -73,14 +77,9 @@ def test_what_is_equal_is_recorded(
     assert found["files"]["core"]["g"] == "0.12.1"
 
 
-def test_the_versions_that_are_tested_are_recorded(
-    port: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loader = importlib.machinery.SourceFileLoader("versions", str(SCRIPTS / "versions"))
-    spec = importlib.util.spec_from_loader("versions", loader)
-    assert spec is not None
-    versions = importlib.util.module_from_spec(spec)
-    loader.exec_module(versions)
+@pytest.mark.usefixtures("port")
+def test_the_versions_that_are_tested_are_recorded() -> None:
+    versions = script("versions")
     for capability in capabilities.CAPABILITIES:
         for path in capability.rests_on:
             recorded = {v for of in sources.known().paths[path].values() for v in of.split()}

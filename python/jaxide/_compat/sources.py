@@ -111,8 +111,7 @@ def source(path: str) -> str | None:
     Example: for ``core:Var.pretty_print``, the method, and ``Var.pretty_print = ...`` elsewhere in
     the file.
     """
-    parsed = _parsed(path.partition(":")[0])
-    found = () if parsed is None else bindings(path)
+    parsed, found = _parsed(path.partition(":")[0]), bindings(path)
     if parsed is None or not found:
         return None
     texts = []
