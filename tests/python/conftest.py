@@ -1,7 +1,9 @@
 """Test configuration: jax must see eight host devices before it is first imported."""
 
+import functools
 import gc
 import os
+import os.path
 
 import pytest
 
@@ -11,6 +13,12 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
+
+# For each error jax compares the file of each frame with its own files, by the file system: that is
+# half the time of a test that compares errors.
+common_path = functools.cache(lambda paths, of=os.path.commonpath: of(paths))
+os.path.commonpath = lambda paths: common_path(tuple(paths))
+os.path.samefile = functools.cache(os.path.samefile)
 
 # Of how many replays and shared executables one is audited.
 AUDIT = int(os.environ.get("JAXIDE_AUDIT", "0") or 0)

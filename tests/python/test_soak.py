@@ -12,6 +12,7 @@ import jaxide
 import soak
 
 
+@pytest.mark.covering(times=1, each_value=False)
 @pytest.mark.parametrize(
     "options",
     [

@@ -80,7 +80,7 @@ pub fn call<'py>(
     let _running = Running::begin();
     if let (Some(given), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
         // Later calls go on as after a replay.
-        drop(Instantiation::new(py, given, recorded.number, own));
+        drop(Instantiation::new(py, given, own));
     }
     let Ran { result, learnt, given, before, .. } =
         run_recorded(py, jax, site, context, call, proceed, true)?;

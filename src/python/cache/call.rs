@@ -249,7 +249,7 @@ pub fn replay_or_learn<'py>(
             }
             let instantiation = given
                 .zip(recorded.programs.as_ref())
-                .map(|(given, own)| Instantiation::new(py, given, recorded.number, own));
+                .map(|(given, own)| Instantiation::new(py, given, own));
             return replay(jax, context, call, recorded, instantiation.as_ref());
         }
         Action::Run(reason) => {
@@ -338,7 +338,7 @@ pub fn derive_params<'py>(
     site: &Site,
     primitive: &Bound<'py, PyAny>,
     params: &Bound<'py, PyDict>,
-    run: impl FnOnce() -> PyResult<Option<Bound<'py, PyDict>>>,
+    run: impl Fn() -> PyResult<Option<Bound<'py, PyDict>>>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
     if is_running() {
         return run();
@@ -368,7 +368,7 @@ pub fn derive_params<'py>(
                 return audited_params(jax, site, &call, primitive, recorded, &given, run);
             }
             let Some(own) = &recorded.programs else { return run_rule(run) };
-            let instantiation = Instantiation::new(py, given, recorded.number, own);
+            let instantiation = Instantiation::new(py, given, own);
             return recorded.made_params(jax, &instantiation, py);
         }
         Action::Run(reason) => {
@@ -377,9 +377,15 @@ pub fn derive_params<'py>(
         }
         Action::Learn(candidate) => candidate,
     };
-    let (made, refusal, validity) = watched(py, jax, Ok(configuration), || run_rule(run))?;
+    let (made, refusal, validity) = watched(py, jax, Ok(configuration), || run_rule(&run))?;
     let Some(made) = made? else { return Ok(None) };
-    let canonicalizer = Canonicalizer::new(jax, &given, (site.id, call.signature.words()));
+    let mut canonicalizer = Canonicalizer::new(jax, &given, (site.id, call.signature.words()));
+    // A replay may have made some of the same programs. Whether jax would make these again, or others, it
+    // shows when it is asked twice.
+    let known_programs = candidate.and_then(|candidate| candidate.programs.as_ref());
+    if known_programs.is_some_and(|programs| programs.were_given(py, &given)) {
+        canonicalizer.compare_with(run_rule(&run)?.as_ref());
+    }
     let made = canonicalizer.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
         let learnt = Recorded::of_params(primitive, made.clone());
@@ -409,7 +415,7 @@ fn audited_params<'py>(
     let py = primitive.py();
     let _running = audit::Running::begin();
     if let (Some(again), Some(own)) = (Given::of(py, jax, call), &recorded.programs) {
-        drop(Instantiation::new(py, again, recorded.number, own));
+        drop(Instantiation::new(py, again, own));
     }
     let Some(made) = run_rule(run)? else {
         audit::params(jax, site, primitive, recorded, None, given)?;
@@ -448,7 +454,7 @@ fn action<'a>(
         (Known::Replay(recorded), Some(given)) => {
             let kept = site.programs == Use::Kept;
             let programs = recorded.programs.as_ref();
-            match programs.map(|programs| programs.decide(py, given, recorded.number, kept)) {
+            match programs.map(|programs| programs.decide(py, given, kept)) {
                 Some(Decision::Replay) => Action::Replay(recorded),
                 Some(Decision::Run) => Action::Run(KEPT),
                 Some(Decision::Learn) | None => Action::Learn(Some(recorded)),
@@ -482,9 +488,12 @@ fn known_of(
     let Some((candidate, before)) =
         candidate.and_then(|candidate| Some((candidate, candidate.programs.as_ref()?)))
     else {
-        recorded.programs = Some(Programs::new(given));
+        let programs = Programs::new(given);
+        programs.note_own(py);
+        recorded.programs = Some(programs);
         return Known::Candidate(recorded);
     };
+    before.note_given(py, &given);
     let both = before.beside(jax, &given);
     if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) }) {
         return Known::Bypass(NEW_OBJECTS);

@@ -243,7 +243,7 @@ fn params_by_rule<'py>(
     primitive: &Bound<'py, PyAny>,
     params: &Bound<'py, PyDict>,
     of_jit: bool,
-    eqn: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    eqn: impl Fn() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Arc<FragmentParams>>> {
     // jax remembers what this is for the program of a jit, and regenerates others for each equation.
     let is_remembered = of_jit && is_of_fragment(params);

@@ -41,8 +41,9 @@ pub struct Call {
     pub finite_float: bool,
     /// Where it happens is part of it: what it appends may have lines of the user's.
     pub located: bool,
-    /// The address of the traceback that all equations are given, which is part of it.
-    pub given_traceback: Option<usize>,
+    /// The addresses of the tracebacks that equations of its programs' transposes have, which are part of
+    /// it.
+    pub transposed_at: SmallVec<[usize; 1]>,
     /// Code that has to be looked through first.
     pub unread_code: Option<*mut ffi::PyObject>,
 }
@@ -73,7 +74,7 @@ impl Call {
             pins: None,
             owned: None,
             located: false,
-            given_traceback: None,
+            transposed_at: SmallVec::new(),
             has_arrays: false,
             has_mutable_arrays: false,
             may_change: false,

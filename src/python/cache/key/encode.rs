@@ -1,7 +1,10 @@
 //! The kinds of calls that are remembered, each as a key.
 
+use std::hash::{Hash, Hasher};
+
 use pyo3::ffi;
 use pyo3::prelude::*;
+use rustc_hash::FxHasher;
 
 use crate::expand::Tag;
 
@@ -12,7 +15,7 @@ use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::key::values::Held;
 use crate::python::cache::reasons::Reason;
-use crate::python::cpython::native::attached;
+use crate::python::cpython::native::{attached, is_exactly};
 use crate::python::jax::names::Jax;
 
 /// Describes a call, once all code that is part of it was looked through.
@@ -214,7 +217,7 @@ pub fn encode_transposition<'py>(
         encoder.value(params, 0)?;
         encoder.mode = RULE;
         if !encoder.call.programs.is_empty() {
-            encoder.given_traceback(context)?;
+            encoder.transposed_at(context, kinds_of(jax, cotangents, operands))?;
         }
     }
     encoder.call.signature.tag(Tag::Sequence, cotangents.len());
@@ -248,4 +251,16 @@ pub fn encode_transposition<'py>(
         }
     }
     encoder.finish()
+}
+
+/// Names which cotangents are zeros and which operands are linear: jax transposes a program for these.
+fn kinds_of(jax: &Jax, cotangents: &[*mut ffi::PyObject], operands: &[TransposedOperand]) -> u64 {
+    let mut hasher = FxHasher::default();
+    for &cotangent in cotangents {
+        is_exactly(cotangent, jax.zero_type.as_ptr().cast()).hash(&mut hasher);
+    }
+    for operand in operands {
+        matches!(operand, TransposedOperand::Accumulator { .. }).hash(&mut hasher);
+    }
+    hasher.finish()
 }

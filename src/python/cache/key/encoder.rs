@@ -16,6 +16,8 @@ use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::key::functions::{FunctionEffects, Functions};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::programs::forms::open;
+use crate::python::cache::programs::registry::first_transposed_at;
 use crate::python::cache::reasons::{CHANGES, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES};
 use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
@@ -128,7 +130,29 @@ impl<'a, 'py> Encoder<'a, 'py> {
     /// The traceback that all equations are given, those of nested programs too.
     pub(super) fn given_traceback(&mut self, context: &TraceContext<'py>) -> Result<(), Reason> {
         if let Some(traceback) = context.given_traceback() {
-            self.call.given_traceback = Some(self.traceback(&traceback)?);
+            self.traceback(&traceback)?;
+        }
+        Ok(())
+    }
+
+    /// As `given_traceback`, where the programs are transposed. jax transposes a program once for operands
+    /// of the same `kinds`: where it did before, the equations have the traceback of then.
+    pub(super) fn transposed_at(
+        &mut self,
+        context: &TraceContext<'py>,
+        kinds: u64,
+    ) -> Result<(), Reason> {
+        let Some(traceback) = context.given_traceback() else { return Ok(()) };
+        self.traceback(&traceback)?;
+        for program in self.call.programs.clone() {
+            // SAFETY: an argument of the call.
+            let program = unsafe { Bound::from_borrowed_ptr(self.py, program) };
+            let canonical =
+                canonical_traceback(self.jax, &traceback).map_err(|_| UNKNOWN_OBJECT)?;
+            let (open, _) = open(self.jax, &program)?;
+            let first = first_transposed_at(&open, address(&program), kinds, canonical);
+            let at = self.traceback(&first)?;
+            self.call.transposed_at.push(at);
         }
         Ok(())
     }

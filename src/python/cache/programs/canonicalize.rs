@@ -33,6 +33,8 @@ pub struct Canonicalizer<'a, 'py> {
     seen: Cell<u64>,
     /// What stands for nested programs, by their address.
     stand_ins: RefCell<FxHashMap<usize, Bound<'py, PyAny>>>,
+    /// The programs that jax makes when it is asked again, where it was, by their address.
+    again: Option<FxHashMap<usize, Bound<'py, PyAny>>>,
 }
 
 impl<'a, 'py> Canonicalizer<'a, 'py> {
@@ -41,7 +43,42 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
         let mut hasher = FxHasher::default();
         name.hash(&mut hasher);
         let maker = hasher.finish();
-        Self { jax, given, maker, seen: Cell::new(0), stand_ins: RefCell::default() }
+        Self { jax, given, maker, seen: Cell::new(0), stand_ins: RefCell::default(), again: None }
+    }
+
+    /// Takes programs for others of the same kind where the params that jax has made `again` do not have
+    /// them.
+    pub fn compare_with(&mut self, again: Option<&Bound<'py, PyDict>>) {
+        let mut found = FxHashMap::default();
+        for (_, value) in again.into_iter().flatten() {
+            self.add_programs(&value, &mut found);
+        }
+        self.again = Some(found);
+    }
+
+    fn add_programs(
+        &self,
+        value: &Bound<'py, PyAny>,
+        found: &mut FxHashMap<usize, Bound<'py, PyAny>>,
+    ) {
+        let py = value.py();
+        if let Ok(items) = value.cast::<PyTuple>() {
+            items.iter().for_each(|item| self.add_programs(&item, found));
+        } else if is_jaxpr(py, self.jax, value.as_ptr())
+            && let Ok((open, _)) = open(self.jax, value)
+            && structural_id_of(self.jax, &open).is_ok()
+        {
+            for (_, inner) in nested_of(&open) {
+                self.add_programs(inner.bind(py), found);
+            }
+            found.insert(address(value), value.clone());
+            found.insert(address(&open), open);
+        }
+    }
+
+    /// Whether jax makes another program when it is asked again.
+    fn is_new(&self, program: &Bound<'py, PyAny>) -> bool {
+        self.again.as_ref().is_some_and(|again| !again.contains_key(&address(program)))
     }
 
     /// Looks at the equations that a call has appended to a program since `first`.
@@ -149,7 +186,13 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
         }
         let Ok(id) = structural_id_of(jax, &open) else { return Ok(None) };
         self.seen.set(self.seen.get() + 1);
-        let place = self.place_of(&open, id);
+        let mut place = self.place_of(&open, id);
+        if self.is_new(&open) {
+            note_multiple(place.label.lineage, Form::Open);
+            place = self.place_of(&open, id);
+        } else if self.is_new(program) {
+            note_multiple(place.label.lineage, Form::Closed);
+        }
         match place.made(Form::Open) {
             Some((known, Maker::Replay)) if !known.is(&open) => {
                 let own = if form == Form::Closed { place.close(jax, &known)? } else { known };

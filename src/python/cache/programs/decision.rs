@@ -8,12 +8,14 @@ use smallvec::SmallVec;
 use crate::python::cache::programs::compare::Comparison;
 use crate::python::cache::programs::forms::Form;
 use crate::python::cache::programs::given::{Given, Repeat, same_objects};
-use crate::python::cache::programs::registry::{Label, has_new_jit, was_replayed};
-use crate::python::cache::programs::sharing::has_multiple;
+use crate::python::cache::programs::registry::{Label, has_new_jit, last_given, note_given};
+use crate::python::cache::programs::sharing::{has_multiple, next_serial};
 use crate::python::jax::names::Jax;
 
 /// What is known of the programs of a fragment.
 pub struct Programs {
+    /// Names the call in all its recordings.
+    number: u64,
     pub(super) given: Arc<Given>,
     /// Other programs were seen to give the same but for fresh copies. Which of the programs, and of those
     /// nested in them, were the same objects then.
@@ -42,13 +44,27 @@ pub enum Decision {
 impl Programs {
     /// What is known once a call has run.
     pub fn new(given: Given) -> Self {
-        let given = Arc::new(given);
-        Self { given, for_others: None, repeated: SmallVec::new(), made: Vec::new() }
+        let (number, given) = (next_serial(), Arc::new(given));
+        Self { number, given, for_others: None, repeated: SmallVec::new(), made: Vec::new() }
     }
 
-    /// How a call with other programs, or the same, is replayed. `fragment` is the number of the
-    /// fragment.
-    pub fn decide(&self, py: Python<'_>, given: &Given, fragment: u64, kept: bool) -> Decision {
+    /// Notes that the call has programs.
+    pub fn note_given(&self, py: Python<'_>, given: &Given) {
+        note_given(given.first(py), self.number, given.programs[0].as_ptr() as usize);
+    }
+
+    /// Notes that the call has those of this recording.
+    pub fn note_own(&self, py: Python<'_>) {
+        self.note_given(py, &self.given);
+    }
+
+    /// Whether the call had programs before.
+    pub fn were_given(&self, py: Python<'_>, given: &Given) -> bool {
+        last_given(given.first(py), self.number).is_some()
+    }
+
+    /// How a call with other programs, or the same, is replayed.
+    pub fn decide(&self, py: Python<'_>, given: &Given, kept: bool) -> Decision {
         let is_plain = |label: &Label| label.maker == 0;
         if self.made.iter().any(|label| is_plain(label) && has_multiple(label.lineage, Form::Open))
         {
@@ -76,7 +92,7 @@ impl Programs {
         {
             return Decision::Learn;
         }
-        if let Some(before) = was_replayed(given.first(py), fragment) {
+        if let Some(before) = last_given(given.first(py), self.number) {
             let same = before == given.programs[0].as_ptr() as usize;
             let repeat = if same { Repeat::Same } else { Repeat::Closed };
             if !self.repeated.contains(&repeat) {
@@ -108,7 +124,8 @@ impl Programs {
             nested: same_objects(&self.given.nested, &given.nested).collect(),
         };
         let given = Arc::new(given);
-        Self { given, for_others: Some(fixed), repeated: self.repeated.clone(), made }
+        let (number, repeated) = (self.number, self.repeated.clone());
+        Self { number, given, for_others: Some(fixed), repeated, made }
     }
 
     /// As this, for the same programs, which gave the same again.
@@ -121,6 +138,7 @@ impl Programs {
         if !repeated.contains(&repeat) {
             repeated.push(repeat);
         }
-        Self { given: Arc::new(given), for_others: fixed, repeated, made: self.made.clone() }
+        let (number, given, made) = (self.number, Arc::new(given), self.made.clone());
+        Self { number, given, for_others: fixed, repeated, made }
     }
 }

@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::forms::{open, rules_of};
@@ -27,8 +28,8 @@ pub struct Given {
     pub(super) nested: Vec<Py<PyAny>>,
     /// Where the call happens is part of it.
     pub(super) located: bool,
-    /// The address of the traceback that equations of the call's own are given, as part of it.
-    traceback: Option<usize>,
+    /// The addresses of the tracebacks that equations of their transposes have, as part of it.
+    transposed_at: SmallVec<[usize; 1]>,
 }
 
 /// How a call has the programs of another.
@@ -45,8 +46,8 @@ impl Given {
         if call.programs.is_empty() {
             return None;
         }
-        let (located, traceback) = (call.located, call.given_traceback);
-        let mut given = Self { located, traceback, ..Self::default() };
+        let (located, transposed_at) = (call.located, call.transposed_at.clone());
+        let mut given = Self { located, transposed_at, ..Self::default() };
         for &program in &call.programs {
             // SAFETY: an argument of the call.
             let program = unsafe { Bound::from_borrowed_ptr(py, program) };
@@ -130,10 +131,10 @@ impl Given {
         Ok(rules)
     }
 
-    /// The tracebacks of their equations and of the call, by the address of what stands for equal ones.
-    /// None where they are forgotten.
+    /// The tracebacks of their equations and of their transposes', by the address of what stands for equal
+    /// ones. None where they are forgotten.
     pub fn tracebacks(&self, py: Python<'_>, jax: &Jax) -> Option<FxHashSet<usize>> {
-        let mut tracebacks: FxHashSet<usize> = self.traceback.into_iter().collect();
+        let mut tracebacks: FxHashSet<usize> = self.transposed_at.iter().copied().collect();
         for program in self.open.iter().chain(&self.nested) {
             let (open, _) = open(jax, program.bind(py)).ok()?;
             let all = tracebacks_of(structural_id_of(jax, &open).ok()?)?;

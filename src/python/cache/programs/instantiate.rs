@@ -20,7 +20,7 @@ use crate::python::cache::programs::fresh_copy::{
 };
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::plan::{Changes, Derived, Node, OwnChanges, Plan, VarOrigin};
-use crate::python::cache::programs::registry::{nested_of, note, note_replayed, own_var};
+use crate::python::cache::programs::registry::{nested_of, note, own_var};
 use crate::python::cache::programs::structural_id::StructuralId;
 use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
@@ -41,8 +41,8 @@ pub struct Instantiation<'py> {
 
 impl<'py> Instantiation<'py> {
     /// A replay of a fragment for the programs; `recorded` is what is known of its own.
-    pub fn new(py: Python<'py>, given: Given, fragment: u64, recorded: &Programs) -> Self {
-        note_replayed(given.first(py), fragment, given.programs[0].as_ptr() as usize);
+    pub fn new(py: Python<'py>, given: Given, recorded: &Programs) -> Self {
+        recorded.note_given(py, &given);
         Self::of(given, recorded.given.clone())
     }
 

@@ -27,8 +27,8 @@ struct ProgramFacts {
     nested: Vec<(StructuralId, Py<PyAny>)>,
     /// Those of them that jits have, which may use them elsewhere too.
     of_jits: Vec<Py<PyAny>>,
-    /// Fragments that were replayed for it, each with the closed one that was given.
-    replayed: SmallVec<[(u64, usize); 2]>,
+    /// Calls that had it, each with the closed one that was given last.
+    given: SmallVec<[(u64, usize); 2]>,
     /// What was made of it, by what else it was made of and by its structural id.
     made: FxHashMap<(Others, Label), Made>,
     /// In which outermost trace it was first seen.
@@ -37,6 +37,16 @@ struct ProgramFacts {
     together: [Option<Together>; 2],
     /// Variables of what was made of it, by the address of the recorded ones.
     vars: FxHashMap<usize, [Py<PyAny>; 2]>,
+    /// Where it was first transposed, for operands of each kind.
+    transposed: SmallVec<[FirstTransposed; 1]>,
+}
+
+/// The first transposition of a program for operands of some kinds.
+struct FirstTransposed {
+    /// The address of the closed one that was given.
+    given: usize,
+    kinds: u64,
+    traceback: Py<PyAny>,
 }
 
 /// Programs that are structurally equal and were made of programs that are.
@@ -103,11 +113,12 @@ pub fn note(
         serial: next_serial(),
         nested,
         of_jits: Vec::new(),
-        replayed: SmallVec::new(),
+        given: SmallVec::new(),
         made: FxHashMap::default(),
         since: session::outermost(),
         together: [None, None],
         vars: FxHashMap::default(),
+        transposed: SmallVec::new(),
     };
     drop(PROGRAMS.insert(address(program), known));
     if LOOKED.swap(programs_begun(), Ordering::Relaxed) != programs_begun() {
@@ -138,20 +149,20 @@ pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(StructuralId, Py<PyAny>)> {
     with(program, copy).unwrap_or_default()
 }
 
-/// What was given when a fragment was replayed for a program: its address, closed or not.
-pub fn was_replayed(program: &Bound<'_, PyAny>, fragment: u64) -> Option<usize> {
+/// As what a call had a program last: its address, closed or not.
+pub(super) fn last_given(program: &Bound<'_, PyAny>, call: u64) -> Option<usize> {
     let find = |known: &mut ProgramFacts| {
-        let all = known.replayed.iter();
-        all.rev().find(|(other, _)| *other == fragment).map(|&(_, given)| given)
+        let all = known.given.iter();
+        all.rev().find(|(other, _)| *other == call).map(|&(_, given)| given)
     };
     with(program, find)?
 }
 
-/// Notes that a fragment is replayed for a program.
-pub fn note_replayed(program: &Bound<'_, PyAny>, fragment: u64, given: usize) {
+/// Notes that a call has a program.
+pub(super) fn note_given(program: &Bound<'_, PyAny>, call: u64, given: usize) {
     with(program, |known| {
-        known.replayed.retain(|(other, _)| *other != fragment);
-        known.replayed.push((fragment, given));
+        known.given.retain(|(other, _)| *other != call);
+        known.given.push((call, given));
     });
 }
 
@@ -207,6 +218,28 @@ pub fn own_var<'py>(
     let old = with(first, |known| known.vars.insert(address(recorded), both));
     drop(old);
     Ok(own)
+}
+
+/// The traceback at which a program, given as one at an address, was first transposed for operands of some
+/// kinds: `traceback` where it was not before.
+pub fn first_transposed_at<'py>(
+    program: &Bound<'py, PyAny>,
+    given: usize,
+    kinds: u64,
+    traceback: Bound<'py, PyAny>,
+) -> Bound<'py, PyAny> {
+    let py = program.py();
+    let find = |known: &mut ProgramFacts| {
+        let before =
+            known.transposed.iter().find(|first| (first.given, first.kinds) == (given, kinds));
+        if let Some(before) = before {
+            return Some(before.traceback.bind(py).clone());
+        }
+        let traceback = traceback.clone().unbind();
+        known.transposed.push(FirstTransposed { given, kinds, traceback });
+        None
+    };
+    with(program, find).flatten().unwrap_or(traceback)
 }
 
 /// What tells a program from others that were made of the same ones, where it is known.

@@ -1,0 +1,201 @@
+"""A function that is differentiated several times in one trace.
+
+Which of its programs jax makes once and which anew shows in the text, where a program that occurs
+twice is printed once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import covering
+import jaxide
+import oracle
+from corpus import Case
+
+X = np.linspace(0.25, 1, 6, dtype=np.float32).reshape(2, 3)
+Function = Callable[[Any], tuple[Any, Any]]
+
+# ---- functions, made anew for each trace --------------------------------------------------------
+
+BODIES: dict[str, Function] = {
+    "the same twice": lambda v: (v, v),
+    "doubled": lambda v: (v, v * 2),
+    "sine": lambda v: (jnp.sin(v), v),
+}
+
+
+def of_checkpoint(body: Function) -> Function:
+    return jax.checkpoint(lambda v: body(v))
+
+
+def of_scan(body: Function) -> Function:
+    def step(carry: Any, x: Any) -> Any:
+        one, two = body(x)
+        return carry + one, (two, one)
+
+    def function(v: Any) -> Any:
+        carry, (ys, _) = lax.scan(step, jnp.zeros(3, np.float32), v)
+        return jnp.broadcast_to(carry, v.shape), ys
+
+    return function
+
+
+def of_plain_scan(body: Function) -> Function:
+    step = lambda carry, x: (carry + x, carry + x)
+
+    def function(v: Any) -> Any:
+        carry, ys = lax.scan(step, v[0], v)
+        return jnp.broadcast_to(carry, v.shape), ys
+
+    return function
+
+
+def of_branch(body: Function) -> Function:
+    return lambda v: lax.cond(v[0, 0] > 0, body, BODIES["the same twice"], v)
+
+
+def of_jit(body: Function) -> Function:
+    return jax.jit(lambda v: body(v))
+
+
+KINDS = dict(
+    checkpoint=of_checkpoint, scan=of_scan, plain_scan=of_plain_scan, branch=of_branch, jit=of_jit
+)
+
+# ---- uses ---------------------------------------------------------------------------------------
+
+
+def pulled_back(f: Function, v: Any) -> Any:
+    _, pullback = jax.vjp(f, v)
+    return pullback((v, v))[0]
+
+
+def pulled_back_elsewhere(f: Function, v: Any) -> Any:
+    _, pullback = jax.vjp(f, v)
+    return pullback((v, v))[0]
+
+
+def pulled_back_twice(f: Function, v: Any) -> Any:
+    _, pullback = jax.vjp(f, v)
+    first = pullback((v, v))[0]
+    return first + pullback((v, v))[0]
+
+
+def gradient(f: Function, v: Any) -> Any:
+    return jax.grad(lambda v: sum(map(jnp.sum, f(v))))(v)
+
+
+def gradient_of_one(f: Function, v: Any) -> Any:
+    return jax.grad(lambda v: jnp.sum(f(v)[0]))(v)
+
+
+def gradient_of_the_other(f: Function, v: Any) -> Any:
+    return jax.grad(lambda v: jnp.sum(f(v)[1]))(v)
+
+
+def linearized(f: Function, v: Any) -> Any:
+    return jax.linearize(f, v)[1](v)[1]
+
+
+def forward_over_reverse(f: Function, v: Any) -> Any:
+    return jax.jvp(lambda v: gradient(f, v), (v,), (v,))[1]
+
+
+def in_checkpoint(f: Function, v: Any) -> Any:
+    return gradient(jax.checkpoint(lambda v: f(v)), v)
+
+
+def in_jit(f: Function, v: Any) -> Any:
+    return jax.jit(lambda v: gradient(f, v))(v)
+
+
+def in_loop(f: Function, v: Any) -> Any:
+    return lax.fori_loop(0, 2, lambda _, v: gradient(f, v), v)
+
+
+USES = [
+    pulled_back,
+    pulled_back_elsewhere,
+    pulled_back_twice,
+    gradient,
+    gradient_of_one,
+    gradient_of_the_other,
+    linearized,
+    forward_over_reverse,
+    in_checkpoint,
+    in_jit,
+    in_loop,
+]
+Use = Callable[[Function, Any], Any]
+
+
+def case(kind: str, body: str, uses: Sequence[Use], *, shared: bool = True) -> Case:
+    """The sum of uses of one function, or each of a function of its own."""
+
+    def made() -> Callable[[Any], Any]:
+        def function(v: Any) -> Any:
+            one = KINDS[kind](BODIES[body])
+            total = 0.0
+            for use in uses:  # all at one line
+                total = total + use(one if shared else KINDS[kind](BODIES[body]), v)
+            return total
+
+        return function
+
+    return Case("used again", made, (X,))
+
+
+def compare(cases: Sequence[Case], rounds: int) -> None:
+    """Traces the cases in turn, all that were before still alive."""
+    jaxide.clear_caches()
+    kept = []
+    for _ in range(rounds):
+        for one in cases:
+            stock, ours = oracle.trace_with([jax.make_jaxpr, jaxide.make_jaxpr], one, cold=False)
+            oracle.assert_same(one, stock, ours, cold=False)
+            kept.append(ours)
+
+
+@pytest.mark.covering(times=2)
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_used_again(kind: str, body: str, use: Use) -> None:
+    compare([case(kind, body, [use, use])], rounds=4)
+
+
+def test_a_program_that_was_transposed_elsewhere() -> None:
+    """jax keeps the transpose of a program: its equations have the line of the first one."""
+    uses = [pulled_back, pulled_back_elsewhere, pulled_back]
+    compare([case("checkpoint", "the same twice", uses)], rounds=5)
+
+
+def test_used_again_after_each_was_used_once() -> None:
+    """What was learnt of programs that are used once says nothing of others that are used twice."""
+    once = case("plain_scan", "doubled", [pulled_back, forward_over_reverse], shared=False)
+    compare([once, case("plain_scan", "doubled", [gradient, gradient])], rounds=3)
+
+
+def test_used_in_turn_with_another() -> None:
+    uses = [pulled_back, linearized, gradient_of_one, pulled_back]
+    compare([case("scan", "the same twice", uses)], rounds=3)
+
+
+@pytest.mark.parametrize("seed", range(covering.examples(3, 40)))
+def test_random_histories(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def drawn() -> Case:
+        uses = rng.choices(USES[:8], k=rng.randint(1, 3))
+        return case(rng.choice([*KINDS]), rng.choice([*BODIES]), uses, shared=rng.random() < 0.7)
+
+    compare([drawn() for _ in range(4)], rounds=3)
