@@ -28,19 +28,22 @@ help: ## list the targets
 demo: $(VENV)/.installed-demo ## trace a GPT training step with jax and with jaxide and compare
 	$(bin)/python -m jaxide demo
 
+# How many examples each property of the core is tried on.
+examples := 64
+
 # All at once: while one installs, or checks types, which one core does alone, another goes on.
 test: ## run all checks, with a covering choice of combinations (10 minutes)
 	$(MAKE) --jobs=3 check-rust check-types check-python
 
 test-long: $(VENV)/.created ## run all checks, with all combinations (half an hour)
 	cargo clippy --all-targets --features bench -- --deny warnings
-	$(MAKE) --jobs=3 check-rust check-types check-python selection=--long
+	$(MAKE) --jobs=3 check-rust check-types check-python selection=--long examples=256
 
 check-rust: $(VENV)/.created ## format, lints, Rust tests
 	cargo fmt --all --check
 	cargo clippy -- --deny warnings
 	cargo clippy --all-targets --features python -- --deny warnings
-	env -u MAKEFLAGS cargo test # or rustdoc looks for make's job server, which it is not given
+	env -u MAKEFLAGS PROPTEST_CASES=$(examples) cargo test # or rustdoc looks for make's job server, which it is not given
 
 check-types: $(VENV)/.installed-test ## format, lints, types of Python
 	$(bin)/ruff check $(python_sources)
@@ -103,6 +106,7 @@ clean: ## remove all that was made
 
 # Stamps: an environment is made once, and the extension built when a source of it changes. It has one
 # extension at a time: what users have, or for tests one that checks its arithmetic and is built sooner.
+# Of the libraries few modules are imported: Python compiles these then.
 
 $(VENV)/.created:
 	@command -v cargo >/dev/null || { echo "jaxide is built with Rust: install cargo first" >&2; exit 1; }
@@ -114,5 +118,5 @@ $(VENV)/.installed-test: profile := checked
 
 $(VENV)/.installed-%: $(VENV)/.created Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
 	rm -f $(VENV)/.installed-*
-	MATURIN_PEP517_ARGS='--profile $(profile)' $(bin)/python -m pip install --quiet --editable '.[$*]'
+	MATURIN_PEP517_ARGS='--profile $(profile)' $(bin)/python -m pip install --quiet --no-compile --editable '.[$*]'
 	touch $@

@@ -159,13 +159,13 @@ def check(path: str, statement: str, folder: Path) -> None:
     assert (said["hits"] > 0) == ("replays" not in said["off"])
 
 
-@pytest.mark.covering(times=3, each_value=False)
+@pytest.mark.covering(times=2, each_value=False)
 @pytest.mark.parametrize("path", PATHS)
 def test_what_has_another_source_is_left_to_jax(path: str, tmp_path: Path) -> None:
     check(path, other_jax.QUIET, tmp_path)
 
 
-@pytest.mark.covering(times=2, each_value=False)
+@pytest.mark.covering(times=1, each_value=False)
 @pytest.mark.parametrize("path", LOUD)
 def test_what_does_something_else_is_left_to_jax(path: str, tmp_path: Path) -> None:
     check(path, other_jax.LOUD, tmp_path)

@@ -351,6 +351,7 @@ IN_A_PROCESS = {
 }
 
 
+@pytest.mark.covering(times=2, each_value=False)
 @pytest.mark.parametrize("harmless", IN_A_PROCESS)
 def test_what_does_not_matter(harmless: str) -> None:
     source = textwrap.dedent(IN_A_PROCESS[harmless])
@@ -655,7 +656,7 @@ def outputs(source: str, is_patched: bool = False) -> list[list[str]]:
     ]
 
 
-@pytest.mark.covering(times=4, each_value=False)
+@pytest.mark.covering(times=2, each_value=False)
 @pytest.mark.parametrize("history", HISTORIES)
 def test_changes_by_what_is_of_jax(history: str) -> None:
     stock, ours = outputs(HISTORIES[history])
@@ -712,6 +713,7 @@ HARMLESS = {
 }
 
 
+@pytest.mark.covering(times=2, each_value=False)
 @pytest.mark.parametrize("what", HARMLESS)
 def test_executables_are_shared_after(what: str) -> None:
     source = """
