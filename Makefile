@@ -15,8 +15,9 @@ sanitized_tests := $(addprefix tests/python/test_,api.py frames.py jit.py linear
 # pyo3's build script asks this interpreter for its layout.
 export PYO3_PYTHON := $(bin)/python
 export CARGO_TARGET_DIR
-# No installer may pick another environment than ours.
-unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV
+# No installer may pick another environment than ours. The many processes of the tests find modules
+# compiled.
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check-rust check-types check-python test-newest test-versions test-generated test-brainstate test-browser test-sanitized
@@ -106,7 +107,6 @@ clean: ## remove all that was made
 
 # Stamps: an environment is made once, and the extension built when a source of it changes. It has one
 # extension at a time: what users have, or for tests one that checks its arithmetic and is built sooner.
-# Of the libraries few modules are imported: Python compiles these then.
 
 $(VENV)/.created:
 	@command -v cargo >/dev/null || { echo "jaxide is built with Rust: install cargo first" >&2; exit 1; }
@@ -118,5 +118,5 @@ $(VENV)/.installed-test: profile := checked
 
 $(VENV)/.installed-%: $(VENV)/.created Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
 	rm -f $(VENV)/.installed-*
-	MATURIN_PEP517_ARGS='--profile $(profile)' $(bin)/python -m pip install --quiet --no-compile --editable '.[$*]'
+	MATURIN_PEP517_ARGS='--profile $(profile)' $(bin)/python -m pip install --quiet --editable '.[$*]'
 	touch $@
