@@ -82,7 +82,7 @@ OUTER: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("first", OUTER)
 def test_functions_that_ask_what_a_captured_tracer_is(first: str, function: Any) -> None:
     steps = [trace_of(OUTER[name](function), X) for name in (first, *OUTER)]
-    assert_history(steps * 3)
+    assert_history(steps, 3)
 
 
 def unread() -> Any:

@@ -233,7 +233,7 @@ def test_configuration() -> None:
 
         return step
 
-    assert_history([in_precision("float32"), in_precision("bfloat16")] * ROUNDS)
+    assert_history([in_precision("float32"), in_precision("bfloat16")], ROUNDS)
 
 
 def test_cleared_caches() -> None:

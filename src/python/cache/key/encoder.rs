@@ -143,16 +143,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
         kinds: u64,
     ) -> Result<(), Reason> {
         let Some(traceback) = context.given_traceback() else { return Ok(()) };
-        self.traceback(&traceback)?;
+        let now = self.traceback(&traceback)?;
         for program in self.call.programs.clone() {
             // SAFETY: an argument of the call.
             let program = unsafe { Bound::from_borrowed_ptr(self.py, program) };
-            let canonical =
-                canonical_traceback(self.jax, &traceback).map_err(|_| UNKNOWN_OBJECT)?;
             let (open, _) = open(self.jax, &program)?;
-            let first = first_transposed_at(&open, address(&program), kinds, canonical);
-            let at = self.traceback(&first)?;
-            self.call.transposed_at.push(at);
+            let first = first_transposed_at(&open, address(&program), kinds, &now);
+            let first = self.traceback(&first)?;
+            self.call.transposed_at.push(address(&first));
         }
         Ok(())
     }
@@ -168,17 +166,20 @@ impl<'a, 'py> Encoder<'a, 'py> {
         self.traceback(&traceback).map(drop)
     }
 
-    /// A traceback, by the one that stands for all that are equal; its address.
-    pub(super) fn traceback(&mut self, traceback: &Bound<'py, PyAny>) -> Result<usize, Reason> {
+    /// A traceback, by the one that stands for all that are equal, which is returned.
+    pub(super) fn traceback(
+        &mut self,
+        traceback: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>, Reason> {
         let canonical = canonical_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
-        let at = address(&canonical);
-        self.call.signature.pair(Tag::Identity, 1, at as u64);
+        self.call.signature.pair(Tag::Identity, 1, address(&canonical) as u64);
+        let kept = canonical.clone().unbind();
         if self.mode.is_program() {
-            self.call.own().tracebacks.push(canonical.unbind());
+            self.call.own().tracebacks.push(kept);
         } else {
-            self.call.own().kept.push(canonical.unbind());
+            self.call.own().kept.push(kept);
         }
-        Ok(at)
+        Ok(canonical)
     }
 
     /// A value that is part of an item of the key.

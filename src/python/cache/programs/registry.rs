@@ -226,20 +226,20 @@ pub fn first_transposed_at<'py>(
     program: &Bound<'py, PyAny>,
     given: usize,
     kinds: u64,
-    traceback: Bound<'py, PyAny>,
+    traceback: &Bound<'py, PyAny>,
 ) -> Bound<'py, PyAny> {
     let py = program.py();
     let find = |known: &mut ProgramFacts| {
         let before =
             known.transposed.iter().find(|first| (first.given, first.kinds) == (given, kinds));
         if let Some(before) = before {
-            return Some(before.traceback.bind(py).clone());
+            return before.traceback.bind(py).clone();
         }
-        let traceback = traceback.clone().unbind();
-        known.transposed.push(FirstTransposed { given, kinds, traceback });
-        None
+        let first = FirstTransposed { given, kinds, traceback: traceback.clone().unbind() };
+        known.transposed.push(first);
+        traceback.clone()
     };
-    with(program, find).flatten().unwrap_or(traceback)
+    with(program, find).unwrap_or_else(|| traceback.clone())
 }
 
 /// What tells a program from others that were made of the same ones, where it is known.
