@@ -3,7 +3,6 @@
 import functools
 import gc
 import os
-import os.path
 
 import pytest
 
