@@ -106,6 +106,14 @@ def linearized(f: Function, v: Any) -> Any:
     return jax.linearize(f, v)[1](v)[1]
 
 
+def linearized_to_one(f: Function, v: Any) -> Any:
+    return jax.linearize(lambda v: f(v)[0], v)[1](v)
+
+
+def linearized_to_the_other(f: Function, v: Any) -> Any:
+    return jax.linearize(lambda v: f(v)[1], v)[1](v)
+
+
 def forward_over_reverse(f: Function, v: Any) -> Any:
     return jax.jvp(lambda v: gradient(f, v), (v,), (v,))[1]
 
@@ -130,6 +138,8 @@ USES = [
     gradient_of_one,
     gradient_of_the_other,
     linearized,
+    linearized_to_one,
+    linearized_to_the_other,
     forward_over_reverse,
     in_checkpoint,
     in_jit,
@@ -195,7 +205,7 @@ def test_random_histories(seed: int) -> None:
     rng = random.Random(seed)
 
     def drawn() -> Case:
-        uses = rng.choices(USES[:8], k=rng.randint(1, 3))
+        uses = rng.choices(USES[:10], k=rng.randint(1, 3))
         return case(rng.choice([*KINDS]), rng.choice([*BODIES]), uses, shared=rng.random() < 0.7)
 
     compare([drawn() for _ in range(4)], rounds=3)

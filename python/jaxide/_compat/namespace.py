@@ -491,6 +491,8 @@ def _dead_code() -> dict[str, Any]:
         dce_rules=symbol(f"{_PARTIAL_EVAL}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
+        # Before, a loop has a new closed jaxpr each time; later, mostly the jaxpr that it had.
+        trim_shares_programs=optional_symbol(DCE_CONSTS) is not None and not takes_live_inputs(),
         stock_dce=stock("dce"),
         stock_dce_consts=_stock_dce_consts(),
     )

@@ -25,8 +25,9 @@ def immutable_types() -> set[type]:
         mesh:Mesh mesh:AbstractMesh named_sharding:UnspecifiedValue
         sharding_impls:SingleDeviceSharding partition_spec:PartitionSpec
         partition_spec:UnconstrainedSingleton layout:Layout layout:Format layout:AutoLayoutSingleton
-        ad_checkpoint:DotsSaveable ad_checkpoint:SaveOnlyTheseNames
-        ad_checkpoint:SaveAnyNamesButThese tree_util:PyTreeDef
+        ad_checkpoint:DotsSaveable ad_checkpoint:OffloadDotWithNoBatchDims
+        ad_checkpoint:SaveAnyNamesButThese ad_checkpoint:SaveAndOffloadOnlyTheseNames
+        ad_checkpoint:SaveOnlyTheseNames tree_util:PyTreeDef
     """
     found = known_symbols(paths.split()).values()
     return {cls for cls in found if isinstance(cls, type)}

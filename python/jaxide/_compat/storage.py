@@ -51,6 +51,8 @@ CLASSES = (
 # Dataclasses of jax that are what their fields are.
 DATACLASSES = (
     "ad_checkpoint:DotsSaveable",
+    "ad_checkpoint:OffloadDotWithNoBatchDims",
+    "ad_checkpoint:SaveAndOffloadOnlyTheseNames",
     "ad_checkpoint:SaveAnyNamesButThese",
     "ad_checkpoint:SaveOnlyTheseNames",
     "core:NamedAxisEffect",

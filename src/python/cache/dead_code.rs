@@ -251,6 +251,9 @@ fn params_by_rule<'py>(
         return Ok(Some(known));
     }
     let run = || trimmed(jax, primitive, &eqn()?);
+    if !of_jit && jax.trim_shares_programs.is_truthy(primitive.py())? {
+        return Ok(run()?.map(|new| Arc::new(FragmentParams::of_program(new))));
+    }
     let new = derive_params(jax, &*SITES.of(primitive)?, primitive, params, run)?;
     let Some(new) = new else { return Ok(None) };
     if !is_remembered {

@@ -248,6 +248,9 @@ jax_objects! {
     trim: PyAny,
     /// Whether these rules keep programs in which nothing is dead.
     trim_keeps_programs: PyAny,
+    /// Whether the program that the rule of a loop makes is the one that jax has made for the same
+    /// outputs, wherever that was.
+    trim_shares_programs: PyAny,
     stock_dce: PyAny,
     /// `ad._dce_consts`, from jax 0.11 on, else None.
     stock_dce_consts: PyAny,
