@@ -195,6 +195,14 @@ def test_used_again_after_each_was_used_once() -> None:
     compare([once, case("plain_scan", "doubled", [gradient, gradient])], rounds=3)
 
 
+@pytest.mark.parametrize("use", [gradient, pulled_back, linearized], ids=lambda use: use.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_used_twice_after_it_was_used_once(kind: str, use: Use) -> None:
+    once = case(kind, "doubled", [use])
+    twice = case(kind, "doubled", [use, use])
+    compare([once, once, twice, twice, once, twice, twice], rounds=1)
+
+
 def test_used_in_turn_with_another() -> None:
     uses = [pulled_back, linearized, gradient_of_one, pulled_back]
     compare([case("scan", "the same twice", uses)], rounds=3)

@@ -117,6 +117,11 @@ impl Programs {
         self.given.beside(jax, now)
     }
 
+    /// What is known once the call was replayed for programs and then ran for the same.
+    pub fn unrepeated(&self, given: Given) -> Self {
+        Self { number: self.number, ..Self::new(given) }
+    }
+
     /// What is known once a recording for other programs has agreed with this one.
     pub fn confirmed(&self, given: Given, made: Vec<Label>) -> Self {
         let fixed = Fixed {
