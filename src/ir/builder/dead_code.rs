@@ -87,6 +87,27 @@ impl Builder {
         }
     }
 
+    /// Removes the equations from `first` on, whose outputs nobody holds; as after `release`.
+    pub fn retract(&mut self, first: Eqn, dropped: &mut Vec<ConstId>) {
+        let appended: SmallVec<[Eqn; 16]> = self
+            .program
+            .eqns()
+            .skip(first.as_u32() as usize)
+            .filter(|&eqn| self.is_live(eqn))
+            .collect();
+        for &eqn in appended.iter().rev() {
+            if !self.is_live(eqn) {
+                continue;
+            }
+            let operands = self.program.eqn_invars(eqn).iter().filter_map(|atom| atom.as_var());
+            let operands: SmallVec<[Var; 8]> = operands.collect();
+            self.mark_removed(eqn);
+            for var in operands {
+                self.release(var, dropped);
+            }
+        }
+    }
+
     pub(super) fn is_unreferenced(&self, eqn: Eqn) -> bool {
         let Uses::OfAll(uses) = &self.uses else { return false };
         let data = self.program.eqn(eqn);

@@ -83,7 +83,7 @@ pub fn call<'py>(
         drop(Instantiation::new(py, given, own));
     }
     let Ran { result, learnt, given, before, .. } =
-        run_recorded(py, jax, site, context, call, proceed, true)?;
+        run_recorded(py, jax, site, context, call, proceed, None, true)?;
     let mut audit = Audit { py, jax, regenerates: !site.forgets };
     let mut real = None;
     let reason = match learnt {

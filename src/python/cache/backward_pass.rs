@@ -4,6 +4,7 @@
 //! cotangents and sums so far it appends the same equations and leaves the same sums. What is not
 //! known yet jax does itself, one equation at a time.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,19 +12,22 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyList, PyNotImplemented, PyTuple};
+use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyNotImplemented, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::expand::Signature;
 
-use crate::python::cache::call::{Site, replay_or_learn, run_without_key};
+use crate::python::cache::call::{Asked, Site, replay_or_learn, run_without_key};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{
     Equation, TransposedOperand, encode_fully, encode_transposition,
 };
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::linear_program::{Linear, PrimitiveKind, Read, Step};
+use crate::python::cache::programs::canonicalize::appended_since;
+use crate::python::cache::programs::forms::closed_anew;
+use crate::python::cache::programs::given::Repeat;
 use crate::python::cache::programs::params::{self, Transposition};
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::rules::{Sites, has_programs};
@@ -34,6 +38,7 @@ use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::world::poll_soon;
+use crate::python::trace::frame::Frame;
 use crate::python::trace::session;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
@@ -229,8 +234,7 @@ impl Pass {
             if let Some(logged) = self.transpose(py, jax, &step, &mut scopes)? {
                 let merge = jax.merge_rule_logs.bind(py);
                 let so_far = logs.take().unwrap_or_else(|| PyDict::new(py).into_any());
-                let eqns = self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?;
-                let eqn = eqns.get_item(self.steps.len())?;
+                let eqn = self.eqn(py)?;
                 logs = Some(merge.call1((eqn, so_far, logged))?);
             }
         }
@@ -273,9 +277,23 @@ impl Pass {
         step: &Step,
         cotangents: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        // The steps that are left are those before this one.
-        let eqns = self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?;
-        let eqn = eqns.get_item(self.steps.len())?;
+        let eqn = self.eqn(py)?;
+        self.step_of(jax, &eqn, step, cotangents)
+    }
+
+    /// The equation of the step at hand: the steps that are left are those before this one.
+    fn eqn<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?.get_item(self.steps.len())
+    }
+
+    fn step_of<'py>(
+        &mut self,
+        jax: &Jax,
+        eqn: &Bound<'py, PyAny>,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = eqn.py();
         let invars = eqn.getattr(intern!(py, "invars"))?.cast_into::<PyList>()?;
         let mut lent: SmallVec<[Lent<'py>; 4]> = SmallVec::new();
         let operands = PyList::empty(py);
@@ -325,8 +343,7 @@ impl Pass {
             },
             _ => py.None().into_bound(py),
         };
-        let eqns = self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?;
-        let eqn = eqns.get_item(self.steps.len())?;
+        let eqn = self.eqn(py)?;
         jax.ref_transposition_step.bind(py).call1((eqn, result, operand))?;
         self.env[out as usize] = Slot::Unset;
         lent.map_or(Ok(()), |lent| self.take_back(&lent))
@@ -486,6 +503,9 @@ impl Pass {
         }
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;
+        let pass = RefCell::new(self);
+        let ask =
+            |repeat| pass.borrow_mut().step_aside(context, jax, step, cotangents, (before, repeat));
         let sums = replay_or_learn(
             py,
             jax,
@@ -495,19 +515,60 @@ impl Pass {
             encode,
             || {
                 ran = true;
-                logs = self.step(py, jax, step, cotangents)?;
-                self.changed_sums(py, jax, before)
+                let mut pass = pass.borrow_mut();
+                logs = pass.step(py, jax, step, cotangents)?;
+                pass.changed_sums(py, jax, before)
             },
             || Ok(false),
+            Some(&ask),
         )?;
         if logs.is_some() {
             // Nobody would log them when the rule is replayed.
             store::forget_entries(site.id);
         }
         if !ran {
-            self.put_sums(before, &sums)?;
+            pass.into_inner().put_sums(before, &sums)?;
         }
         Ok(logs)
+    }
+
+    /// Lets jax transpose an equation, and takes all back; the params of what it has appended. None where
+    /// not all of it can be taken back.
+    fn step_aside<'py>(
+        &mut self,
+        context: &TraceContext<'py>,
+        jax: &Jax,
+        step: &Step,
+        cotangents: &[Bound<'py, PyAny>],
+        (before, repeat): (&[Before<'py>], Repeat),
+    ) -> PyResult<Option<Asked<'py>>> {
+        let py = context.trace.py();
+        let mut eqn = self.eqn(py)?;
+        if context.stack().is_some() || eqn.getattr(intern!(py, "effects"))?.is_truthy()? {
+            return Ok(None);
+        }
+        if repeat == Repeat::Closed {
+            let params = closed_anew(jax, step.params.bind(py))?;
+            let replaced = [(intern!(py, "params"), params)].into_py_dict(py)?;
+            eqn = eqn.call_method(intern!(py, "replace"), (), Some(&replaced))?;
+        }
+        let frame = context.frame();
+        let first = frame.get().peek(|state| state.mark().eqns);
+        run_rule(|| self.step_of(jax, &eqn, step, cotangents))?;
+        let appended = appended_since(frame, first);
+        for Before { place, sum, .. } in before {
+            match &mut self.env[*place as usize] {
+                Slot::Given(given) => given.bind(py).setattr(intern!(py, "val"), sum)?,
+                Slot::Sum { sum: now, .. } => {
+                    let is_zero = sum.get_type().is(&jax.zero_type);
+                    *now = (!is_zero).then(|| sum.clone().unbind());
+                }
+                Slot::Value(_) | Slot::Unset => return Err(unset()),
+            }
+        }
+        let params = appended.into_iter().map(|(_, _, params)| params).collect();
+        Frame::retract(frame, first);
+        Ok(Some(params))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::key::trace_context::{Configuration, TraceContext, configuration_now};
 use crate::python::cache::programs::canonicalize::Canonicalizer;
 use crate::python::cache::programs::decision::{Decision, Programs};
-use crate::python::cache::programs::given::Given;
+use crate::python::cache::programs::given::{Given, Repeat};
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::reasons::{
@@ -184,7 +184,7 @@ fn replay_or_run<'py>(
         store::count_bypass(site.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures)
+    replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures, None)
 }
 
 /// Whether nothing traced can be among the arguments of a function of jax: they are arrays, scalars,
@@ -215,8 +215,12 @@ fn computed<'py>(
     within_trace(jax, eval_trace, &context.trace, || attached(proceed))
 }
 
+/// The params of the equations that a call appends when jax is asked once more.
+pub type Asked<'py> = Vec<Bound<'py, PyDict>>;
+
 /// Replays what is known of a call whose arguments have a key, else runs it and learns.
-/// `describe` encodes the arguments once more.
+/// `describe` encodes the arguments once more; `ask` asks jax once more, with the same programs or with
+/// these closed anew, and takes back what that appends, where that can be done.
 ///
 /// # Errors
 /// Whatever the callable raises.
@@ -230,6 +234,7 @@ pub fn replay_or_learn<'py>(
     describe: impl Fn(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
+    ask: Option<&dyn Fn(Repeat) -> PyResult<Option<Asked<'py>>>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
     let known = store::find(py, site.id, &call.signature)?;
@@ -260,9 +265,17 @@ pub fn replay_or_learn<'py>(
         Action::Learn(candidate) => candidate,
     };
     attached(|| {
+        // Whether jax would make the programs of a replay again, or others, it shows when it is asked twice.
+        let programs = candidate.and_then(|candidate| candidate.programs.as_ref());
+        let both = given.as_ref().zip(programs);
+        let repeat = both.and_then(|(given, programs)| programs.replayed(py, given));
+        let asked = match ask.zip(repeat) {
+            Some((ask, repeat)) => ask(repeat)?,
+            None => None,
+        };
         let mut pinned = pins(py, call, &describe);
         let (result, known, validity) =
-            learn(py, jax, site, context, call, candidate, proceed, captures)?;
+            learn(py, jax, site, context, call, candidate, proceed, captures, asked.as_ref())?;
         if call.may_change && pinned.is_some() {
             let after = pins(py, call, &describe);
             drop(std::mem::replace(&mut pinned, after));
@@ -287,7 +300,7 @@ fn run_given<R>(
 ) -> PyResult<R> {
     let before = Before::call(jax, context, call)?;
     let result = site.run(proceed)?;
-    canonicalize(jax, site, call, given, &before)?;
+    canonicalize(jax, site, call, given, &before, None)?;
     Ok(result)
 }
 
@@ -323,8 +336,12 @@ fn canonicalize(
     call: &Call,
     given: &Given,
     before: &Before<'_>,
+    again: Option<&Asked<'_>>,
 ) -> PyResult<()> {
-    let canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+    let mut canonicalizer = Canonicalizer::new(jax, given, (site.id, call.signature.words()));
+    if let Some(again) = again {
+        canonicalizer.compare_with(again);
+    }
     before.frames().try_for_each(|(frame, first)| canonicalizer.canonicalize(frame, first))
 }
 
@@ -384,7 +401,7 @@ pub fn derive_params<'py>(
     // shows when it is asked twice.
     let known_programs = candidate.and_then(|candidate| candidate.programs.as_ref());
     if known_programs.is_some_and(|programs| programs.were_given(py, &given)) {
-        canonicalizer.compare_with(run_rule(&run)?.as_ref());
+        canonicalizer.compare_with(run_rule(&run)?.as_slice());
     }
     let made = canonicalizer.params(primitive, &made)?.unwrap_or(made);
     if let Some(pins) = pins(py, &call, describe) {
@@ -493,8 +510,7 @@ fn known_of(
         recorded.programs = Some(programs);
         return Known::Candidate(recorded);
     };
-    let repeat = before.repeats(&given);
-    let was_replayed = repeat.is_none() && before.were_given(py, &given);
+    let (repeat, was_replayed) = (before.repeats(&given), before.replayed(py, &given).is_some());
     before.note_given(py, &given);
     let both = before.beside(jax, &given);
     if !recorded.agrees(py, candidate, &Tolerance { jax, rules: false, programs: Some(&both) }) {
@@ -502,7 +518,7 @@ fn known_of(
     }
     let made = both.made();
     if was_replayed {
-        // Whether jax makes these programs once or anew, it shows where both calls run.
+        // How programs repeat shows where both calls run.
         recorded.programs = Some(before.unrepeated(given));
         return Known::Candidate(recorded);
     }
@@ -549,6 +565,7 @@ pub struct Ran<'py> {
 ///
 /// # Errors
 /// Whatever the callable raises.
+#[allow(clippy::too_many_arguments)] // a call, where it happens, and what is known besides
 pub fn run_recorded<'py>(
     py: Python<'py>,
     jax: &Jax,
@@ -556,6 +573,7 @@ pub fn run_recorded<'py>(
     context: &TraceContext<'py>,
     call: &Call,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    again: Option<&Asked<'py>>,
     audited: bool,
 ) -> PyResult<Ran<'py>> {
     let before = Before::call(jax, context, call)?;
@@ -568,7 +586,7 @@ pub fn run_recorded<'py>(
     let result = result?;
     let given = Given::of(py, jax, call);
     if let Some(given) = &given {
-        canonicalize(jax, site, call, given, &before)?;
+        canonicalize(jax, site, call, given, &before, again)?;
     }
     // An audit has jax do more than it does for calls within that are replayed, so it goes by what came
     // of that.
@@ -598,9 +616,10 @@ fn learn<'py>(
     candidate: Option<&Recorded>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
+    again: Option<&Asked<'py>>,
 ) -> PyResult<(Bound<'py, PyAny>, Known, Validity)> {
     let Ran { result, learnt, given, before, validity } =
-        run_recorded(py, jax, site, context, call, proceed, false)?;
+        run_recorded(py, jax, site, context, call, proceed, again, false)?;
     drop(before);
     let learnt = match learnt {
         Ok(_) if captures()? => Err(CAPTURES),

@@ -13,11 +13,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
-use crate::python::cache::call::{Site, Use, replay_or_learn, run_without_key};
+use crate::python::cache::call::{Asked, Site, Use, replay_or_learn, run_without_key};
+use crate::python::cache::fragment::before::Before;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode_evaluation, encode_fully, encode_rule};
 use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::programs::canonicalize::appended_since;
 use crate::python::cache::programs::forms::is_jaxpr;
+use crate::python::cache::programs::given::Repeat;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
@@ -57,7 +60,20 @@ pub fn bind<'py>(
         store::count_bypass(site.id, reason);
         return run_without_key(jax, &site, &context, params, proceed).map(Some);
     }
-    replay_or_learn(py, jax, &site, &context, &call, encode, proceed, || Ok(false)).map(Some)
+    let ask = |repeat| {
+        if repeat == Repeat::Closed || has_effects(jax, params)? {
+            return Ok(None);
+        }
+        let before = Before::call(jax, &context, &call)?;
+        let result = run_rule(&proceed)?;
+        let appended = before.frames().flat_map(|(frame, first)| appended_since(frame, first));
+        let asked: Asked<'_> = appended.map(|(_, _, params)| params).collect();
+        drop(result);
+        before.retract()?;
+        Ok(Some(asked))
+    };
+    replay_or_learn(py, jax, &site, &context, &call, encode, &proceed, || Ok(false), Some(&ask))
+        .map(Some)
 }
 
 /// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
@@ -87,11 +103,24 @@ pub fn eval_jaxpr<'py>(
         store::count_bypass(EVALUATION.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, &EVALUATION, &context, &call, encode, proceed, || Ok(false))
+    replay_or_learn(py, jax, &EVALUATION, &context, &call, encode, proceed, || Ok(false), None)
 }
 
 static EVALUATION: LazyLock<Site> =
     LazyLock::new(|| Site { programs: Use::Evaluated, ..Site::pure("eval_jaxpr") });
+
+/// Whether a program among params has effects: what it appends cannot be taken back.
+fn has_effects(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let py = params.py();
+    for (_, value) in params {
+        if is_jaxpr(py, jax, value.as_ptr())
+            && value.getattr(intern!(py, "effects"))?.is_truthy()?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// Whether there are programs among params.
 pub fn has_programs(jax: &Jax, params: &Bound<'_, PyDict>) -> bool {

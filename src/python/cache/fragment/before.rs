@@ -1,6 +1,7 @@
 //! Where the programs that record were before a call.
 
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use smallvec::SmallVec;
 
 use crate::ir::{AtomKind, Def, Eqn, Var};
@@ -29,6 +30,7 @@ pub(super) struct BeforeTangents<'py> {
     pub(super) mark: Mark,
     pub(super) constants_used: usize,
     pub(super) structured_residuals: usize,
+    residuals: Option<Bound<'py, PyList>>,
 }
 
 impl<'py> Before<'py> {
@@ -53,7 +55,8 @@ impl<'py> Before<'py> {
                 frame: frame.clone(),
                 mark,
                 constants_used,
-                structured_residuals: residuals.map_or(0, |residuals| residuals.len()),
+                structured_residuals: residuals.as_ref().map_or(0, PyListMethods::len),
+                residuals,
             });
         }
         Ok(before)
@@ -63,6 +66,22 @@ impl<'py> Before<'py> {
     pub fn frames(&self) -> impl Iterator<Item = (&Bound<'py, Frame>, u32)> {
         let tangents = self.tangents.iter().map(|tangents| (&tangents.frame, tangents.mark.eqns));
         std::iter::once((&self.frame.0, self.frame.1.eqns)).chain(tangents)
+    }
+
+    /// Takes back what the call has appended since, whose result nobody holds.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn retract(&self) -> PyResult<()> {
+        for (frame, first) in self.frames() {
+            Frame::retract(frame, first);
+        }
+        for tangents in &self.tangents {
+            if let Some(residuals) = &tangents.residuals {
+                residuals.del_slice(tangents.structured_residuals, residuals.len())?;
+            }
+        }
+        Ok(())
     }
 }
 

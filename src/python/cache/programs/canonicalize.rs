@@ -48,9 +48,9 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
 
     /// Takes programs for others of the same kind where the params that jax has made `again` do not have
     /// them.
-    pub fn compare_with(&mut self, again: Option<&Bound<'py, PyDict>>) {
+    pub fn compare_with(&mut self, again: &[Bound<'py, PyDict>]) {
         let mut found = FxHashMap::default();
-        for (_, value) in again.into_iter().flatten() {
+        for (_, value) in again.iter().flatten() {
             self.add_programs(&value, &mut found);
         }
         self.again = Some(found);
@@ -87,20 +87,8 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
     /// Out of memory.
     pub fn canonicalize(&self, frame: &Bound<'py, Frame>, first: u32) -> PyResult<()> {
         let py = frame.py();
-        let appended: Vec<_> = frame.get().with(py, |state, quiet| {
-            let Some((builder, side)) = state.recorded() else { return Vec::new() };
-            let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
-            let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
-            let of = |eqn| {
-                let data = builder.eqn_data(eqn);
-                let primitive = builder.primitive_data(data.primitive).object;
-                let primitive = side.object_of(quiet, primitive)?;
-                Some((eqn, primitive, side.params_of(quiet, data.params)?))
-            };
-            live.filter_map(of).collect()
-        });
-        for (eqn, primitive, params) in appended {
-            if let Some(canonical) = self.params(primitive.bind(py), params.bind(py))? {
+        for (eqn, primitive, params) in appended_since(frame, first) {
+            if let Some(canonical) = self.params(&primitive, &params)? {
                 let canonical = canonical.as_unbound();
                 frame.get().with(py, |state, quiet| {
                     let (builder, side) = state.recording()?;
@@ -251,4 +239,28 @@ impl<'a, 'py> Canonicalizer<'a, 'py> {
             fresh_copy(jax, &graph, (&params, &vars), &place, nested, &self.stand_ins.borrow())?;
         if form == Form::Closed { place.close(jax, &own).map(Some) } else { Ok(Some(own)) }
     }
+}
+
+/// The equations that were appended to a program since `first`, with their primitives and params.
+pub fn appended_since<'py>(
+    frame: &Bound<'py, Frame>,
+    first: u32,
+) -> Vec<(Eqn, Bound<'py, PyAny>, Bound<'py, PyDict>)> {
+    let py = frame.py();
+    let appended: Vec<_> = frame.get().with(py, |state, quiet| {
+        let Some((builder, side)) = state.recorded() else { return Vec::new() };
+        let end = u32::try_from(builder.num_appended()).unwrap_or(u32::MAX);
+        let live = (first..end).map(Eqn::from_u32).filter(|&eqn| builder.is_live(eqn));
+        let of = |eqn| {
+            let data = builder.eqn_data(eqn);
+            let primitive = builder.primitive_data(data.primitive).object;
+            let primitive = side.object_of(quiet, primitive)?;
+            Some((eqn, primitive, side.params_of(quiet, data.params)?))
+        };
+        live.filter_map(of).collect()
+    });
+    let bind = |(eqn, primitive, params): (_, Py<PyAny>, Py<PyDict>)| {
+        (eqn, primitive.into_bound(py), params.into_bound(py))
+    };
+    appended.into_iter().map(bind).collect()
 }

@@ -63,6 +63,17 @@ impl Programs {
         last_given(given.first(py), self.number).is_some()
     }
 
+    /// How the programs for which the call is now to run are those for which it was replayed; None where it
+    /// was not.
+    pub fn replayed(&self, py: Python<'_>, given: &Given) -> Option<Repeat> {
+        if self.repeats(given).is_some() {
+            return None;
+        }
+        let before = last_given(given.first(py), self.number)?;
+        let same = before == given.programs[0].as_ptr() as usize;
+        Some(if same { Repeat::Same } else { Repeat::Closed })
+    }
+
     /// How a call with other programs, or the same, is replayed.
     pub fn decide(&self, py: Python<'_>, given: &Given, kept: bool) -> Decision {
         let is_plain = |label: &Label| label.maker == 0;
@@ -92,14 +103,10 @@ impl Programs {
         {
             return Decision::Learn;
         }
-        if let Some(before) = last_given(given.first(py), self.number) {
-            let same = before == given.programs[0].as_ptr() as usize;
-            let repeat = if same { Repeat::Same } else { Repeat::Closed };
-            if !self.repeated.contains(&repeat) {
-                return Decision::Learn;
-            }
+        match self.replayed(py, given) {
+            Some(repeat) if !self.repeated.contains(&repeat) => Decision::Learn,
+            _ => Decision::Replay,
         }
-        Decision::Replay
     }
 
     /// Whether the programs of a recording are those of this one.

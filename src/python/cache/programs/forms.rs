@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyFunction, PyList};
+use pyo3::types::{PyDict, PyFunction, PyList, PyTuple};
 
 use crate::python::cache::reasons::{CONSTANTS, Reason, UNKNOWN_OBJECT};
 use crate::python::cpython::native::entries;
@@ -116,4 +116,37 @@ fn rules_in<'py, V: JaxprView<'py>>(
         }
     }
     Ok(rules)
+}
+
+/// Params with their programs closed anew.
+///
+/// # Errors
+/// Out of memory.
+pub fn closed_anew<'py>(jax: &Jax, params: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+    let anew = params.copy()?;
+    for (name, value) in params {
+        if let Some(value) = value_closed_anew(jax, &value)? {
+            anew.set_item(name, value)?;
+        }
+    }
+    Ok(anew)
+}
+
+fn value_closed_anew<'py>(
+    jax: &Jax,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = value.py();
+    if is_jaxpr(py, jax, value.as_ptr()) {
+        return Ok(match open(jax, value) {
+            Ok((program, Form::Closed)) => Some(close(jax, &program)?),
+            _ => None,
+        });
+    }
+    let Ok(items) = value.cast_exact::<PyTuple>() else { return Ok(None) };
+    let items: Vec<_> = items
+        .iter()
+        .map(|item| Ok::<_, PyErr>(value_closed_anew(jax, &item)?.unwrap_or(item)))
+        .collect::<PyResult<_>>()?;
+    Ok(Some(PyTuple::new(py, items)?.into_any()))
 }

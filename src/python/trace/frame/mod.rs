@@ -236,6 +236,11 @@ impl Frame {
         drop(slf.get().peek(|state| state.release(var, tracer)));
     }
 
+    /// Takes back the equations from a row on, of whose outputs nobody holds any.
+    pub fn retract(slf: &Bound<'_, Self>, first: u32) {
+        drop(slf.get().peek(|state| state.retract(first)));
+    }
+
     /// The `Var` object of a variable.
     pub fn var_object<'py>(
         slf: &Bound<'py, Self>,

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::ir::{
-    Atom, Builder, ConstId, DebugInfo, EffectsId, EqnShape, LiteralId, Program, SourceId, Var,
+    Atom, Builder, ConstId, DebugInfo, EffectsId, Eqn, EqnShape, LiteralId, Program, SourceId, Var,
 };
 
 use crate::python::cpython::shared::Quiet;
@@ -250,6 +250,20 @@ impl State {
         let Some(builder) = self.phase.builder_mut() else { return Vec::new() };
         let mut removed: Vec<ConstId> = Vec::new();
         builder.release(var, &mut removed);
+        self.forget_consts(removed)
+    }
+
+    /// Takes back what was appended from a row on, of which nobody holds anything; what the caller has to
+    /// drop comes back.
+    #[must_use]
+    pub(super) fn retract(&mut self, first: u32) -> Vec<Object> {
+        let Some(builder) = self.phase.builder_mut() else { return Vec::new() };
+        let mut removed: Vec<ConstId> = Vec::new();
+        builder.retract(Eqn::from_u32(first), &mut removed);
+        self.forget_consts(removed)
+    }
+
+    fn forget_consts(&mut self, removed: Vec<ConstId>) -> Vec<Object> {
         removed
             .into_iter()
             .filter_map(|id| {
