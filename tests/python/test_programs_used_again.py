@@ -195,11 +195,16 @@ def test_used_again_after_each_was_used_once() -> None:
     compare([once, case("plain_scan", "doubled", [gradient, gradient])], rounds=3)
 
 
+@pytest.mark.covering(times=1)
+@pytest.mark.parametrize("other", [None, linearized, gradient_of_one])
 @pytest.mark.parametrize("use", [gradient, pulled_back, linearized], ids=lambda use: use.__name__)
+@pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_used_twice_after_it_was_used_once(kind: str, use: Use) -> None:
-    once = case(kind, "doubled", [use])
-    twice = case(kind, "doubled", [use, use])
+def test_used_twice_after_it_was_used_once(
+    kind: str, body: str, use: Use, other: Use | None
+) -> None:
+    """How programs repeat was not seen yet: jax is asked."""
+    once, twice = case(kind, body, [use]), case(kind, body, [use, other or use])
     compare([once, once, twice, twice, once, twice, twice], rounds=1)
 
 

@@ -171,3 +171,32 @@ fn finishing_renumbers_equations_but_not_variables() {
     assert_eq!(program.var(dead).def, Def::Removed);
     assert_eq!(verify(&program), Ok(()));
 }
+
+#[test]
+fn what_was_appended_last_is_taken_back() {
+    for dead_code in [DeadCode::RemoveUnreferenced, DeadCode::Keep] {
+        let mut f = Fixture::new(dead_code);
+        let (x, weights) = (f.invar(), f.constvar(0));
+        let kept = f.unary(x);
+        let first = Eqn::from_u32(f.builder.num_appended() as u32);
+        let a = f.eqn(&[kept, weights], 2, EffectsId::NONE);
+        let (b, _) = f.builder.outvars_of(a);
+        let c = f.unary(b);
+        let outputs: Vec<Var> = f.builder.eqn_data(a).outvars().chain([c]).collect();
+        for var in outputs {
+            f.release(var);
+        }
+        assert_eq!(
+            f.release(weights),
+            if f.builder.is_live(a) { vec![] } else { vec![ConstId::from_u32(0)] }
+        );
+        let mut dropped = Vec::new();
+        f.builder.retract(first, &mut dropped);
+        assert_eq!(live_eqns(&f), [Eqn::from_u32(0)]);
+        assert_eq!(f.builder.constvars().count(), 0, "the constant went with its last equation");
+        let again = f.unary(kept);
+        let program = f.finish(&[again]);
+        verify(&program).unwrap();
+        assert_eq!(program.num_eqns(), 2);
+    }
+}

@@ -19,6 +19,11 @@ def closed_jaxpr_type() -> Any:
     return optional_symbol("core:ClosedJaxpr") or _jaxpr_type()
 
 
+def are_always_closed() -> bool:
+    """Whether there are no other jaxprs."""
+    return closed_jaxpr_type() is _jaxpr_type()
+
+
 def closed_jaxpr(traced: Any) -> Any:
     """The closed jaxpr of ``jit(f).trace(...)``, captured tracers as constants again."""
     return with_constants(traced.jaxpr, getattr(traced, "_consts", ()))

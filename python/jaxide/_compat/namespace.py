@@ -25,7 +25,7 @@ from jaxide._compat.hooks import (
     is_hooked,
     stock,
 )
-from jaxide._compat.jaxprs import closed_jaxpr_type, open_jaxpr
+from jaxide._compat.jaxprs import are_always_closed, closed_jaxpr_type, open_jaxpr
 from jaxide._compat.objects import (
     fixed_types,
     flat_trees,
@@ -491,8 +491,8 @@ def _dead_code() -> dict[str, Any]:
         dce_rules=symbol(f"{_PARTIAL_EVAL}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
-        # Before, a loop has a new closed jaxpr each time; later, mostly the jaxpr that it had.
-        trim_shares_programs=optional_symbol(DCE_CONSTS) is not None and not takes_live_inputs(),
+        # Where jaxprs are closed, a loop has a new closed one each time; later, mostly the one it had.
+        trim_shares_programs=are_always_closed() and not takes_live_inputs(),
         stock_dce=stock("dce"),
         stock_dce_consts=_stock_dce_consts(),
     )

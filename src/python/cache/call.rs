@@ -267,8 +267,11 @@ pub fn replay_or_learn<'py>(
     attached(|| {
         // Whether jax would make the programs of a replay again, or others, it shows when it is asked twice.
         let programs = candidate.and_then(|candidate| candidate.programs.as_ref());
-        let both = given.as_ref().zip(programs);
-        let repeat = both.and_then(|(given, programs)| programs.replayed(py, given));
+        let repeat = given.as_ref().and_then(|given| {
+            let replayed = programs.and_then(|programs| programs.replayed(py, given));
+            // Of another call, with another key.
+            replayed.or_else(|| given.have_replays(py).then_some(Repeat::Same))
+        });
         let asked = match ask.zip(repeat) {
             Some((ask, repeat)) => ask(repeat)?,
             None => None,

@@ -9,6 +9,7 @@
 //! rules.rs             rules of jax under transformations
 //! backward_pass.rs     transposing a linear program, equation by equation
 //! linear_program.rs    the equations of one, read once
+//! linear_env.rs        what its variables stand for before they are transposed
 //! derived_programs.rs  what jax makes of a program and keeps with it
 //! dead_code.rs         dead-code removal of a linear program in which nothing is dead
 //! audit.rs             replays compared with what jax does
@@ -23,6 +24,7 @@ pub mod dead_code;
 pub mod derived_programs;
 pub mod fragment;
 pub mod key;
+mod linear_env;
 mod linear_program;
 pub mod programs;
 pub mod reasons;

@@ -252,7 +252,7 @@ jax_objects! {
     /// outputs, wherever that was.
     trim_shares_programs: PyAny,
     stock_dce: PyAny,
-    /// `ad._dce_consts`, from jax 0.11 on, else None.
+    /// `ad._dce_consts`; None where jax has none.
     stock_dce_consts: PyAny,
     /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
     stock_eval_jaxpr: PyAny,

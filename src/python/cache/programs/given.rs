@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::forms::{open, rules_of};
-use crate::python::cache::programs::registry::nested_of;
+use crate::python::cache::programs::registry::{has_replays, nested_of};
 use crate::python::cache::programs::running::is_running;
 use crate::python::cache::programs::sharing::are_ambiguous;
 use crate::python::cache::programs::structural_id::{
@@ -151,6 +151,11 @@ impl Given {
     /// Whether a program is one of them, or nested in one.
     pub(super) fn has(&self, program: &Bound<'_, PyAny>) -> bool {
         self.is_one(program) || self.nested.iter().any(|own| own.is(program))
+    }
+
+    /// Whether replays have made something of them.
+    pub fn have_replays(&self, py: Python<'_>) -> bool {
+        has_replays(self.first(py))
     }
 
     /// Whether they are the same programs, and if so whether closed anew.

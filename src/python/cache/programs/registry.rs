@@ -276,6 +276,17 @@ pub fn made<'py>(
     with(first, find)?
 }
 
+/// Whether a replay has made something of a program.
+pub(super) fn has_replays(first: &Bound<'_, PyAny>) -> bool {
+    let by_replay = |made: &Option<(Py<PyAny>, Maker)>| {
+        made.as_ref().is_some_and(|made| made.1 == Maker::Replay)
+    };
+    let any = |known: &mut ProgramFacts| {
+        known.made.values().any(|made| by_replay(&made.open) || by_replay(&made.closed))
+    };
+    with(first, any).unwrap_or(false)
+}
+
 /// Notes what was made of programs, which does not have any of them in it.
 pub fn note_made(
     first: &Bound<'_, PyAny>,
