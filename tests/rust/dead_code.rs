@@ -176,22 +176,21 @@ fn finishing_renumbers_equations_but_not_variables() {
 fn what_was_appended_last_is_taken_back() {
     for dead_code in [DeadCode::RemoveUnreferenced, DeadCode::Keep] {
         let mut f = Fixture::new(dead_code);
-        let (x, weights) = (f.invar(), f.constvar(0));
-        let kept = f.unary(x);
-        let first = Eqn::from_u32(f.builder.num_appended() as u32);
-        let a = f.eqn(&[kept, weights], 2, EffectsId::NONE);
-        let (b, _) = f.builder.outvars_of(a);
-        let c = f.unary(b);
-        let outputs: Vec<Var> = f.builder.eqn_data(a).outvars().chain([c]).collect();
+        let (input, weights) = (f.invar(), f.constvar(0));
+        let kept = f.unary(input);
+        let split = f.eqn(&[kept, weights], 2, EffectsId::NONE);
+        let (part, _) = f.builder.outvars_of(split);
+        let last = f.unary(part);
+        let outputs: Vec<Var> = f.builder.eqn_data(split).outvars().chain([last]).collect();
         for var in outputs {
             f.release(var);
         }
         assert_eq!(
             f.release(weights),
-            if f.builder.is_live(a) { vec![] } else { vec![ConstId::from_u32(0)] }
+            if f.builder.is_live(split) { vec![] } else { vec![ConstId::from_u32(0)] }
         );
         let mut dropped = Vec::new();
-        f.builder.retract(first, &mut dropped);
+        f.builder.retract(split, &mut dropped);
         assert_eq!(live_eqns(&f), [Eqn::from_u32(0)]);
         assert_eq!(f.builder.constvars().count(), 0, "the constant went with its last equation");
         let again = f.unary(kept);

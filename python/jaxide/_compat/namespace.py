@@ -491,7 +491,7 @@ def _dead_code() -> dict[str, Any]:
         dce_rules=symbol(f"{_PARTIAL_EVAL}:dce_rules"),
         trim=trim,
         trim_keeps_programs=takes_live_inputs(),
-        # Where jaxprs are closed, a loop has a new closed one each time; later, mostly the one it had.
+        # A loop has a new closed jaxpr each time where there are such, later mostly the one it had.
         trim_shares_programs=are_always_closed() and not takes_live_inputs(),
         stock_dce=stock("dce"),
         stock_dce_consts=_stock_dce_consts(),

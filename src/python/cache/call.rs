@@ -270,7 +270,7 @@ pub fn replay_or_learn<'py>(
         let repeat = given.as_ref().and_then(|given| {
             let replayed = programs.and_then(|programs| programs.replayed(py, given));
             // Of another call, with another key.
-            replayed.or_else(|| given.have_replays(py).then_some(Repeat::Same))
+            replayed.or_else(|| given.replayed(py))
         });
         let asked = match ask.zip(repeat) {
             Some((ask, repeat)) => ask(repeat)?,

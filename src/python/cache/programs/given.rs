@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::forms::{open, rules_of};
-use crate::python::cache::programs::registry::{has_replays, nested_of};
+use crate::python::cache::programs::registry::{has_replays, nested_of, was_given_as};
 use crate::python::cache::programs::running::is_running;
 use crate::python::cache::programs::sharing::are_ambiguous;
 use crate::python::cache::programs::structural_id::{
@@ -153,9 +153,13 @@ impl Given {
         self.is_one(program) || self.nested.iter().any(|own| own.is(program))
     }
 
-    /// Whether replays have made something of them.
-    pub fn have_replays(&self, py: Python<'_>) -> bool {
-        has_replays(self.first(py))
+    /// How they are those of another call, of which a replay has made something; None where there is none.
+    pub fn replayed(&self, py: Python<'_>) -> Option<Repeat> {
+        let first = self.first(py);
+        has_replays(first).then(|| {
+            let same = was_given_as(first, self.programs[0].as_ptr() as usize);
+            if same { Repeat::Same } else { Repeat::Closed }
+        })
     }
 
     /// Whether they are the same programs, and if so whether closed anew.

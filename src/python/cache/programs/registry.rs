@@ -158,6 +158,12 @@ pub(super) fn last_given(program: &Bound<'_, PyAny>, call: u64) -> Option<usize>
     with(program, find)?
 }
 
+/// Whether some call had a program as the closed one at an address.
+pub(super) fn was_given_as(program: &Bound<'_, PyAny>, given: usize) -> bool {
+    let any = |known: &mut ProgramFacts| known.given.iter().any(|&(_, other)| other == given);
+    with(program, any).unwrap_or(false)
+}
+
 /// Notes that a call has a program.
 pub(super) fn note_given(program: &Bound<'_, PyAny>, call: u64, given: usize) {
     with(program, |known| {
