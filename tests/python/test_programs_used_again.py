@@ -208,6 +208,28 @@ def test_used_twice_after_it_was_used_once(
     compare([once, once, twice, twice, once, twice, twice], rounds=1)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_effects_are_made_once(kind: str) -> None:
+    """What has effects cannot be taken back."""
+
+    def printing(v: Any) -> tuple[Any, Any]:
+        jax.debug.print("{}", v)
+        return jnp.sin(v), v
+
+    def made(uses: Sequence[Use]) -> Case:
+        def factory() -> Callable[[Any], Any]:
+            def function(v: Any) -> Any:
+                one = KINDS[kind](lambda v: printing(v))
+                return sum(use(one, v) for use in uses)
+
+            return function
+
+        return Case("effects", factory, (X,))
+
+    once, twice = made([gradient]), made([gradient, gradient])
+    compare([once, once, twice, twice, once, twice], rounds=1)
+
+
 def test_used_in_turn_with_another() -> None:
     uses = [pulled_back, linearized, gradient_of_one, pulled_back]
     compare([case("scan", "the same twice", uses)], rounds=3)

@@ -111,15 +111,16 @@ static EVALUATION: LazyLock<Site> =
 
 /// Whether a program among params has effects: what it appends cannot be taken back.
 fn has_effects(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
-    let py = params.py();
-    for (_, value) in params {
-        if is_jaxpr(py, jax, value.as_ptr())
-            && value.getattr(intern!(py, "effects"))?.is_truthy()?
-        {
-            return Ok(true);
-        }
+    params.iter().try_fold(false, |found, (_, value)| Ok(found || is_effectful(jax, &value)?))
+}
+
+fn is_effectful(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = value.py();
+    if is_jaxpr(py, jax, value.as_ptr()) {
+        return value.getattr(intern!(py, "effects"))?.is_truthy();
     }
-    Ok(false)
+    let Ok(items) = value.cast::<PyTuple>() else { return Ok(false) };
+    items.iter().try_fold(false, |found, item| Ok(found || is_effectful(jax, &item)?))
 }
 
 /// Whether there are programs among params.
