@@ -33,7 +33,7 @@ def with_constants(jaxpr: Any, consts: Any) -> Any:
     """A jit's program whose leading arguments are captured values, as constants again."""
     if not consts:
         return jaxpr
-    if closed_jaxpr_type() is not _jaxpr_type():
+    if not are_always_closed():
         return close(_with_constvars(jaxpr.jaxpr, len(consts)), consts)
     if "_num_consts" in _jaxpr_type().__slots__:  # jax 0.11.0
         jaxpr = _with_constvars(jaxpr, len(consts))
@@ -47,7 +47,7 @@ def _with_constvars(jaxpr: Any, count: int) -> Any:
 
 def close(jaxpr: Any, consts: list[Any]) -> Any:
     """The closed jaxpr of an open one and the values of its constants."""
-    if closed_jaxpr_type() is _jaxpr_type():
+    if are_always_closed():
         return jaxpr.with_consts(consts)
     return closed_jaxpr_type()(jaxpr, consts)
 
@@ -74,14 +74,14 @@ def open_part(jaxpr: Any) -> Any:
 
 def closed_form(jaxpr: Any) -> Any:
     """A closed jaxpr: itself, or an open one with no constants."""
-    is_closed = type(jaxpr) is closed_jaxpr_type() or closed_jaxpr_type() is _jaxpr_type()
+    is_closed = type(jaxpr) is closed_jaxpr_type() or are_always_closed()
     return jaxpr if is_closed else close(jaxpr, [])
 
 
 def consts_as_invars(jaxpr: Any) -> Any:
     """The closed jaxpr whose constants are its first inputs."""
     convert = symbol("interpreters.partial_eval:convert_constvars_jaxpr")
-    if closed_jaxpr_type() is _jaxpr_type():
+    if are_always_closed():
         return convert(jaxpr)
     return close(convert(jaxpr.jaxpr), [])
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxide._compat.derivative_rules import rule_reader
-from jaxide._compat.jaxprs import closed_jaxpr_type
+from jaxide._compat.jaxprs import are_always_closed
 from jaxide._compat.lowering_rules import lowering_rules
 from jaxide._compat.symbols import known_symbols, symbol
 from jaxide._native.content import Known, is_global
@@ -96,7 +96,7 @@ def made_anew(primitive: Any) -> tuple[frozenset[str], bool] | None:
         module, _, name = path.partition(":")
         if getattr(sys.modules.get(f"jax._src.{module}"), name, None) is primitive:
             # Where a jaxpr need not be closed, what jvp makes of a kernel is remembered.
-            is_kept = always and closed_jaxpr_type() is symbol("core:Jaxpr")
+            is_kept = always and are_always_closed()
             return frozenset(names - {"jaxpr"} if is_kept else names), always
     return None
 

@@ -89,13 +89,8 @@ impl Builder {
 
     /// Removes the equations from `first` on, whose outputs nobody holds; as after `release`.
     pub fn retract(&mut self, first: Eqn, dropped: &mut Vec<ConstId>) {
-        let appended: SmallVec<[Eqn; 16]> = self
-            .program
-            .eqns()
-            .skip(first.as_u32() as usize)
-            .filter(|&eqn| self.is_live(eqn))
-            .collect();
-        for &eqn in appended.iter().rev() {
+        let end = self.program.eqns.next_key();
+        for eqn in (first.as_u32()..end.as_u32()).rev().map(Eqn::from_u32) {
             if !self.is_live(eqn) {
                 continue;
             }

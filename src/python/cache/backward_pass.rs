@@ -257,6 +257,7 @@ impl Pass {
         self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?.get_item(self.steps.len())
     }
 
+    /// As `step`, for an equation that may stand for the one at hand.
     fn step_of<'py>(
         &mut self,
         jax: &Jax,
@@ -526,7 +527,8 @@ impl Pass {
         let frame = context.frame();
         let first = frame.get().peek(|state| state.mark().eqns);
         run_rule(|| self.step_of(jax, &eqn, step, cotangents))?;
-        let appended = appended_since(frame, first);
+        let appended = appended_since(frame, first).into_iter();
+        let asked = appended.map(|(_, _, params)| params).collect();
         for Before { place, sum, .. } in before {
             match &mut self.env[*place as usize] {
                 Slot::Given(given) => given.bind(py).setattr(intern!(py, "val"), sum)?,
@@ -537,9 +539,8 @@ impl Pass {
                 Slot::Value(_) | Slot::Unset => return Err(unset()),
             }
         }
-        let params = appended.into_iter().map(|(_, _, params)| params).collect();
         Frame::retract(frame, first);
-        Ok(Some(params))
+        Ok(Some(asked))
     }
 }
 
