@@ -15,6 +15,7 @@ __all__ = [
     "Script",
     "Survey",
     "Trust",
+    "array_types",
     "audit_counts",
     "clear_audit_counts",
     "clear_barred",
@@ -229,6 +230,10 @@ def plain_types(
 ) -> tuple[Any, ...] | None:
     """The types of arguments: of an array on one device its own, of others what ``plain_type``
     says; None where that is None for one of them."""
+
+def array_types(values: list[Any]) -> tuple[Any, ...] | None:
+    """The types of values; None where one of them is neither traced nor an array, or its type is
+    not that of an array."""
 
 def result_structs(types: tuple[Any, ...], varies: bool) -> list[Any] | None:
     """The ``ShapeDtypeStruct`` for each type, a new one; None where one of them is not that of an

@@ -88,7 +88,7 @@ mod _core {
     #[pymodule_export]
     use super::trace::abstract_eval::memo_len;
     #[pymodule_export]
-    use super::trace::arguments::{new_accumulators, plain_types, result_structs};
+    use super::trace::arguments::{array_types, new_accumulators, plain_types, result_structs};
     #[pymodule_export]
     use super::trace::audit_schedule::{audit_counts, clear_audit_counts, set_audit};
 }

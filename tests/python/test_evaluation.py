@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import sys
+import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.experimental.xla_metadata
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 from jax._src import core
+from jax.experimental.compute_on import compute_on
+from jax.interpreters import ad, batching, mlir
 
 import covering
 import jaxide
@@ -154,6 +162,185 @@ def test_evaluations_are_replayed(transformation: str) -> None:
         before = counts_of("eval_jaxpr")
         warm_up(program, X, rounds=1)
         assert counts_of("eval_jaxpr").hits > before.hits
+
+
+def own_primitive() -> Any:
+    """A primitive of the user's: a program that has it is evaluated equation by equation."""
+    own = jax.extend.core.Primitive("own")
+    own.def_impl(lambda x, **_: x * 2)
+    own.def_abstract_eval(lambda x, **_: x)
+    ad.deflinear2(own, lambda cotangent, *_, **params: [own.bind(cotangent, **params)])
+    batching.primitive_batchers[own] = lambda args, dims, **params: (
+        own.bind(*args, **params),
+        dims[0],
+    )
+    mlir.register_lowering(own, mlir.lower_fun(lambda x, **_: x * 2, multiple_results=False))
+    return own
+
+
+OWN = own_primitive()
+
+
+def with_own(function: Function, x: Any) -> Any:
+    return jax.tree.map(lambda leaf: OWN.bind(jnp.asarray(leaf)), function(OWN.bind(x, at=1)))
+
+
+@pytest.mark.covering(times=1)
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_primitive_of_the_user(name: str, transformation: str) -> None:
+    function = functools.partial(with_own, FUNCTIONS[name])
+    programs = [
+        TRANSFORMATIONS[transformation](functools.partial(evaluate, function))
+        for evaluate in EVALUATIONS.values()
+    ]
+    assert_same_when_warm(*((program, X) for program in programs))
+
+
+def test_a_primitive_of_the_user_leaves_the_rest_native() -> None:
+    """jax's own loop over the equations does not run."""
+    called: set[str] = set()
+    jaxpr = jax.make_jaxpr(functools.partial(with_own, FUNCTIONS["operators"]))(X)
+    with empty_cache():
+        before = counts_of("eval_jaxpr").bypasses
+        sys.setprofile(lambda frame, *_: called.add(frame.f_code.co_name))
+        try:
+            jaxide.make_jaxpr(lambda x: core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x))(X)
+        finally:
+            sys.setprofile(None)
+        assert counts_of("eval_jaxpr").bypasses != before
+    assert "bind" in called
+    assert "clean_up_dead_vars" not in called
+
+
+def contexts(x: Any) -> Any:
+    """Equations of other contexts than the one in which they are evaluated."""
+    with jax.threefry_partitionable(not jax.config.jax_threefry_partitionable):
+        bits = jax.random.bits(jax.random.key(1), (3,))
+    with jax.experimental.xla_metadata.set_xla_metadata(a="b"):
+        y = jnp.sin(x)
+    with compute_on("device_host"):
+        return y * x, bits, OWN.bind(x)
+
+
+def test_contexts() -> None:
+    program = functools.partial(evaluated, contexts)
+
+    def in_another(x: Any) -> Any:
+        with jax.default_matmul_precision("highest"), jax.named_scope("scope"):
+            return program(x), jax.make_jaxpr(lambda v: v * 2)(x).out_avals[0].shape
+
+    assert_same_when_warm((program, X), (in_another, X), (jax.grad(lambda x: total(program(x))), X))
+
+
+def test_a_primitive_with_a_binding_of_its_own() -> None:
+    class Counting(jax.extend.core.Primitive):
+        bound = 0
+
+        def bind(self, *args: Any, **params: Any) -> Any:
+            Counting.bound += 1
+            return super().bind(*args, **params)
+
+        def get_bind_params(self, params: Any) -> Any:
+            return dict(params, seen=params["seen"] + 1)
+
+    own = Counting("counting")
+    own.def_abstract_eval(lambda x, seen: x)
+
+    def program(x: Any) -> Any:
+        (once,) = evaluated(lambda v: own.bind(v, seen=0) + 1, x)
+        return evaluated(lambda v: own.bind(v, seen=5) * once, x)
+
+    bound = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+        Counting.bound = 0
+        make(lambda x: program(x))(X)
+        bound.append(Counting.bound)
+    assert bound[0] == bound[1] == 4
+    assert_same_when_warm((program, X))
+
+
+def test_values_die_with_their_last_use() -> None:
+    """A primitive that asks which of its results so far are alive."""
+    results: list[weakref.ref[Any]] = []
+    alive: list[list[bool]] = []
+
+    class Looking(jax.extend.core.Primitive):
+        def bind(self, *args: Any, **params: Any) -> Any:
+            alive.append([result() is not None for result in results])
+            result = super().bind(*args, **params)
+            results.append(weakref.ref(result))
+            return result
+
+    looking = Looking("looking")
+    looking.def_abstract_eval(lambda x: x)
+
+    def inner(v: Any) -> Any:
+        first = looking.bind(v)
+        second = looking.bind(first * 2)
+        third = looking.bind(second + 1)
+        return looking.bind(third), second
+
+    jaxpr = jax.make_jaxpr(inner)(X)
+    results.clear()
+    alive.clear()
+    jaxide.make_jaxpr(lambda x: core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x))(X)
+    assert alive[-1] == [False, True, True]
+
+
+def raising(what: str) -> Function:
+    """Programs whose second evaluation raises."""
+    failing = jax.extend.core.Primitive("failing")
+    count = itertools.count()
+
+    def evaluate(aval: Any) -> Any:
+        if next(count) > 0:
+            raise ZeroDivisionError("no more")
+        return aval
+
+    failing.def_abstract_eval(evaluate)
+
+    def program(x: Any) -> Any:
+        if what == "user's":
+            return evaluated(lambda v: failing.bind(jnp.sin(v)), x)
+        jaxpr = jax.make_jaxpr(lambda v, w: OWN.bind(v) + w)(x, x)
+        return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x, x[:2])
+
+    return program
+
+
+@pytest.mark.parametrize("what", ["user's", "jax's"])
+def test_an_equation_that_raises(what: str) -> None:
+    """With the error jax tells where the equation is from."""
+    causes = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+        with pytest.raises((ZeroDivisionError, TypeError)) as caught:
+            make(raising(what))(X)
+        error = caught.value
+        frames = traceback.extract_tb(error.__cause__.__traceback__)
+        lines = [(frame.name, frame.lineno) for frame in frames if frame.filename == __file__]
+        causes.append((type(error), str(error), type(error.__cause__), lines))
+    assert causes[0] == causes[1]
+    assert causes[0][2].__name__ == "JaxStackTraceBeforeTransformation"
+
+
+def test_wrong_programs() -> None:
+    """An equation with too few outputs, and one that reads what is undefined."""
+    jaxpr = jax.make_jaxpr(lambda x: lax.split(OWN.bind(x), (1, 2)))(X).jaxpr
+    first, second = jaxpr.eqns
+    short = jaxpr.replace(
+        eqns=[first, second.replace(outvars=second.outvars[:1])], outvars=second.outvars[:1]
+    )
+    undefined = jaxpr.replace(eqns=[second, first])
+
+    def outcome(make: Any, program: Any) -> Any:
+        try:
+            return str(make(lambda x: core.eval_jaxpr(program, [], x))(X))
+        except Exception as error:
+            return type(error)
+
+    for program in (short, undefined):
+        assert outcome(jaxide.make_jaxpr, program) == outcome(jax.make_jaxpr, program)
 
 
 def test_wrong_arguments() -> None:

@@ -136,6 +136,92 @@ def test_as_with_jax(name: str, question: str) -> None:
     assert_same_inside(look)
 
 
+class Failing:
+    pass
+
+
+jax.tree_util.register_pytree_node(Failing, lambda _: 1 / 0, lambda *_: Failing())
+
+
+def dead() -> Any:
+    kept: list[Any] = []
+    jax.make_jaxpr(lambda x: (kept.append(x * 2), x)[1])(X)
+    return kept[0]
+
+
+def deleted() -> Any:
+    array = jnp.arange(3.0) + 1
+    array.delete()
+    return array
+
+
+# What is captured and returned at once, with which libraries ask for the types of a pytree.
+CAPTURED: dict[str, Callable[[Any], Any]] = {
+    "tree": lambda x: {"a": x, "b": [x * 2, None, W], "c": ()},
+    "nothing": lambda x: None,
+    "scalars": lambda x: (3, True, 2.0, np.float32(1), np.arange(3)),
+    "weak types": lambda x: [jnp.asarray(1.0), x[0] * 2.0, jnp.add(1.0, 2.0)],
+    "keys": lambda x: jax.random.key(0),
+    "batched": lambda x: jax.vmap(lambda v: str(jax.eval_shape(lambda: v)) and v)(x),
+    "tracer of a transformation": lambda x: jax.jvp(
+        lambda v: (str(jax.eval_shape(lambda: v)), v * 2)[1], (x,), (x,)
+    ),
+    "struct": lambda x: jax.ShapeDtypeStruct((2,), np.float32),
+    "text": lambda x: {"a": [x, "text"]},
+    "ref": lambda x: jax.new_ref(x),
+    "dead tracer": lambda x: dead(),
+    "deleted array": lambda x: deleted(),
+    "tree that fails": lambda x: [x, Failing()],
+    "sharded": lambda x: jax.device_put(
+        jnp.arange(4.0),
+        jax.NamedSharding(jax.sharding.Mesh(jax.devices()[:2], "i"), jax.P("i")),
+    ),
+}
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "lambda": lambda value: lambda: value,
+    "default": lambda value: lambda given=value: given,
+    "two values": lambda value: lambda: (value, value),
+    "global": lambda value: lambda: W,
+    "star": lambda value: lambda *args, **kwargs: value,
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_shapes_of_what_is_captured(name: str) -> None:
+    def look(x: Any) -> Any:
+        value = CAPTURED[name](x)
+        return [
+            outcome(lambda: QUESTIONS["eval_shape"](way(value), (), {})) for way in WAYS.values()
+        ]
+
+    assert_same_inside(look)
+
+
+def test_settings_hold_for_what_is_captured() -> None:
+    def look(x: Any) -> Any:
+        ask = lambda: outcome(lambda: str(jax.eval_shape(lambda: x)).split(" at ")[0])
+        found = [ask()]
+        with jax.no_tracing():
+            found.append(type(ask()))
+        with jax.checking_leaks():
+            found.append(ask())
+        with jax.ensure_compile_time_eval():
+            found.append(ask())
+        with jax.enable_x64(True):
+            found.append(ask())
+
+        def unset() -> Any:
+            return value
+
+        found.append(outcome(lambda: jax.eval_shape(unset)))
+        value = x
+        found.append(str(jax.eval_shape(unset)))
+        return found
+
+    assert_same_inside(look)
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_leaks_are_reported(question: str) -> None:
     leaked: list[Any] = []
@@ -297,6 +383,15 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
     "a user's jit": lambda x: jax.jit(lambda v: v + x)(W),
     "a user's ufunc": lambda x: jnp.frompyfunc(lambda a, b: a + b + x[0], 2, 1)(W, W),
     "fails": lambda x: jnp.add(jnp.ones(2), W),
+    "array of a scalar": lambda x: jnp.asarray(np.bool_(True)),
+    "array of an array": lambda x: jnp.array(W),
+    "array of a number": lambda x: jnp.asarray(3, jnp.float32),
+    "array of a tracer": lambda x: jnp.asarray(x),
+    "functions": lambda x: jnp.cumsum(jnp.stack([W, W]), axis=1),
+    "new jit": lambda x: jax.jit(lambda v: v * 2)(W),
+    "random": lambda x: jax.random.normal(jax.random.key(0), (3,)),
+    "lax": lambda x: jax.lax.convert_element_type(W, jnp.int32),
+    "function of a function": lambda x: jnp.vectorize(lambda v: v + x[0])(W),
 }
 
 

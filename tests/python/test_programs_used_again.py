@@ -7,6 +7,7 @@ twice is printed once.
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -228,6 +229,55 @@ def test_effects_are_made_once(kind: str) -> None:
 
     once, twice = made([gradient]), made([gradient, gradient])
     compare([once, once, twice, twice, once, twice], rounds=1)
+
+
+@jax.custom_jvp
+def warns(v: Any) -> Any:
+    return v * 2
+
+
+@warns.defjvp
+def _warns_jvp(primals: Any, tangents: Any) -> Any:
+    (v,), (t,) = primals, tangents
+    warnings.warn("differentiated", stacklevel=1)
+    return v * 2, t * 2
+
+
+def batched(f: Function, v: Any) -> Any:
+    return jax.vmap(lambda v: f(v)[0])(v[None])[0]
+
+
+def pushed(f: Function, v: Any) -> Any:
+    return jax.jvp(lambda v: f(v)[0], (v,), (v,))[1]
+
+
+def warnings_of(make: Callable[..., Any], kind: str, histories: Sequence[Sequence[Use]]) -> Any:
+    jax.clear_caches()
+    jaxide.clear_caches()
+    found = []
+    for uses in histories:
+
+        def function(v: Any, uses: Sequence[Use] = uses) -> Any:
+            one = KINDS[kind](lambda v: (warns(v), v))
+            return sum(jnp.sum(use(one, v)) for use in uses)
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            text = str(make(function)(X))
+        found.append(([str(one.message) for one in caught], text))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_warnings_are_those_of_jax(kind: str) -> None:
+    """jax warns of a program once, whoever asks first: a call that was silent after another is not
+    silent alone."""
+    for one, other in [(batched, pushed), (pushed, gradient_of_one), (gradient, pushed)]:
+        histories = [*[[one]] * 3, *[[one, other]] * 4, *[[other]] * 2, [other, one], [one]]
+        expected = warnings_of(jax.make_jaxpr, kind, histories)
+        assert warnings_of(jaxide.make_jaxpr, kind, histories) == expected
+        # The body of the plain scan is another.
+        assert any(caught for caught, _ in expected) == (kind != "plain_scan")
 
 
 def test_used_in_turn_with_another() -> None:

@@ -40,6 +40,7 @@ from jaxide._compat.passes import takes_live_inputs, trim
 from jaxide._compat.printing import printing
 from jaxide._compat.sources import inner_code
 from jaxide._compat.stand_ins import (
+    captured_shapes,
     debug_info_stand_in,
     make_jaxpr_stand_in,
     resolve_kwargs_stand_in,
@@ -375,10 +376,11 @@ def _traces() -> dict[str, Any]:
         cur_qdd=optional_symbol(f"{_CORE}:cur_qdd"),
         full_lower=checked_function(f"{_CORE}:full_lower", "val"),
         get_referent=checked_function(f"{_CORE}:get_referent", "x"),
-        stock_eval_jaxpr=_stock_evaluation() if is_hooked("eval") else None,
+        **_evaluation(),
         canonical_input_code=inner_code("api:vjp", "canonicalize_value"),
         linear_input_code=inner_code("interpreters.ad:linearize", "new_arg"),
         make_jaxpr_hook=make_jaxpr_stand_in(),
+        captured_shapes=captured_shapes(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         jit_captures=_jit_captures(),
         jits_forgot=_forgotten_jits(),
@@ -434,6 +436,8 @@ def _binding() -> dict[str, Any]:
         stock_bind=stock("bind"),
         primitive_bind_with_trace=symbol(f"{_CORE}:Primitive.bind_with_trace"),
         primitive_is_high=symbol(f"{_CORE}:Primitive.is_high"),
+        primitive_bind=symbol(f"{_CORE}:Primitive.bind"),
+        primitive_bind_params=symbol(f"{_CORE}:Primitive.get_bind_params"),
     )
 
 
@@ -574,12 +578,27 @@ def _binding_trace() -> Any:
     return seen[0]
 
 
-def _stock_evaluation() -> Callable[..., Any]:
-    """``core.eval_jaxpr``, with the arguments of the program as a tuple."""
-    own = copy_function(hooked("eval"))
-    return lambda jaxpr, consts, args, keeps_sources: own(
-        jaxpr, consts, *args, propagate_source_info=keeps_sources
-    )
+def _evaluation() -> dict[str, Any]:
+    """``core.eval_jaxpr``, and what it does with an equation."""
+    if not is_hooked("eval"):
+        return {}
+    own, user_context = copy_function(hooked("eval")), symbol("source_info_util:user_context")
+
+    def evaluate(jaxpr: Any, consts: Any, args: Any, keeps_sources: Any) -> Any:
+        return own(jaxpr, consts, *args, propagate_source_info=keeps_sources)
+
+    def bind(
+        primitive: Any, args: Any, params: Any, context: Any, traceback: Any, name_stack: Any
+    ) -> Any:
+        params = primitive.get_bind_params(params)
+        with user_context(traceback, name_stack=name_stack), context.manager:
+            return primitive.bind(*args, **params)
+
+    def raise_within(error: BaseException, traceback: Any, name_stack: Any) -> None:
+        with user_context(traceback, name_stack=name_stack):
+            raise error
+
+    return dict(stock_eval_jaxpr=evaluate, bind_equation=bind, raise_within=raise_within)
 
 
 def _jit_captures() -> Callable[[Any, Any, Any], bool]:

@@ -94,6 +94,26 @@ def eval_shape_stand_in() -> Callable[..., Any] | None:
     return eval_shape
 
 
+def captured_shapes() -> Callable[[Any], Any] | None:
+    """What ``eval_shape`` says of a function that returns a value it has captured: by the value, or
+    None where a leaf is neither traced nor an array. None where that is left to jax."""
+    registry = optional_symbol("tree_util:default_registry")
+    varies = optional_symbol("config:_check_vma")
+    known = registry is not None and varies is not None and result_struct() is not None
+    if not known or not capabilities.has("direct traces"):
+        return None
+
+    def shapes(value: Any) -> Any:
+        if _core.is_jax_altered():
+            return None
+        leaves, tree = registry.flatten(value)
+        avals = _core.array_types(leaves)
+        structs = None if avals is None else _core.result_structs(avals, varies.value)
+        return None if structs is None else tree.unflatten(structs)
+
+    return shapes
+
+
 def make_jaxpr_stand_in() -> Callable[..., Any] | None:
     """What the function that ``make_jaxpr`` returns does, without a jit; None where that is left to
     jax."""

@@ -47,6 +47,8 @@ class Reads(NamedTuple):
     """Whether it makes texts of values, among which no array may be."""
     is_of_jax: bool = False
     """Whether it is a function of jax."""
+    returns: int | None = None
+    """The position in the closure of what it returns, where it does nothing else."""
 
 
 _PURE = {
@@ -195,7 +197,17 @@ def reads(code: types.CodeType) -> Reads | None:
         changes=_CHANGES in found,
         fills=_FILLS in found,
         writes=_WRITES in found,
+        returns=_returned(code, outer),
     )
+
+
+def _returned(code: types.CodeType, outer: dict[str, int]) -> int | None:
+    """The position in the closure of what code returns, where it does nothing else."""
+    instructions = (i for i in dis.get_instructions(code) if i.opname not in _NOTHING)
+    match [(i.opname, i.argval) for i in instructions]:
+        case [("LOAD_DEREF", name), ("RETURN_VALUE", _)]:
+            return outer.get(name)
+    return None
 
 
 class _Opaque(Exception):
@@ -265,6 +277,7 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
             yield from _reads(constant, shared)
 
 
+_NOTHING = ("RESUME", "NOP", "CACHE", "COPY_FREE_VARS")
 _FORMATTING = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE")
 _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF")
 

@@ -35,7 +35,7 @@ use crate::python::cache::store;
 use crate::python::cpython::native::address;
 use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{Jax, jax};
-use crate::python::jax::source::SourceRef;
+use crate::python::jax::source::{SourceRef, join_name_stacks};
 use crate::python::jax::world::poll_soon;
 use crate::python::trace::frame::Frame;
 use crate::python::trace::session;
@@ -438,7 +438,7 @@ impl Pass {
         let Some(site) = TransposeSite::of(jax, primitive, step.params.bind(py))? else {
             return self.step(py, jax, step, &cotangents);
         };
-        let context = context.at_equation(source_of(&context, step, scopes)?);
+        let context = context.at_equation(source_of(jax, &context, step, scopes)?);
         self.replay_or_run_step(jax, step, &cotangents, &described, &site, &context, number)
     }
 
@@ -608,6 +608,7 @@ type Scopes<'py> = FxHashMap<usize, (Bound<'py, PyAny>, Option<Rc<Signature>>)>;
 
 /// `_name_stack_ctx`: the source info in which an equation is transposed.
 fn source_of<'py>(
+    jax: &Jax,
     context: &TraceContext<'py>,
     step: &Step,
     scopes: &mut Scopes<'py>,
@@ -617,7 +618,7 @@ fn source_of<'py>(
     let (name_stack, scope_key) = if let Some(known) = scopes.get(&address(own)) {
         known.clone()
     } else {
-        let whole = context.name_stack().add(own)?;
+        let whole = join_name_stacks(jax, context.name_stack(), own)?;
         let scope_key = context.stack().map(|stack| stack.scope_key(&whole)).transpose()?.flatten();
         scopes.insert(address(own), (whole.clone(), scope_key.clone()));
         (whole, scope_key)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyException;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -16,7 +17,7 @@ use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::fragment::replay::replay;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode, encode_fully, encode_params};
-use crate::python::cache::key::functions::{self, Functions};
+use crate::python::cache::key::functions::{self, Functions, captured_result};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::key::trace_context::{Configuration, TraceContext, configuration_now};
@@ -74,8 +75,6 @@ pub struct Site {
     pub forgets: bool,
     /// It asks traced values for nothing but their types.
     pub types_only: bool,
-    /// It is a jit of jax, or calls one.
-    pub is_compiled: bool,
     pub programs: Use,
 }
 
@@ -95,14 +94,7 @@ impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self {
-            id,
-            hits,
-            forgets: false,
-            types_only: false,
-            is_compiled: false,
-            programs: Use::Rule,
-        }
+        Self { id, hits, forgets: false, types_only: false, programs: Use::Rule }
     }
 
     /// Runs a rule that is given programs, of which nothing is to be known.
@@ -165,11 +157,17 @@ fn replay_or_run<'py>(
         configuration => configuration,
     };
     let computes = configuration.is_err_and(|reason| reason == FOLDS_EAGERLY);
-    if computes && site.is_compiled && context.stack().is_none() && are_concrete(jax, args) {
+    if computes && !site.forgets && context.stack().is_none() && are_concrete(jax, args) {
         store::count_bypass(site.id, FOLDS_EAGERLY);
         return computed(jax, &context, proceed);
     }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
+    if site.types_only
+        && configuration.is_ok()
+        && let Some(shapes) = shapes_of_captured(py, jax, args)?
+    {
+        return Ok(shapes);
+    }
     let functions = match site.types_only {
         true if functions::is_probed(args) => return Ok(py.None().into_bound(py)),
         true => Functions::typed(py, args)?,
@@ -187,6 +185,31 @@ fn replay_or_run<'py>(
     replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures, None)
 }
 
+/// What `eval_shape` says of `lambda: value`, with which libraries ask for the types of a pytree.
+fn shapes_of_captured<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    args: &[*mut ffi::PyObject],
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let shapes = jax.captured_shapes.bind(py);
+    let &[function, positional, keywords] = args else { return Ok(None) };
+    // SAFETY: the arguments of the call under way: those of `eval_shape(fun, *args, **kwargs)`.
+    let (function, is_alone) = unsafe {
+        let is_alone = ffi::PyTuple_GET_SIZE(positional) == 0 && ffi::PyDict_Size(keywords) == 0;
+        (Bound::from_borrowed_ptr(py, function), is_alone)
+    };
+    if !is_alone || shapes.is_none() {
+        return Ok(None);
+    }
+    let Some(value) = captured_result(&function)? else { return Ok(None) };
+    match shapes.call1((value,)) {
+        Ok(shapes) => Ok((!shapes.is_none()).then_some(shapes)),
+        // jax says what is wrong with it.
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether nothing traced can be among the arguments of a function of jax: they are arrays, scalars,
 /// types, and what lives as long as the process.
 fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
@@ -199,6 +222,7 @@ fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
                 || arg == ffi::Py_None()
                 || ffi::PyType_Check(arg) != 0
                 || ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
+                || ffi::PySet_Contains(jax.literalable_scalar_types.as_ptr(), class.cast()) == 1
                 || is_stable(arg)
         }
     })
@@ -264,6 +288,13 @@ pub fn replay_or_learn<'py>(
         }
         Action::Learn(candidate) => candidate,
     };
+    let given = match given {
+        Some(given) if given.has_warned(py, jax) => {
+            store::count_bypass(site.id, WARNED);
+            return run_given(jax, site, context, call, &given, proceed);
+        }
+        given => given,
+    };
     attached(|| {
         // Whether jax would make the programs of a replay again, or others, it shows when it is asked twice.
         let programs = candidate.and_then(|candidate| candidate.programs.as_ref());
@@ -273,7 +304,21 @@ pub fn replay_or_learn<'py>(
             replayed.or_else(|| given.replayed(py))
         });
         let asked = match ask.zip(repeat) {
-            Some((ask, repeat)) => ask(repeat)?,
+            Some((ask, repeat)) => {
+                let warnings = watch_warnings::count();
+                // Of programs that are closed anew jax warns again when it is given those at hand.
+                let asked = match repeat {
+                    Repeat::Same => ask(repeat)?,
+                    Repeat::Closed => watch_warnings::silent(|| ask(repeat))?,
+                };
+                if let Some(given) = given.as_ref().filter(|_| watch_warnings::count() != warnings)
+                {
+                    given.note_warned(py, jax);
+                    store::count_bypass(site.id, WARNED);
+                    return run_given(jax, site, context, call, given, proceed);
+                }
+                asked
+            }
             None => None,
         };
         let mut pinned = pins(py, call, &describe);
@@ -302,7 +347,11 @@ fn run_given<R>(
     proceed: impl FnOnce() -> PyResult<R>,
 ) -> PyResult<R> {
     let before = Before::call(jax, context, call)?;
+    let warnings = watch_warnings::count();
     let result = site.run(proceed)?;
+    if watch_warnings::count() != warnings {
+        given.note_warned(context.trace.py(), jax);
+    }
     canonicalize(jax, site, call, given, &before, None)?;
     Ok(result)
 }
@@ -598,6 +647,9 @@ pub fn run_recorded<'py>(
     let learnt = if let Some(reason) = refusal {
         Err(reason)
     } else if watch_warnings::count() != warnings {
+        if let Some(given) = &given {
+            given.note_warned(py, jax);
+        }
         Err(WARNED)
     } else if call.has_arrays && watch_arrays::count() != reads && !audited {
         Err(READ)

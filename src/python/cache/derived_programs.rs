@@ -102,6 +102,10 @@ impl DerivationCache {
             }
             None => None,
         };
+        if given.has_warned(py, jax) {
+            store::count_bypass(self.id, WARNED);
+            return run();
+        }
         let warnings = watch_warnings::count();
         let (result, refusal, validity) = watched(py, jax, Ok(configuration), run)?;
         let result = result?;
@@ -110,6 +114,7 @@ impl DerivationCache {
         } else if watch_warnings::count() == warnings {
             attached(|| Derivation::learn(jax, given, &result, candidate))
         } else {
+            given.note_warned(py, jax);
             Err(WARNED)
         };
         match &derivation {

@@ -5,7 +5,7 @@
 //! a loop costs, and remembers them by identity. A body that is traced again is a new program
 //! each time: here it is known by its structural id.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use pyo3::ffi;
 use pyo3::intern;
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::python::cache::call::{Asked, Site, Use, replay_or_learn, run_without_key};
 use crate::python::cache::fragment::before::Before;
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::{encode_evaluation, encode_fully, encode_rule};
+use crate::python::cache::key::encode::{encode_fully, encode_rule};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::programs::canonicalize::appended_since;
 use crate::python::cache::programs::forms::is_jaxpr;
@@ -26,7 +26,6 @@ use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{address, string_of};
 use crate::python::jax::names::{Jax, jax};
-use crate::python::trace::session;
 
 /// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
 /// None where there is nothing to know.
@@ -75,39 +74,6 @@ pub fn bind<'py>(
     replay_or_learn(py, jax, &site, &context, &call, encode, &proceed, || Ok(false), Some(&ask))
         .map(Some)
 }
-
-/// `core.eval_jaxpr`: the evaluation of a program, which is a call like a rule's.
-///
-/// Raises:
-///     What its equations raise.
-#[pyfunction]
-pub fn eval_jaxpr<'py>(
-    jaxpr: &Bound<'py, PyAny>,
-    consts: &Bound<'py, PyAny>,
-    args: &Bound<'py, PyTuple>,
-    keeps_sources: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = jaxpr.py();
-    let jax = jax(py)?;
-    let stock = jax.stock_eval_jaxpr.bind(py);
-    let proceed = || stock.call1((jaxpr, consts, args, keeps_sources));
-    if session::is_idle(py)? || is_running() || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
-        return proceed();
-    }
-    let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
-    let Ok(configuration) = context.configuration() else { return proceed() };
-    let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
-    let mut call = Call::new(configuration.number);
-    let encode = |call: &mut Call| encode_evaluation(py, jax, &context, &given, call);
-    if let Err(reason) = encode_fully(py, &mut call, encode)? {
-        store::count_bypass(EVALUATION.id, reason);
-        return proceed();
-    }
-    replay_or_learn(py, jax, &EVALUATION, &context, &call, encode, proceed, || Ok(false), None)
-}
-
-static EVALUATION: LazyLock<Site> =
-    LazyLock::new(|| Site { programs: Use::Evaluated, ..Site::pure("eval_jaxpr") });
 
 /// Whether a program among params has effects: what it appends cannot be taken back.
 fn has_effects(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {

@@ -22,7 +22,7 @@ use crate::python::trace::jaxpr_trace::{
     const_operand, frame_of, has_high_param, is_ours, keeps_params, results,
 };
 use crate::python::trace::session;
-use crate::python::trace::stage::{Staging, stage, stage_known};
+use crate::python::trace::stage::{Objects, Staging, stage, stage_known};
 use crate::python::trace::tracer::variable_of_trace;
 
 /// What `Primitive.bind(primitive, *args, **params)` returns; `NotImplemented` where jax's own code is to
@@ -38,9 +38,9 @@ pub fn bind<'py>(
     let trace = current_trace(py, jax)?;
     if is_ours(py, trace.as_ptr())
         && let Some(frame) = frame_of(jax, &trace)
-        && let Some(result) = bind_fast(jax, &trace, &frame, primitive, args, params)?
+        && let Some(outs) = bind_here(jax, &trace, &frame, primitive, args, params, None)?
     {
-        return Ok(result);
+        return results(py, PrimitiveInfo::of(jax, primitive)?, outs);
     }
     let stock = || {
         let mut all = Vec::with_capacity(args.len() + 1);
@@ -57,14 +57,20 @@ pub fn bind<'py>(
     Ok(py.NotImplemented().into_bound(py))
 }
 
-fn bind_fast<'py>(
+/// Appends a primitive to the current trace, a recording one: the tracers of its results; None where
+/// jax's own code is to do it. An equation that is evaluated has a `source`, and its params are its own.
+///
+/// # Errors
+/// Whatever jax's rules raise.
+pub(super) fn bind_here<'py>(
     jax: &Jax,
     trace: &Bound<'py, PyAny>,
     frame: &Bound<'py, Frame>,
     primitive: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     params: &Bound<'py, PyDict>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+    source: Option<&SourceRef<'py>>,
+) -> PyResult<Option<Objects<'py>>> {
     let py = trace.py();
     let info = PrimitiveInfo::of(jax, primitive)?;
     if !info.plain_is_high || !binds_plainly(info, params)? || info.ref_allocating {
@@ -86,12 +92,16 @@ fn bind_fast<'py>(
             None => return Ok(None),
         }
     }
-    let source = SourceRef::current(py, jax)?;
-    let at = Staging { trace, frame, primitive, info, context: &context, source: &source };
+    let current = match source {
+        Some(_) => None,
+        None => Some(SourceRef::current(py, jax)?),
+    };
+    let Some(source) = source.or(current.as_ref()) else { return Ok(None) };
+    let at = Staging { trace, frame, primitive, info, context: &context, source };
     // What is remembered was checked when it was learnt: its avals have no mesh, its params are
     // not high.
     if let Some(outs) = stage_known(jax, &at, &operands, params)? {
-        return results(py, info, outs).map(Some);
+        return Ok(Some(outs));
     }
     for operand in &operands {
         if !aval_info(jax, operand.aval())?.empty_mesh {
@@ -101,10 +111,9 @@ fn bind_fast<'py>(
     if has_high_param(jax, params)? {
         return Ok(None);
     }
-    let outs = within_trace(jax, jax.binding_trace.bind(py), trace, || {
-        stage(jax, &at, &operands, params)
-    })?;
-    results(py, info, outs).map(Some)
+    let own = if current.is_some() { params.clone() } else { params.copy()? };
+    within_trace(jax, jax.binding_trace.bind(py), trace, || stage(jax, &at, &operands, &own))
+        .map(Some)
 }
 
 /// Whether `bind_with_trace` does no more than process the primitive.

@@ -161,7 +161,7 @@ pub fn interpose_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()
     let class = class.as_type_ptr();
     let mut all = called_types();
     if !all.iter().any(|known| known.class == class) {
-        let site = Site { is_compiled: true, ..Site::pure(name) };
+        let site = Site::pure(name);
         all.push(Box::leak(Box::new(CalledType { class, call, site })));
     }
     Ok(())
@@ -314,7 +314,7 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         None => "<jit>".to_owned(),
     };
     let forgets = !is_stable(jitted.as_ptr());
-    let site = Arc::new(Site { forgets, is_compiled: !forgets, ..Site::pure(&name) });
+    let site = Arc::new(Site { forgets, ..Site::pure(&name) });
     let id = site.id;
     let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
         let jit = JITS.remove(&address);

@@ -166,7 +166,7 @@ pub fn initialize_traces<'py>(
             "check_types",
             wrap_pyfunction!(crate::python::trace::arguments::check_returned_types, py)?,
         ),
-        ("eval", wrap_pyfunction!(crate::python::cache::rules::eval_jaxpr, py)?),
+        ("eval", wrap_pyfunction!(crate::python::interpose::evaluate::eval_jaxpr, py)?),
         ("value", wrap_pyfunction!(crate::python::jax::watch_arrays::read_value, py)?),
         ("check_refs", wrap_pyfunction!(crate::python::trace::arguments::check_returned_refs, py)?),
     ];

@@ -256,6 +256,10 @@ jax_objects! {
     stock_dce_consts: PyAny,
     /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
     stock_eval_jaxpr: PyAny,
+    /// Binds one of its equations: `(primitive, operands, params, context, traceback, name_stack)`;
+    /// and raises what that has raised natively: `(error, traceback, name_stack)`.
+    bind_equation: PyAny,
+    raise_within: PyAny,
     /// `custom_jvp`, the class.
     custom_jvp_type: PyType,
     custom_vjp_type: PyType,
@@ -268,6 +272,9 @@ jax_objects! {
     partition_spec_type: PyType,
     /// `(aval) -> ShapeDtypeStruct`, what `eval_shape` returns for a result.
     result_struct: PyAny,
+    /// `(value) -> shapes`, what `eval_shape` says of a function that returns a value it has captured;
+    /// None where that is left to jax.
+    captured_shapes: PyAny,
     /// `custom_jvp_call`, and how its function that traces the rule is made anew: `(function)`
     /// returns what returns one; None where there is none.
     custom_jvp_primitive: PyAny,
@@ -349,6 +356,8 @@ jax_objects! {
     stock_inline: PyAny,
     primitive_bind_with_trace: PyAny,
     primitive_is_high: PyAny,
+    primitive_bind: PyAny,
+    primitive_bind_params: PyAny,
     /// Callable `(closed_jaxpr) -> (jaxpr, consts)`.
     open_jaxpr: PyAny,
 }

@@ -29,6 +29,8 @@ pub struct Slots {
     pub jaxpr_outvars: Slot,
     pub source_traceback: Slot,
     pub source_name_stack: Slot,
+    /// The scopes of a `NameStack`.
+    pub name_stack_scopes: Option<Slot>,
     pub index_update_ref: [Slot; 2],
     /// `primal` and `tangent` of a `LinearizeTracer`.
     pub linearize_tracer: [Slot; 2],
@@ -150,6 +152,11 @@ impl Slots {
             jaxpr_outvars: slot(jaxpr, "_outvars"),
             source_traceback: slot(source_info, "traceback"),
             source_name_stack: slot(source_info, "name_stack"),
+            name_stack_scopes: Slot::of(
+                &namespace.getattr("empty_name_stack")?.get_type(),
+                "stack",
+            )
+            .ok(),
         };
         match error {
             Some(error) => Err(error),

@@ -1,7 +1,10 @@
 //! Source info: the traceback and the name stack an equation is recorded with.
 
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
+use crate::python::cpython::native::allocate;
 use crate::python::jax::names::Jax;
 
 /// The current Python stack as jaxlib's `Traceback`; None where jax takes none.
@@ -89,5 +92,38 @@ impl<'py> SourceRef<'py> {
     /// A new `SourceInfo`.
     pub fn to_object(&self, jax: &Jax) -> PyResult<Bound<'py, PyAny>> {
         jax.new_source_info(self.traceback.clone(), self.name_stack.clone())
+    }
+}
+
+/// The name stack `inner` below `outer`: `outer + inner`.
+///
+/// # Errors
+/// They cannot be added.
+pub fn join_name_stacks<'py>(
+    jax: &Jax,
+    outer: &Bound<'py, PyAny>,
+    inner: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = outer.py();
+    let class = jax.empty_name_stack.bind(py).get_type();
+    let scopes = |stack: &Bound<'py, PyAny>| {
+        let slot = jax.slots.name_stack_scopes.filter(|_| stack.get_type().is(&class))?;
+        // SAFETY: the exact class was checked.
+        let scopes = unsafe { slot.get(stack) }?;
+        scopes.cast_into_exact::<PyTuple>().ok().map(|scopes| (slot, scopes))
+    };
+    let Some(((slot, above), (_, below))) = scopes(outer).zip(scopes(inner)) else {
+        return outer.add(inner);
+    };
+    if above.is_empty() || below.is_empty() {
+        return Ok(if above.is_empty() { inner } else { outer }.clone());
+    }
+    // SAFETY: two tuples; the new object is of the class that the slot is of, which is empty.
+    unsafe {
+        let joined = ffi::PySequence_Concat(above.as_ptr(), below.as_ptr());
+        let joined = Bound::from_owned_ptr_or_err(py, joined)?;
+        let stack = allocate(&class)?;
+        slot.fill(stack.as_ptr(), joined);
+        Ok(stack)
     }
 }

@@ -25,6 +25,7 @@ use crate::python::jax::names::{Jax, jax};
 thread_local! {
     /// How many warnings this thread has issued.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    static SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Who wants `warn` to go through ours.
@@ -56,6 +57,14 @@ pub fn uncounted<R>(body: impl FnOnce() -> R) -> R {
     let before = COUNT.get();
     let result = body();
     COUNT.set(before);
+    result
+}
+
+/// Runs `body`, whose warnings are counted, and heard by nobody.
+pub fn silent<R>(body: impl FnOnce() -> R) -> R {
+    let before = SILENT.replace(true);
+    let result = body();
+    SILENT.set(before);
     result
 }
 
@@ -259,6 +268,9 @@ unsafe extern "C" fn warn(
         );
         (Python::assume_attached(), Given { positional, named, keywords }, stock)
     };
+    if SILENT.get() {
+        return py.None().into_ptr();
+    }
     let level = given.argument(py, 2, c"stacklevel");
     // What another object has for an integer may run code of the user's, which stock runs once.
     let level = level.filter(PyAnyMethods::is_exact_instance_of::<PyInt>);

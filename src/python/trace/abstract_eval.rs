@@ -44,6 +44,8 @@ pub struct PrimitiveInfo {
     pub plain_without_sharding: bool,
     /// `is_high` is the base class's: some param is a high jaxpr.
     pub plain_is_high: bool,
+    /// `bind` and `get_bind_params` are the base class's.
+    pub plain_call: bool,
     pub multiple_results: bool,
     pub ref_allocating: bool,
     /// Its abstract evaluation must not be cached.
@@ -292,6 +294,10 @@ impl PrimitiveInfo {
             plain_without_sharding,
             plain_is_high: class_has("is_high", &jax.primitive_is_high)?
                 && instance("is_high")?.is_none(),
+            plain_call: class_has("bind", &jax.primitive_bind)?
+                && class_has("get_bind_params", &jax.primitive_bind_params)?
+                && instance("bind")?.is_none()
+                && instance("get_bind_params")?.is_none(),
             multiple_results: primitive.getattr("multiple_results")?.is_truthy()?,
             ref_allocating: primitive.getattr("ref_allocating")?.is_truthy()?,
             uncached: primitive.getattr("ref_allocating")?.is_truthy()?

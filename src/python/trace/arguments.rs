@@ -94,6 +94,25 @@ fn has_code(function: &Bound<'_, PyAny>, code: &Py<PyAny>) -> bool {
     own.is_ok_and(|own| own.is_some_and(|own| own.is(code)))
 }
 
+/// The types of values; None where one of them is neither traced nor an array, or its type is not that of
+/// an array.
+#[pyfunction]
+pub fn array_types<'py>(values: &Bound<'py, PyList>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let py = values.py();
+    let jax = jax(py)?;
+    let mut types = Vec::with_capacity(values.len());
+    for value in values.iter() {
+        let aval = if value.get_type().is(&jax.array_type) {
+            Some(value.getattr(intern!(py, "aval"))?).filter(|aval| is_shaped_array(jax, aval))
+        } else {
+            array_type(jax, &value)
+        };
+        let Some(aval) = aval else { return Ok(None) };
+        types.push(aval);
+    }
+    PyTuple::new(py, types).map(Some)
+}
+
 /// The `ShapeDtypeStruct` for each type, a new one; None where one of them is not that of an array.
 /// `varies` is the setting `_check_vma`.
 #[pyfunction]

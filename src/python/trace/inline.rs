@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
-use crate::python::jax::source::SourceRef;
+use crate::python::jax::source::{SourceRef, join_name_stacks};
 use crate::python::trace::frame::{Frame, Operand};
 use crate::python::trace::jaxpr_trace::{const_operand, frame_of, operand_of_tracer, tracer_of};
 use crate::python::trace::stage::{NewEqn, append, fold_constants};
@@ -158,14 +158,8 @@ impl<'py> Inlining<'_, 'py> {
 
     /// The source of the call, below the equation's own names.
     fn source_of(&self, inner: &Bound<'py, PyAny>) -> PyResult<SourceRef<'py>> {
-        let py = inner.py();
         let inner = SourceRef::of(self.jax, inner)?;
-        let scopes = inner.name_stack.getattr(intern!(py, "stack"))?;
-        let name_stack = if scopes.len()? == 0 {
-            self.source.name_stack.clone()
-        } else {
-            self.source.name_stack.add(&inner.name_stack)?
-        };
+        let name_stack = join_name_stacks(self.jax, &self.source.name_stack, &inner.name_stack)?;
         Ok(SourceRef { traceback: self.source.traceback.clone(), name_stack })
     }
 

@@ -26,7 +26,8 @@ use crate::python::trace::jaxpr_trace::{
 };
 use crate::python::trace::tracer::new_tracer;
 
-type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
+/// Tracers of results.
+pub type Objects<'py> = SmallVec<[Bound<'py, PyAny>; 1]>;
 
 /// One primitive application about to be staged.
 pub struct Staging<'a, 'py> {

@@ -22,7 +22,7 @@ use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{AvalInfo, aval_info, build_error};
 use crate::python::jax::names::Jax;
-use crate::python::jax::source::SourceRef;
+use crate::python::jax::source::{SourceRef, join_name_stacks};
 use crate::python::program::objects::{ReadEffects, SourceKey, literal_type};
 use crate::python::trace::frame::{Frame, ReadPrimitive, Rows, State};
 use crate::python::trace::tracer::new_tracer;
@@ -209,7 +209,7 @@ impl<'py> Share<'_, 'py> {
             Some(scope) if scope.is_callers() => {
                 self.append_again(jax, place, self.base, literals)?
             }
-            Some(scope) => self.append_again(jax, place, &self.source_of(scope)?, literals)?,
+            Some(scope) => self.append_again(jax, place, &self.source_of(jax, scope)?, literals)?,
             None if self.part.is_empty() => return Ok(Outputs(None)),
             None => self.append_own(jax, place, literals)?,
         };
@@ -310,11 +310,11 @@ impl<'py> Share<'_, 'py> {
     }
 
     /// The source of a name scope that is not the caller's own.
-    fn source_of(&self, scope: &Scope) -> PyResult<SourceRef<'py>> {
+    fn source_of(&self, jax: &Jax, scope: &Scope) -> PyResult<SourceRef<'py>> {
         let (base, py) = (self.base, self.base.name_stack.py());
         let name_stack = match &scope.name_stack {
             Some(stack) if self.whole => stack.bind(py).clone(),
-            Some(stack) => base.name_stack.add(stack)?,
+            Some(stack) => join_name_stacks(jax, &base.name_stack, stack.bind(py))?,
             None => base.name_stack.clone(),
         };
         let own = scope.traceback.as_ref().map(|traceback| traceback.bind(py).clone());
@@ -328,7 +328,7 @@ impl<'py> Share<'_, 'py> {
             sources.push(if scope.is_callers() {
                 Frame::source(frame, jax, self.base)?
             } else {
-                Frame::source(frame, jax, &self.source_of(scope)?)?
+                Frame::source(frame, jax, &self.source_of(jax, scope)?)?
             });
         }
         Ok(sources)

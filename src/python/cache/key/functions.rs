@@ -14,7 +14,7 @@ use hashlink::LruCache;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyFunction, PyString};
 
 use crate::expand::Tag;
 
@@ -65,6 +65,8 @@ struct Code {
     effects: FunctionEffects,
     /// It is of a function of jax, whose closure stays as it is.
     is_of_jax: bool,
+    /// Where in the closure is what it returns, where it does nothing else.
+    returns: Option<usize>,
     /// Keeps the address from becoming another code's.
     _owner: Py<PyAny>,
 }
@@ -159,9 +161,11 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
         })?
         .bind(py)
         .call1((code,))?;
+    let mut returns = None;
     let (variables, [changes, fills, writes, is_of_jax]) = if reads.is_none() {
         (None, [false; 4])
     } else {
+        returns = reads.getattr("returns")?.extract()?;
         let flag = |name: &str| reads.getattr(name)?.is_truthy();
         let mut variables = Vec::new();
         for read in reads.getattr(intern!(py, "variables"))?.try_iter()? {
@@ -174,7 +178,7 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     let owner = code.clone().unbind();
     let effects = FunctionEffects { changes, fills, writes };
-    let known = Arc::new(Code { reads: variables, effects, is_of_jax, _owner: owner });
+    let known = Arc::new(Code { reads: variables, effects, is_of_jax, returns, _owner: owner });
     drop(CODES.evict(|codes| {
         let same = codes.insert(code.as_ptr() as usize, known);
         let last = if codes.len() > MAX_CODES { codes.remove_lru() } else { None };
@@ -248,6 +252,35 @@ unsafe fn is_named(function: *mut ffi::PyFunctionObject, object: *mut ffi::PyObj
             ffi::PyErr_Clear();
         }
         named == object
+    }
+}
+
+/// What a function without parameters has captured and returns, where it does nothing else.
+///
+/// # Errors
+/// Its code cannot be looked through.
+pub fn captured_result<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = function.py();
+    if !function.is_exact_instance_of::<PyFunction>() {
+        return Ok(None);
+    }
+    // SAFETY: the exact type was checked; the function holds its code.
+    let code = unsafe {
+        let code = (*function.as_ptr().cast::<ffi::PyFunctionObject>()).func_code;
+        Bound::from_borrowed_ptr(py, code)
+    };
+    if find(code.as_ptr()).is_none() {
+        look_through(&code)?;
+    }
+    let Some(index) = find(code.as_ptr()).and_then(|code| code.returns) else { return Ok(None) };
+    // SAFETY: as above; the index is checked, and what is in a closure are cells.
+    unsafe {
+        let closure = (*function.as_ptr().cast::<ffi::PyFunctionObject>()).func_closure;
+        if closure.is_null() || index >= ffi::PyTuple_GET_SIZE(closure).unsigned_abs() {
+            return Ok(None);
+        }
+        let value = ffi::PyCell_Get(ffi::PyTuple_GET_ITEM(closure, index.cast_signed()));
+        Ok(Bound::from_owned_ptr_or_opt(py, value))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::python::cache::programs::sharing::are_ambiguous;
 use crate::python::cache::programs::structural_id::{
     StructuralId, structural_id_of, tracebacks_of,
 };
+use crate::python::cache::programs::warned;
 use crate::python::cache::reasons::Reason;
 use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
@@ -160,6 +161,23 @@ impl Given {
             let same = was_given_as(first, self.programs[0].as_ptr() as usize);
             if same { Repeat::Same } else { Repeat::Closed }
         })
+    }
+
+    /// Notes that jax has warned of them.
+    pub fn note_warned(&self, py: Python<'_>, jax: &Jax) {
+        warned::note(self.ids(py, jax));
+    }
+
+    /// Whether jax has warned of one of them before.
+    pub fn has_warned(&self, py: Python<'_>, jax: &Jax) -> bool {
+        warned::has(self.ids(py, jax))
+    }
+
+    /// The structural ids of all.
+    fn ids(&self, py: Python<'_>, jax: &Jax) -> SmallVec<[StructuralId; 4]> {
+        let all = self.open.iter().chain(&self.nested);
+        let opened = all.filter_map(|program| open(jax, program.bind(py)).ok());
+        opened.filter_map(|(program, _)| structural_id_of(jax, &program).ok()).collect()
     }
 
     /// Whether they are the same programs, and if so whether closed anew.

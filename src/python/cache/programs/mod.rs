@@ -14,6 +14,7 @@
 //! canonicalize.rs  programs that a rule has made, put in the place of those that replays have made
 //! running.rs       whether a rule with programs runs in this thread
 //! params.rs        what is known of the params of fragments' equations
+//! warned.rs        programs of which jax has warned
 //! custom_rules.rs  params that jax regenerates at each call
 //! ```
 
@@ -31,3 +32,4 @@ pub mod registry;
 pub mod running;
 mod sharing;
 pub mod structural_id;
+mod warned;

@@ -1,0 +1,337 @@
+//! `core.eval_jaxpr` while a trace of ours may run: a call like a rule's, of the program and its
+//! arguments.
+//!
+//! A program that has no key (one with a primitive of the user's, whose rules may do anything) is
+//! evaluated here, in jax's order. Equations of jax's primitives are appended as `Primitive.bind` would;
+//! the others are bound.
+
+use std::sync::LazyLock;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use crate::python::cache::call::{Site, Use, replay_or_learn};
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::encode::{encode_evaluation, encode_fully};
+use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::programs::forms::{is_closed, is_jaxpr};
+use crate::python::cache::programs::running::is_running;
+use crate::python::cache::store;
+use crate::python::cpython::native::address;
+use crate::python::interpose::bind::bind_here;
+use crate::python::jax::current_trace::current_trace;
+use crate::python::jax::names::{Jax, jax};
+use crate::python::jax::source::{SourceRef, current_traceback, join_name_stacks};
+use crate::python::jax::world::owns_primitive;
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
+use crate::python::program::lazy_jaxpr::unfilled;
+use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
+use crate::python::trace::jaxpr_trace::{frame_of, is_ours};
+use crate::python::trace::session;
+
+/// Stands in for `core.eval_jaxpr`.
+///
+/// Raises:
+///     What its equations raise.
+#[pyfunction]
+pub fn eval_jaxpr<'py>(
+    jaxpr: &Bound<'py, PyAny>,
+    consts: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    keeps_sources: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = jaxpr.py();
+    let jax = jax(py)?;
+    let stock = || jax.stock_eval_jaxpr.bind(py).call1((jaxpr, consts, args, keeps_sources));
+    if session::is_idle(py)? || !is_jaxpr(py, jax, jaxpr.as_ptr()) {
+        return stock();
+    }
+    let proceed = || match evaluate(jax, jaxpr, consts, args, keeps_sources)? {
+        Some(results) => Ok(results),
+        None => stock(),
+    };
+    if is_running() {
+        return proceed();
+    }
+    let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
+    let Ok(configuration) = context.configuration() else { return proceed() };
+    let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
+    let mut call = Call::new(configuration.number);
+    let encode = |call: &mut Call| encode_evaluation(py, jax, &context, &given, call);
+    if let Err(reason) = encode_fully(py, &mut call, encode)? {
+        store::count_bypass(SITE.id, reason);
+        return proceed();
+    }
+    replay_or_learn(py, jax, &SITE, &context, &call, encode, proceed, || Ok(false), None)
+}
+
+static SITE: LazyLock<Site> =
+    LazyLock::new(|| Site { programs: Use::Evaluated, ..Site::pure("eval_jaxpr") });
+
+/// The results of a program, as a list; None, before any equation is evaluated, where that is left to
+/// jax.
+fn evaluate<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+    consts: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    keeps_sources: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = jaxpr.py();
+    let is_other_form = is_closed(jax, jaxpr) && !jax.has_one_jaxpr_type();
+    if is_other_form || jax.checks_jaxprs(py)? {
+        return Ok(None);
+    }
+    let Some(consts) = items(consts) else { return Ok(None) };
+    let keeps_sources = keeps_sources.is_truthy()?;
+    match unfilled(jax, jaxpr) {
+        Some(graph) if !graph.get().is_derived() => {
+            let view = GraphView::new(jax, &graph);
+            run(jax, &view, consts, args, keeps_sources)
+        }
+        _ => run(jax, &ListsView::new(jax, jaxpr), consts, args, keeps_sources),
+    }
+}
+
+fn items<'py>(values: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    let list = values.cast_exact::<PyList>().map(|list| list.iter().collect());
+    list.or_else(|_| values.cast_exact::<PyTuple>().map(|tuple| tuple.iter().collect())).ok()
+}
+
+fn run<'py, V: JaxprView<'py>>(
+    jax: &Jax,
+    view: &V,
+    consts: Vec<Bound<'py, PyAny>>,
+    args: &Bound<'py, PyTuple>,
+    keeps_sources: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = args.py();
+    let constvars = view.constvars()?;
+    let invars = view.invars()?;
+    // Where there is one class, constants may be given that are not attached.
+    let fits = consts.len() == constvars.len() || jax.has_one_jaxpr_type();
+    if !fits || consts.len() + args.len() != constvars.len() + invars.len() {
+        return Ok(None);
+    }
+    let Some(eqns) = view.eqns()?.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(plan) = Plan::of(jax, view, &constvars, &invars, &eqns)? else { return Ok(None) };
+    let mut env: Vec<Option<Bound<'py, PyAny>>> = vec![None; view.num_vars()];
+    let values = consts.into_iter().chain(args.iter());
+    for (var, value) in constvars.iter().chain(&invars).zip(values) {
+        env[view.number(var) as usize] = Some(value);
+    }
+    let mut sources = Sources::new(py, jax, keeps_sources)?;
+    for (index, (eqn, own)) in eqns.iter().zip(&plan.eqns).enumerate() {
+        let operands: Vec<_> = own.operands.iter().filter_map(|part| part.read(&env)).collect();
+        let step = Step {
+            primitive: view.primitive(eqn),
+            operands: PyTuple::new(py, operands)?,
+            params: view.params(eqn),
+            context: view.context(eqn),
+            source: sources.of(jax, view.source(eqn)?)?,
+        };
+        let results = step.bind(jax, own.outs.len())?;
+        for (&out, result) in own.outs.iter().zip(results) {
+            env[out as usize] = Some(result);
+        }
+        for part in &own.operands {
+            if let Part::Var(number) = *part
+                && plan.last_uses[number as usize] == Some(index)
+            {
+                drop(env[number as usize].take());
+            }
+        }
+    }
+    let results: Vec<_> = plan.outs.iter().filter_map(|part| part.read(&env)).collect();
+    Ok(Some(PyList::new(py, results)?.into_any()))
+}
+
+/// An operand, or an output.
+enum Part<'py> {
+    /// The number of a variable.
+    Var(u32),
+    Literal(Bound<'py, PyAny>),
+}
+
+impl<'py> Part<'py> {
+    /// Every variable that is read is defined.
+    fn read(&self, env: &[Option<Bound<'py, PyAny>>]) -> Option<Bound<'py, PyAny>> {
+        match self {
+            Self::Var(number) => env.get(*number as usize).cloned().flatten(),
+            Self::Literal(value) => Some(value.clone()),
+        }
+    }
+}
+
+struct Wiring<'py> {
+    operands: SmallVec<[Part<'py>; 4]>,
+    outs: SmallVec<[u32; 2]>,
+}
+
+/// A program as it is evaluated.
+struct Plan<'py> {
+    eqns: Vec<Wiring<'py>>,
+    outs: Vec<Part<'py>>,
+    /// The equation after which a variable is dead, by its number; None where it stays.
+    last_uses: Vec<Option<usize>>,
+}
+
+impl<'py> Plan<'py> {
+    /// None where a variable is read before it is defined.
+    fn of<V: JaxprView<'py>>(
+        jax: &Jax,
+        view: &V,
+        constvars: &[V::Var],
+        invars: &[V::Var],
+        eqns: &[V::Eqn],
+    ) -> PyResult<Option<Self>> {
+        let mut defined: FxHashSet<u32> =
+            constvars.iter().chain(invars).map(|var| view.number(var)).collect();
+        let mut all = Vec::with_capacity(eqns.len());
+        let part = |operand: Operand<'py, V::Var>, defined: &FxHashSet<u32>| match operand {
+            Operand::Var(var) => {
+                let number = view.number(&var);
+                defined.contains(&number).then_some(Part::Var(number))
+            }
+            Operand::Literal(literal) => {
+                // SAFETY: a live jax `Literal`.
+                unsafe { jax.slots.literal_val.get(&literal) }.map(Part::Literal)
+            }
+        };
+        for eqn in eqns {
+            let operands = view.eqn_invars(eqn).map(|operand| part(operand, &defined));
+            let Some(operands) = operands.collect::<Option<_>>() else { return Ok(None) };
+            let outs: SmallVec<[u32; 2]> =
+                view.eqn_outvars(eqn).map(|var| view.number(&var)).collect();
+            defined.extend(&outs);
+            all.push(Wiring { operands, outs });
+        }
+        let outs = view.outvars()?.into_iter().map(|out| part(out, &defined));
+        let Some(outs) = outs.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let mut last_uses = vec![None; view.num_vars()];
+        for (index, eqn) in all.iter().enumerate() {
+            for part in &eqn.operands {
+                if let Part::Var(number) = *part {
+                    last_uses[number as usize] = Some(index);
+                }
+            }
+        }
+        for out in &outs {
+            if let Part::Var(number) = *out {
+                last_uses[number as usize] = None;
+            }
+        }
+        Ok(Some(Self { eqns: all, outs, last_uses }))
+    }
+}
+
+/// The source info of equations below the one that is current.
+struct Sources<'py> {
+    base: Bound<'py, PyAny>,
+    keeps: bool,
+    /// Name stacks below the current one, by address; the program holds the stacks.
+    stacks: FxHashMap<usize, Bound<'py, PyAny>>,
+}
+
+impl<'py> Sources<'py> {
+    fn new(py: Python<'py>, jax: &Jax, keeps: bool) -> PyResult<Self> {
+        let current = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
+        let base = SourceRef::of(jax, &current)?.name_stack;
+        Ok(Self { base, keeps, stacks: FxHashMap::default() })
+    }
+
+    fn of(&mut self, jax: &Jax, own: SourceRef<'py>) -> PyResult<SourceRef<'py>> {
+        let stack = &own.name_stack;
+        let name_stack = if let Some(known) = self.stacks.get(&address(stack)) {
+            known.clone()
+        } else {
+            let whole = join_name_stacks(jax, &self.base, stack)?;
+            self.stacks.insert(address(stack), whole.clone());
+            whole
+        };
+        Ok(SourceRef { traceback: own.traceback.filter(|_| self.keeps), name_stack })
+    }
+}
+
+/// An equation with its operands.
+struct Step<'py> {
+    primitive: Bound<'py, PyAny>,
+    operands: Bound<'py, PyTuple>,
+    params: Bound<'py, PyDict>,
+    context: Bound<'py, PyAny>,
+    source: SourceRef<'py>,
+}
+
+type Results<'py> = SmallVec<[Bound<'py, PyAny>; 2]>;
+
+/// As many results as there are outputs.
+fn fitting<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    results: Results<'py>,
+    outs: usize,
+) -> PyResult<Results<'py>> {
+    if results.len() != outs {
+        // Raises what says so.
+        jax.safe_zip.bind(py).call1((PyTuple::new(py, 0..outs)?, PyTuple::new(py, &results)?))?;
+    }
+    Ok(results)
+}
+
+impl<'py> Step<'py> {
+    fn bind(&self, jax: &Jax, outs: usize) -> PyResult<Results<'py>> {
+        let py = self.operands.py();
+        let traceback = || match &self.source.traceback {
+            Some(traceback) => traceback.clone(),
+            None => py.None().into_bound(py),
+        };
+        match self.append(jax) {
+            Ok(Some(results)) => return fitting(py, jax, results, outs),
+            Ok(None) => {}
+            Err(error) => {
+                let raised = (error.value(py), traceback(), &self.source.name_stack);
+                return Err(match jax.raise_within.bind(py).call1(raised) {
+                    Ok(_) => error,
+                    Err(error) => error,
+                });
+            }
+        }
+        let bound = jax.bind_equation.bind(py).call1((
+            &self.primitive,
+            &self.operands,
+            &self.params,
+            &self.context,
+            traceback(),
+            &self.source.name_stack,
+        ))?;
+        if !self.primitive.getattr(intern!(py, "multiple_results"))?.is_truthy()? {
+            return Ok(SmallVec::from_iter([bound]));
+        }
+        fitting(py, jax, bound.try_iter()?.collect::<PyResult<_>>()?, outs)
+    }
+
+    /// Appends it, where it is jax's and the current trace is ours; None otherwise.
+    fn append(&self, jax: &Jax) -> PyResult<Option<Results<'py>>> {
+        let py = self.operands.py();
+        if !owns_primitive(jax, &self.primitive)
+            || !PrimitiveInfo::of(jax, &self.primitive)?.plain_call
+        {
+            return Ok(None);
+        }
+        let trace = current_trace(py, jax)?;
+        if !is_ours(py, trace.as_ptr()) || !Context::current(py, jax)?.for_eqns.is(&self.context) {
+            return Ok(None);
+        }
+        let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };
+        let mut source = self.source.clone();
+        if source.traceback.is_none() {
+            source.traceback = current_traceback(py, jax)?;
+        }
+        let (primitive, operands, params) = (&self.primitive, &self.operands, &self.params);
+        let outs = bind_here(jax, &trace, &frame, primitive, operands, params, Some(&source))?;
+        Ok(outs.map(|outs| outs.into_iter().collect()))
+    }
+}
