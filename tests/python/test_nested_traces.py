@@ -184,6 +184,8 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "two values": lambda value: lambda: (value, value),
     "global": lambda value: lambda: W,
     "star": lambda value: lambda *args, **kwargs: value,
+    "needs an argument": lambda value: lambda a: value,
+    "needs one by name": lambda value: lambda *, a: value,
 }
 
 
@@ -194,6 +196,23 @@ def test_shapes_of_what_is_captured(name: str) -> None:
         return [
             outcome(lambda: QUESTIONS["eval_shape"](way(value), (), {})) for way in WAYS.values()
         ]
+
+    assert_same_inside(look)
+
+
+def test_a_function_that_lives_on_is_traced_once() -> None:
+    """jax knows it by its identity, whatever it has captured by then."""
+
+    def look(x: Any) -> Any:
+        value = x
+
+        def function() -> Any:
+            return value
+
+        found = [str(jax.eval_shape(function))]
+        value = (x, x[:2])
+        found.append(str(jax.eval_shape(function)))
+        return [*found, str(jax.make_jaxpr(function)()), str(jax.eval_shape(lambda: value))]
 
     assert_same_inside(look)
 

@@ -202,7 +202,10 @@ def reads(code: types.CodeType) -> Reads | None:
 
 
 def _returned(code: types.CodeType, outer: dict[str, int]) -> int | None:
-    """The position in the closure of what code returns, where it does nothing else."""
+    """The position in the closure of what code returns, where it does nothing else and needs no
+    arguments."""
+    if code.co_argcount or code.co_kwonlyargcount:
+        return None
     instructions = (i for i in dis.get_instructions(code) if i.opname not in _NOTHING)
     match [(i.opname, i.argval) for i in instructions]:
         case [("LOAD_DEREF", name), ("RETURN_VALUE", _)]:

@@ -162,17 +162,17 @@ fn replay_or_run<'py>(
         return computed(jax, &context, proceed);
     }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
-    if site.types_only
-        && configuration.is_ok()
-        && let Some(shapes) = shapes_of_captured(py, jax, args)?
-    {
-        return Ok(shapes);
-    }
     let functions = match site.types_only {
         true if functions::is_probed(args) => return Ok(py.None().into_bound(py)),
         true => Functions::typed(py, args)?,
         false => Functions::Rules,
     };
+    if functions.are_temporary()
+        && configuration.is_ok()
+        && let Some(shapes) = shapes_of_captured(py, jax, args)?
+    {
+        return Ok(shapes);
+    }
     let describe = |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, call);
     let described = match configuration {
         Ok(_) => encode_fully(py, &mut call, describe)?,
@@ -185,7 +185,8 @@ fn replay_or_run<'py>(
     replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures, None)
 }
 
-/// What `eval_shape` says of `lambda: value`, with which libraries ask for the types of a pytree.
+/// What `eval_shape` says of `lambda: value`, with which libraries ask for the types of a pytree. Nobody but
+/// the call holds the function: jax knows others by their identity, whatever they return by now.
 fn shapes_of_captured<'py>(
     py: Python<'py>,
     jax: &Jax,

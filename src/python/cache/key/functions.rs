@@ -129,6 +129,11 @@ impl Functions {
         Ok(Self::Typed { temporary })
     }
 
+    /// Whether nobody but the call holds the function whose types are asked for.
+    pub fn are_temporary(self) -> bool {
+        matches!(self, Self::Typed { temporary } if !temporary.is_null())
+    }
+
     /// Whether a function among the arguments has a key, and by its code.
     fn by_code(self, function: *mut ffi::PyObject, named: bool) -> Option<bool> {
         match self {
