@@ -213,6 +213,23 @@ def test_a_primitive_of_the_user_leaves_the_rest_native() -> None:
     assert "clean_up_dead_vars" not in called
 
 
+def test_sources_of_a_backward_rule() -> None:
+    """Without its own an equation has the source that is current: that of the call."""
+
+    def program(propagate: bool, x: Any) -> Any:
+        def rule(_: Any, cotangent: Any) -> Any:
+            jaxpr = jax.make_jaxpr(lambda v: OWN.bind(jnp.sin(v)) * at_module_level(v))(cotangent)
+            return core.eval_jaxpr(
+                jaxpr.jaxpr, jaxpr.consts, cotangent, propagate_source_info=propagate
+            )
+
+        function = jax.custom_vjp(lambda v: v * 2)
+        function.defvjp(lambda v: (v * 2, None), rule)
+        return jax.vjp(function, x)[1](x)
+
+    assert_same_when_warm(*((functools.partial(program, flag), X) for flag in (True, False)))
+
+
 def contexts(x: Any) -> Any:
     """Equations of other contexts than the one in which they are evaluated."""
     with jax.threefry_partitionable(not jax.config.jax_threefry_partitionable):

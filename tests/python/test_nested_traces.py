@@ -390,6 +390,15 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 # ---- what is computed while a function is traced -----------------------------------------------
 
+
+def shifted_by(x: Any) -> type:
+    class Shifted:
+        def __new__(cls, v: Any) -> Any:
+            return v + x[0]
+
+    return Shifted
+
+
 COMPUTED: dict[str, Callable[[Any], Any]] = {
     "operators": lambda x: (W + 1) * (W > 1) - ~(W > 1),
     "ufunc": lambda x: jnp.logical_or(W > 1, True),
@@ -410,6 +419,7 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
     "new jit": lambda x: jax.jit(lambda v: v * 2)(W),
     "random": lambda x: jax.random.normal(jax.random.key(0), (3,)),
     "lax": lambda x: jax.lax.convert_element_type(W, jnp.int32),
+    "a class as a function": lambda x: jax.lax.map(shifted_by(x), W),
     "function of a function": lambda x: jnp.vectorize(lambda v: v + x[0])(W),
 }
 

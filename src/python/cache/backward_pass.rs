@@ -20,7 +20,7 @@ use crate::expand::Signature;
 use crate::python::cache::call::{Asked, Site, replay_or_learn, run_without_key};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{
-    Equation, TransposedOperand, encode_fully, encode_transposition,
+    Equation, EquationOperand, encode_fully, encode_transposition,
 };
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::linear_env::{Slot, evaluate_all, set_inputs, set_refs, unset};
@@ -333,14 +333,14 @@ impl Pass {
         for read in &step.operands {
             let place = match read {
                 Read::Literal(literal) => {
-                    described.operands.push(TransposedOperand::Literal(literal.as_ptr()));
+                    described.operands.push(EquationOperand::Literal(literal.as_ptr()));
                     continue;
                 }
                 Read::Var(place) => *place,
             };
             let aval = match &self.env[place as usize] {
                 Slot::Value(value) => {
-                    described.operands.push(TransposedOperand::Value(value.as_ptr()));
+                    described.operands.push(EquationOperand::Value(value.as_ptr()));
                     continue;
                 }
                 Slot::Given(given) if given.bind(py).get_type().is(&jax.val_accum_type) => {
@@ -352,7 +352,7 @@ impl Pass {
             };
             let sum = self.sum(py, jax, place)?;
             let (aval_ptr, sum_ptr) = (aval.as_ptr(), sum.as_ptr());
-            described.operands.push(TransposedOperand::Accumulator {
+            described.operands.push(EquationOperand::Accumulator {
                 place,
                 aval: aval_ptr,
                 sum: sum_ptr,
@@ -592,7 +592,7 @@ struct Lent<'py> {
 
 /// The operands of an equation for its signature, and the sums of its accumulators.
 struct Described<'py> {
-    operands: SmallVec<[TransposedOperand; 4]>,
+    operands: SmallVec<[EquationOperand; 4]>,
     sums: SmallVec<[Before<'py>; 4]>,
 }
 

@@ -221,12 +221,18 @@ fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
             let class = ffi::Py_TYPE(arg);
             plain.contains(&class)
                 || arg == ffi::Py_None()
-                || ffi::PyType_Check(arg) != 0
+                || ffi::PyType_Check(arg) != 0 && is_scalar_type(jax, arg)
                 || ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
                 || ffi::PySet_Contains(jax.literalable_scalar_types.as_ptr(), class.cast()) == 1
                 || is_stable(arg)
         }
     })
+}
+
+/// Whether a class is one of numbers: any other may be called by a function of jax that is given it.
+fn is_scalar_type(jax: &Jax, class: *mut ffi::PyObject) -> bool {
+    // SAFETY: a live class; looking it up in a set runs no Python code.
+    unsafe { ffi::PySet_Contains(jax.literalable_scalar_types.as_ptr(), class) == 1 }
 }
 
 /// Runs a function of jax on concrete values where what can be computed is: as outside of all traces,

@@ -15,10 +15,13 @@ use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, Use, replay_or_learn};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::{encode_evaluation, encode_fully};
-use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::key::encode::{
+    EquationOperand, encode_equation, encode_evaluation, encode_fully,
+};
+use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::programs::forms::{is_closed, is_jaxpr};
 use crate::python::cache::programs::running::is_running;
+use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
 use crate::python::cpython::native::address;
 use crate::python::interpose::bind::bind_here;
@@ -70,6 +73,9 @@ pub fn eval_jaxpr<'py>(
 
 static SITE: LazyLock<Site> =
     LazyLock::new(|| Site { programs: Use::Evaluated, ..Site::pure("eval_jaxpr") });
+
+/// The sites of equations with programs.
+static SITES: Sites = Sites::new("evaluation of ");
 
 /// The results of a program, as a list; None, before any equation is evaluated, where that is left to
 /// jax.
@@ -129,9 +135,11 @@ fn run<'py, V: JaxprView<'py>>(
         let step = Step {
             primitive: view.primitive(eqn),
             operands: PyTuple::new(py, operands)?,
+            parts: &own.operands,
             params: view.params(eqn),
             context: view.context(eqn),
             source: sources.of(jax, view.source(eqn)?)?,
+            outer: &sources.base.traceback,
         };
         let results = step.bind(jax, own.outs.len())?;
         for (&out, result) in own.outs.iter().zip(results) {
@@ -153,7 +161,10 @@ fn run<'py, V: JaxprView<'py>>(
 enum Part<'py> {
     /// The number of a variable.
     Var(u32),
-    Literal(Bound<'py, PyAny>),
+    Literal {
+        literal: Bound<'py, PyAny>,
+        value: Bound<'py, PyAny>,
+    },
 }
 
 impl<'py> Part<'py> {
@@ -161,7 +172,7 @@ impl<'py> Part<'py> {
     fn read(&self, env: &[Option<Bound<'py, PyAny>>]) -> Option<Bound<'py, PyAny>> {
         match self {
             Self::Var(number) => env.get(*number as usize).cloned().flatten(),
-            Self::Literal(value) => Some(value.clone()),
+            Self::Literal { value, .. } => Some(value.clone()),
         }
     }
 }
@@ -198,7 +209,8 @@ impl<'py> Plan<'py> {
             }
             Operand::Literal(literal) => {
                 // SAFETY: a live jax `Literal`.
-                unsafe { jax.slots.literal_val.get(&literal) }.map(Part::Literal)
+                let value = unsafe { jax.slots.literal_val.get(&literal) };
+                value.map(|value| Part::Literal { literal, value })
             }
         };
         for eqn in eqns {
@@ -230,7 +242,7 @@ impl<'py> Plan<'py> {
 
 /// The source info of equations below the one that is current.
 struct Sources<'py> {
-    base: Bound<'py, PyAny>,
+    base: SourceRef<'py>,
     keeps: bool,
     /// Name stacks below the current one, by address; the program holds the stacks.
     stacks: FxHashMap<usize, Bound<'py, PyAny>>,
@@ -239,16 +251,17 @@ struct Sources<'py> {
 impl<'py> Sources<'py> {
     fn new(py: Python<'py>, jax: &Jax, keeps: bool) -> PyResult<Self> {
         let current = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
-        let base = SourceRef::of(jax, &current)?.name_stack;
+        let base = SourceRef::of(jax, &current)?;
         Ok(Self { base, keeps, stacks: FxHashMap::default() })
     }
 
+    /// That of an equation, without its traceback where these are not kept.
     fn of(&mut self, jax: &Jax, own: SourceRef<'py>) -> PyResult<SourceRef<'py>> {
         let stack = &own.name_stack;
         let name_stack = if let Some(known) = self.stacks.get(&address(stack)) {
             known.clone()
         } else {
-            let whole = join_name_stacks(jax, &self.base, stack)?;
+            let whole = join_name_stacks(jax, &self.base.name_stack, stack)?;
             self.stacks.insert(address(stack), whole.clone());
             whole
         };
@@ -257,12 +270,16 @@ impl<'py> Sources<'py> {
 }
 
 /// An equation with its operands.
-struct Step<'py> {
+struct Step<'a, 'py> {
     primitive: Bound<'py, PyAny>,
     operands: Bound<'py, PyTuple>,
+    /// What they are in the program.
+    parts: &'a [Part<'py>],
     params: Bound<'py, PyDict>,
     context: Bound<'py, PyAny>,
     source: SourceRef<'py>,
+    /// The traceback that is current: an equation without one of its own has it.
+    outer: &'a Option<Bound<'py, PyAny>>,
 }
 
 type Results<'py> = SmallVec<[Bound<'py, PyAny>; 2]>;
@@ -281,7 +298,7 @@ fn fitting<'py>(
     Ok(results)
 }
 
-impl<'py> Step<'py> {
+impl<'py> Step<'_, 'py> {
     fn bind(&self, jax: &Jax, outs: usize) -> PyResult<Results<'py>> {
         let py = self.operands.py();
         let traceback = || match &self.source.traceback {
@@ -299,18 +316,68 @@ impl<'py> Step<'py> {
                 });
             }
         }
-        let bound = jax.bind_equation.bind(py).call1((
-            &self.primitive,
-            &self.operands,
-            &self.params,
-            &self.context,
-            traceback(),
-            &self.source.name_stack,
-        ))?;
+        let bound = self.replay_or_run(jax, || {
+            jax.bind_equation.bind(py).call1((
+                &self.primitive,
+                &self.operands,
+                &self.params,
+                &self.context,
+                traceback(),
+                &self.source.name_stack,
+            ))
+        })?;
         if !self.primitive.getattr(intern!(py, "multiple_results"))?.is_truthy()? {
             return Ok(SmallVec::from_iter([bound]));
         }
         fitting(py, jax, bound.try_iter()?.collect::<PyResult<_>>()?, outs)
+    }
+
+    /// What is current while it is bound.
+    fn source(&self) -> SourceRef<'py> {
+        let SourceRef { traceback, name_stack } = self.source.clone();
+        SourceRef { traceback: traceback.or_else(|| self.outer.clone()), name_stack }
+    }
+
+    /// Binds it with `run`. Where jax's primitive has programs, that is a call like a rule's.
+    fn replay_or_run(
+        &self,
+        jax: &Jax,
+        run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.operands.py();
+        let has_key = owns_primitive(jax, &self.primitive)
+            && has_programs(jax, &self.params)
+            && !is_running()
+            && Context::current(py, jax)?.for_eqns.is(&self.context);
+        if !has_key {
+            return run();
+        }
+        let Some(context) = TraceContext::read(py, jax)? else { return run() };
+        let Some(configuration) =
+            context.configuration().ok().filter(|_| context.stack().is_none())
+        else {
+            return run();
+        };
+        let context =
+            context.at_equation(EquationSource { source: self.source(), scope_key: None });
+        let site = SITES.of(&self.primitive)?;
+        let operands = self.operands.iter_borrowed().zip(self.parts);
+        let operands: SmallVec<[EquationOperand; 8]> = operands
+            .map(|(value, part)| match part {
+                Part::Var(_) => EquationOperand::Value(value.as_ptr()),
+                Part::Literal { literal, .. } => EquationOperand::Literal(literal.as_ptr()),
+            })
+            .collect();
+        let mut call = Call::new(configuration.number);
+        let encode = |call: &mut Call| {
+            let params = self.params.as_ptr();
+            encode_equation(py, jax, &context, &self.primitive, params, &operands, call)
+        };
+        if let Err(reason) = encode_fully(py, &mut call, encode)? {
+            store::count_bypass(site.id, reason);
+            return run();
+        }
+        replay_or_learn(py, jax, &site, &context, &call, encode, run, || Ok(false), None)
     }
 
     /// Appends it, where it is jax's and the current trace is ours; None otherwise.
@@ -326,7 +393,7 @@ impl<'py> Step<'py> {
             return Ok(None);
         }
         let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };
-        let mut source = self.source.clone();
+        let mut source = self.source();
         if source.traceback.is_none() {
             source.traceback = current_traceback(py, jax)?;
         }

@@ -53,6 +53,44 @@ impl<'a, 'py> Encoder<'a, 'py> {
     }
 }
 
+impl Encoder<'_, '_> {
+    /// The operands of an equation. A rule that passes arrays on does not look into them.
+    fn operands(
+        &mut self,
+        operands: &[EquationOperand],
+        passes_arrays: bool,
+    ) -> Result<(), Reason> {
+        for (position, operand) in operands.iter().enumerate() {
+            match *operand {
+                EquationOperand::Value(value) => {
+                    self.mode = Mode::Rule { passes_arrays };
+                    self.value(value, 0)?;
+                    self.mode = RULE;
+                }
+                EquationOperand::Literal(literal) => {
+                    let slots = &self.jax.slots;
+                    // SAFETY: a live jax `Literal`.
+                    let (value, aval) = unsafe {
+                        (slots.literal_val.peek(literal), slots.literal_aval.peek(literal))
+                    };
+                    self.literal_value(value, aval, Held::Bare)?;
+                }
+                EquationOperand::Accumulator { place, aval, sum } => {
+                    let same = |other: &EquationOperand| match other {
+                        EquationOperand::Accumulator { place: other, .. } => *other == place,
+                        _ => false,
+                    };
+                    let first = operands.iter().position(same).unwrap_or(position);
+                    self.call.signature.pair(Tag::Accumulator, first, aval as u64);
+                    self.pin(aval);
+                    self.value(sum, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
 /// large. `functions` says which of the user's functions may be among them.
 pub fn encode<'py>(
@@ -171,8 +209,8 @@ pub fn encode_derivative_rule(
     Encoder::of_program(rule.py(), jax, call).value(rule.as_ptr(), 0)
 }
 
-/// An operand of an equation that is transposed.
-pub enum TransposedOperand {
+/// An operand of an equation that is transposed or evaluated.
+pub enum EquationOperand {
     /// What its cotangents are added to: which one it is among others, and the sum so far.
     Accumulator {
         place: u32,
@@ -182,6 +220,28 @@ pub enum TransposedOperand {
     /// A jax `Literal`.
     Literal(*mut ffi::PyObject),
     Value(*mut ffi::PyObject),
+}
+
+/// The evaluation of an equation that has programs as a call, where no transformation is under way.
+///
+/// # Errors
+/// Why it is not remembered.
+pub fn encode_equation<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    context: &TraceContext<'py>,
+    primitive: &Bound<'py, PyAny>,
+    params: *mut ffi::PyObject,
+    operands: &[EquationOperand],
+    call: &mut Call,
+) -> Result<(), Reason> {
+    let mut encoder = Encoder::of_rule(py, jax, context, call);
+    encoder.functions = Functions::Params;
+    encoder.given_traceback(context)?;
+    encoder.primitive(primitive.as_ptr())?;
+    encoder.operands(operands, jax.passes_arrays(primitive))?;
+    encoder.value(params, 0)?;
+    encoder.finish()
 }
 
 /// An equation that is transposed, besides its operands.
@@ -202,7 +262,7 @@ pub fn encode_transposition<'py>(
     context: &TraceContext<'py>,
     equation: &Equation,
     cotangents: &[*mut ffi::PyObject],
-    operands: &[TransposedOperand],
+    operands: &[EquationOperand],
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder::of_rule(py, jax, context, call);
@@ -224,43 +284,18 @@ pub fn encode_transposition<'py>(
     for &cotangent in cotangents {
         encoder.value(cotangent, 0)?;
     }
-    for (position, operand) in operands.iter().enumerate() {
-        match *operand {
-            TransposedOperand::Value(value) => {
-                encoder.mode = Mode::Rule { passes_arrays };
-                encoder.value(value, 0)?;
-                encoder.mode = RULE;
-            }
-            TransposedOperand::Literal(literal) => {
-                // SAFETY: a live jax `Literal`.
-                let (value, aval) = unsafe {
-                    (jax.slots.literal_val.peek(literal), jax.slots.literal_aval.peek(literal))
-                };
-                encoder.literal_value(value, aval, Held::Bare)?;
-            }
-            TransposedOperand::Accumulator { place, aval, sum } => {
-                let same = |other: &TransposedOperand| match other {
-                    TransposedOperand::Accumulator { place: other, .. } => *other == place,
-                    _ => false,
-                };
-                let first = operands.iter().position(same).unwrap_or(position);
-                encoder.call.signature.pair(Tag::Accumulator, first, aval as u64);
-                encoder.pin(aval);
-                encoder.value(sum, 0)?;
-            }
-        }
-    }
+    encoder.operands(operands, passes_arrays)?;
     encoder.finish()
 }
 
 /// Names which cotangents are zeros and which operands are linear: jax transposes a program for these.
-fn kinds_of(jax: &Jax, cotangents: &[*mut ffi::PyObject], operands: &[TransposedOperand]) -> u64 {
+fn kinds_of(jax: &Jax, cotangents: &[*mut ffi::PyObject], operands: &[EquationOperand]) -> u64 {
     let mut hasher = FxHasher::default();
     for &cotangent in cotangents {
         is_exactly(cotangent, jax.zero_type.as_ptr().cast()).hash(&mut hasher);
     }
     for operand in operands {
-        matches!(operand, TransposedOperand::Accumulator { .. }).hash(&mut hasher);
+        matches!(operand, EquationOperand::Accumulator { .. }).hash(&mut hasher);
     }
     hasher.finish()
 }
