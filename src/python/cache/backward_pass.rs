@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::expand::Signature;
 
-use crate::python::cache::call::{Asked, Site, replay_or_learn, run_without_key};
+use crate::python::cache::call::{Asked, Site, replay_or_learn, run_aside, run_without_key};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{
     Equation, EquationOperand, encode_fully, encode_transposition,
@@ -25,7 +25,6 @@ use crate::python::cache::key::encode::{
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::linear_env::{Slot, evaluate_all, set_inputs, set_refs, unset};
 use crate::python::cache::linear_program::{Linear, PrimitiveKind, Read, Step};
-use crate::python::cache::programs::canonicalize::appended_since;
 use crate::python::cache::programs::forms::closed_anew;
 use crate::python::cache::programs::given::Repeat;
 use crate::python::cache::programs::params::{self, Transposition};
@@ -37,7 +36,6 @@ use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::{SourceRef, join_name_stacks};
 use crate::python::jax::world::poll_soon;
-use crate::python::trace::frame::Frame;
 use crate::python::trace::session;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
@@ -476,8 +474,10 @@ impl Pass {
         let (mut logs, mut ran) = (None, false);
         let before = &described.sums;
         let pass = RefCell::new(self);
-        let ask =
-            |repeat| pass.borrow_mut().step_aside(context, jax, step, cotangents, (before, repeat));
+        let ask = |repeat| {
+            let mut pass = pass.borrow_mut();
+            pass.step_aside(jax, context, &call, step, cotangents, (before, repeat))
+        };
         let sums = replay_or_learn(
             py,
             jax,
@@ -508,15 +508,16 @@ impl Pass {
     /// not all of it can be taken back.
     fn step_aside<'py>(
         &mut self,
-        context: &TraceContext<'py>,
         jax: &Jax,
+        context: &TraceContext<'py>,
+        call: &Call,
         step: &Step,
         cotangents: &[Bound<'py, PyAny>],
         (before, repeat): (&[Before<'py>], Repeat),
     ) -> PyResult<Option<Asked<'py>>> {
         let py = context.trace.py();
         let mut eqn = self.eqn(py)?;
-        if context.stack().is_some() || eqn.getattr(intern!(py, "effects"))?.is_truthy()? {
+        if eqn.getattr(intern!(py, "effects"))?.is_truthy()? {
             return Ok(None);
         }
         if repeat == Repeat::Closed {
@@ -524,11 +525,7 @@ impl Pass {
             let replaced = [(intern!(py, "params"), params)].into_py_dict(py)?;
             eqn = eqn.call_method(intern!(py, "replace"), (), Some(&replaced))?;
         }
-        let frame = context.frame();
-        let first = frame.get().peek(|state| state.mark().eqns);
-        run_rule(|| self.step_of(jax, &eqn, step, cotangents))?;
-        let appended = appended_since(frame, first).into_iter();
-        let asked = appended.map(|(_, _, params)| params).collect();
+        let asked = run_aside(jax, context, call, || self.step_of(jax, &eqn, step, cotangents))?;
         for Before { place, sum, .. } in before {
             match &mut self.env[*place as usize] {
                 Slot::Given(given) => given.bind(py).setattr(intern!(py, "val"), sum)?,
@@ -539,7 +536,6 @@ impl Pass {
                 Slot::Value(_) | Slot::Unset => return Err(unset()),
             }
         }
-        Frame::retract(frame, first);
         Ok(Some(asked))
     }
 }

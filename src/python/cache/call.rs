@@ -21,7 +21,7 @@ use crate::python::cache::key::functions::{self, Functions, captured_result};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::key::trace_context::{Configuration, TraceContext, configuration_now};
-use crate::python::cache::programs::canonicalize::Canonicalizer;
+use crate::python::cache::programs::canonicalize::{Canonicalizer, appended_since};
 use crate::python::cache::programs::decision::{Decision, Programs};
 use crate::python::cache::programs::given::{Given, Repeat};
 use crate::python::cache::programs::instantiate::Instantiation;
@@ -249,6 +249,25 @@ fn computed<'py>(
 /// The params of the equations that a call appends when jax is asked once more.
 pub type Asked<'py> = Vec<Bound<'py, PyDict>>;
 
+/// Has a rule run, and takes back what it appends.
+///
+/// # Errors
+/// Those of the rule.
+pub fn run_aside<'py, R>(
+    jax: &Jax,
+    context: &TraceContext<'py>,
+    call: &Call,
+    rule: impl FnOnce() -> PyResult<R>,
+) -> PyResult<Asked<'py>> {
+    let before = Before::call(jax, context, call)?;
+    let result = run_rule(rule)?;
+    let appended = before.frames().flat_map(|(frame, first)| appended_since(frame, first));
+    let asked = appended.map(|(_, _, params)| params).collect();
+    drop(result);
+    before.retract()?;
+    Ok(asked)
+}
+
 /// Replays what is known of a call whose arguments have a key, else runs it and learns.
 /// `describe` encodes the arguments once more; `ask` asks jax once more, with the same programs or with
 /// these closed anew, and takes back what that appends, where that can be done.
@@ -308,7 +327,7 @@ pub fn replay_or_learn<'py>(
         let repeat = given.as_ref().and_then(|given| {
             let replayed = programs.and_then(|programs| programs.replayed(py, given));
             // Of another call, with another key.
-            replayed.or_else(|| given.replayed(py))
+            replayed.or_else(|| given.replayed(py, jax))
         });
         let asked = match ask.zip(repeat) {
             Some((ask, repeat)) => {

@@ -13,13 +13,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 
-use crate::python::cache::call::{Asked, Site, Use, replay_or_learn, run_without_key};
-use crate::python::cache::fragment::before::Before;
+use crate::python::cache::call::{Site, Use, replay_or_learn, run_aside, run_without_key};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode_fully, encode_rule};
 use crate::python::cache::key::trace_context::TraceContext;
-use crate::python::cache::programs::canonicalize::appended_since;
-use crate::python::cache::programs::forms::is_jaxpr;
+use crate::python::cache::programs::forms::{closed_anew, is_jaxpr};
 use crate::python::cache::programs::given::Repeat;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::store;
@@ -37,18 +35,19 @@ pub fn bind<'py>(
     primitive: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     params: &Bound<'py, PyDict>,
-    proceed: impl Fn() -> PyResult<Bound<'py, PyAny>>,
+    proceed: impl Fn(&Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = primitive.py();
+    let run = || proceed(params);
     // Within a rule jax goes by the identity of programs, as it does with what it remembers.
     if is_running() || !has_programs(jax, params) {
         return Ok(None);
     }
     let Some(context) = TraceContext::read(py, jax)?.filter(|context| context.stack().is_some())
     else {
-        return run_rule(proceed).map(Some);
+        return run_rule(run).map(Some);
     };
-    let Ok(configuration) = context.configuration() else { return run_rule(proceed).map(Some) };
+    let Ok(configuration) = context.configuration() else { return run_rule(run).map(Some) };
     let site = SITES.of(primitive)?;
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
@@ -57,21 +56,22 @@ pub fn bind<'py>(
         |call: &mut Call| encode_rule(py, jax, &context, primitive, &args, params.as_ptr(), call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
-        return run_without_key(jax, &site, &context, params, proceed).map(Some);
+        return run_without_key(jax, &site, &context, params, run).map(Some);
     }
     let ask = |repeat| {
-        if repeat == Repeat::Closed || has_effects(jax, params)? {
+        if has_effects(jax, params)? {
             return Ok(None);
         }
-        let before = Before::call(jax, &context, &call)?;
-        let result = run_rule(&proceed)?;
-        let appended = before.frames().flat_map(|(frame, first)| appended_since(frame, first));
-        let asked: Asked<'_> = appended.map(|(_, _, params)| params).collect();
-        drop(result);
-        before.retract()?;
+        let asked = match repeat {
+            Repeat::Same => run_aside(jax, &context, &call, run)?,
+            Repeat::Closed => {
+                let anew = closed_anew(jax, params)?;
+                run_aside(jax, &context, &call, || proceed(&anew))?
+            }
+        };
         Ok(Some(asked))
     };
-    replay_or_learn(py, jax, &site, &context, &call, encode, &proceed, || Ok(false), Some(&ask))
+    replay_or_learn(py, jax, &site, &context, &call, encode, run, || Ok(false), Some(&ask))
         .map(Some)
 }
 

@@ -42,7 +42,7 @@ pub fn bind<'py>(
     {
         return results(py, PrimitiveInfo::of(jax, primitive)?, outs);
     }
-    let stock = || {
+    let stock = |params: &Bound<'py, PyDict>| {
         let mut all = Vec::with_capacity(args.len() + 1);
         all.push(primitive.clone());
         all.extend(args.iter());

@@ -155,12 +155,16 @@ impl Given {
     }
 
     /// How they are those of another call, of which a replay has made something; None where there is none.
-    pub fn replayed(&self, py: Python<'_>) -> Option<Repeat> {
+    /// Of a nested one too: that call may have had it alone.
+    pub fn replayed(&self, py: Python<'_>, jax: &Jax) -> Option<Repeat> {
         let first = self.first(py);
-        has_replays(first).then(|| {
+        if has_replays(first) {
             let same = was_given_as(first, self.programs[0].as_ptr() as usize);
-            if same { Repeat::Same } else { Repeat::Closed }
-        })
+            return Some(if same { Repeat::Same } else { Repeat::Closed });
+        }
+        let nested = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());
+        let any = nested.map(|(inner, _)| inner).any(|inner| has_replays(&inner));
+        any.then_some(Repeat::Same)
     }
 
     /// Notes that jax has warned of them.
