@@ -6,6 +6,7 @@ twice is printed once.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import warnings
 from collections.abc import Callable, Sequence
@@ -207,6 +208,26 @@ def test_used_twice_after_it_was_used_once(
     """How programs repeat was not seen yet: jax is asked."""
     once, twice = case(kind, body, [use]), case(kind, body, [use, other or use])
     compare([once, once, twice, twice, once, twice, twice], rounds=1)
+
+
+OUTER: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "vmap": lambda function: lambda v: jax.vmap(function)(v[None])[0],
+    "jvp": lambda function: lambda v: jax.jvp(function, (v,), (v,))[1],
+}
+
+
+@pytest.mark.covering(times=1)
+@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("use", [gradient, pulled_back], ids=lambda use: use.__name__)
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "checkpoint" not in kind])
+def test_used_twice_under_a_transformation(kind: str, body: str, use: Use, outer: str) -> None:
+    def transformed(uses: Sequence[Use]) -> Case:
+        plain = case(kind, body, uses)
+        return dataclasses.replace(plain, function=lambda: OUTER[outer](plain.function()))
+
+    once, twice = transformed([use]), transformed([use, use])
+    compare([once, once, twice, twice, once, twice], rounds=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
