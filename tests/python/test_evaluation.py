@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax._src import core
+from jax._src import core, source_info_util
 from jax.experimental.compute_on import compute_on
 from jax.interpreters import ad, batching, mlir
 
@@ -340,23 +340,111 @@ def test_an_equation_that_raises(what: str) -> None:
     assert causes[0][2].__name__ == "JaxStackTraceBeforeTransformation"
 
 
-def test_wrong_programs() -> None:
-    """An equation with too few outputs, and one that reads what is undefined."""
-    jaxpr = jax.make_jaxpr(lambda x: lax.split(OWN.bind(x), (1, 2)))(X).jaxpr
-    first, second = jaxpr.eqns
-    short = jaxpr.replace(
-        eqns=[first, second.replace(outvars=second.outvars[:1])], outvars=second.outvars[:1]
-    )
-    undefined = jaxpr.replace(eqns=[second, first])
+def changed(eqns: Callable[..., list[Any]]) -> Any:
+    """A program with other equations than it was traced with."""
+    jaxpr = jax.make_jaxpr(lambda v: OWN.bind(jnp.sin(v)) + v)(X).jaxpr
+    return jaxpr.replace(eqns=eqns(jaxpr, *jaxpr.eqns))
 
-    def outcome(make: Any, program: Any) -> Any:
+
+HANDMADE: dict[str, Callable[..., list[Any]]] = {
+    "one output more": lambda _, sine, own, add: [
+        sine.replace(outvars=[*sine.outvars, core.DropVar(sine.outvars[0].aval)]),
+        own,
+        add,
+    ],
+    "no output": lambda jaxpr, sine, own, add: [
+        sine,
+        own.replace(outvars=[]),
+        add.replace(invars=[jaxpr.invars[0]] * 2),
+    ],
+    "an equation twice": lambda _, sine, own, add: [sine, own, own, add],
+    "undefined": lambda _, sine, own, add: [own, sine, add],
+}
+
+
+@pytest.mark.parametrize("name", HANDMADE)
+def test_programs_made_by_hand(name: str) -> None:
+    program = changed(HANDMADE[name])
+
+    def outcome(make: Any) -> Any:
         try:
             return str(make(lambda x: core.eval_jaxpr(program, [], x))(X))
         except Exception as error:
             return type(error)
 
-    for program in (short, undefined):
-        assert outcome(jaxide.make_jaxpr, program) == outcome(jax.make_jaxpr, program)
+    assert outcome(jaxide.make_jaxpr) == outcome(jax.make_jaxpr)
+
+
+@pytest.mark.parametrize("results", [0, 1, 3])
+def test_another_number_of_results(results: int) -> None:
+    class Many(jax.extend.core.Primitive):
+        results = 2
+
+        def bind_with_trace(self, *args: Any) -> Any:
+            return (super().bind_with_trace(*args) * 2)[: Many.results]
+
+    many = Many("many")
+    many.multiple_results = True
+    many.def_abstract_eval(lambda x: [x, x])
+
+    def outcome(make: Any) -> Any:
+        def program(x: Any) -> Any:
+            jaxpr = jax.make_jaxpr(lambda v: many.bind(v)[0] * 2)(x)
+            Many.results = results
+            try:
+                return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x)
+            finally:
+                Many.results = 2
+
+        try:
+            return str(make(program)(X))
+        except Exception as error:
+            return type(error), str(error)
+
+    assert outcome(jaxide.make_jaxpr) == outcome(jax.make_jaxpr)
+
+
+def test_params_that_are_written_to() -> None:
+    """Equations with equal params have a dict each."""
+
+    class Writing(jax.extend.core.Primitive):
+        def get_bind_params(self, params: Any) -> Any:
+            params["seen"] = params.get("seen", 0) + 1
+            return params
+
+    writing = Writing("writing")
+    writing.def_abstract_eval(lambda x, **_: x)
+    program = lambda x: evaluated(lambda v: writing.bind(v, a=1) + writing.bind(v * 2, a=1), x)
+    assert_same_when_warm((program, X))
+
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "the binding of a primitive": lambda patch: patch.setattr(
+        lax.sin_p, "bind", lambda *args, **_: lax.cos_p.bind(*args, accuracy=None), raising=False
+    ),
+    "the name stack": lambda patch: patch.setattr(
+        source_info_util,
+        "current_name_stack",
+        lambda: source_info_util.NameStack().extend("mine"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_jax_within_a_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "the binding of a primitive" and sys.version_info < (3, 12):
+        pytest.skip("docs/limits.md: attributes of primitives are looked at when a trace begins")
+
+    def text(make: Any) -> str:
+        def program(x: Any) -> Any:
+            jaxpr = jax.make_jaxpr(lambda v: OWN.bind(v) + jnp.sin(v))(x)
+            with monkeypatch.context() as patch:
+                CHANGES[name](patch)
+                return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x)
+
+        return make(program)(X).pretty_print(name_stack=True)
+
+    assert text(jaxide.make_jaxpr) == text(jax.make_jaxpr)
 
 
 def test_wrong_arguments() -> None:

@@ -587,18 +587,31 @@ def _evaluation() -> dict[str, Any]:
     def evaluate(jaxpr: Any, consts: Any, args: Any, keeps_sources: Any) -> Any:
         return own(jaxpr, consts, *args, propagate_source_info=keeps_sources)
 
-    def bind(
-        primitive: Any, args: Any, params: Any, context: Any, traceback: Any, name_stack: Any
-    ) -> Any:
+    def bind(primitive: Any, args: Any, params: Any, traceback: Any, name_stack: Any) -> Any:
         params = primitive.get_bind_params(params)
-        with user_context(traceback, name_stack=name_stack), context.manager:
+        with user_context(traceback, name_stack=name_stack):
             return primitive.bind(*args, **params)
 
     def raise_within(error: BaseException, traceback: Any, name_stack: Any) -> None:
         with user_context(traceback, name_stack=name_stack):
             raise error
 
-    return dict(stock_eval_jaxpr=evaluate, bind_equation=bind, raise_within=raise_within)
+    foreach = functools.partial(symbol("util:foreach"), lambda *_: None)
+    called = (
+        own,
+        stock("bind"),
+        symbol(f"{_CORE}:Primitive.get_bind_params"),
+        symbol("source_info_util:current_name_stack"),
+        symbol("source_info_util:NameStack.__add__"),
+        *(getattr(user_context, name) for name in ("__init__", "__enter__", "__exit__")),
+    )
+    return dict(
+        evaluation_codes=tuple(function.__code__ for function in called),
+        stock_eval_jaxpr=evaluate,
+        bind_equation=bind,
+        raise_within=raise_within,
+        foreach_pair=foreach,
+    )
 
 
 def _jit_captures() -> Callable[[Any, Any, Any], bool]:

@@ -23,12 +23,13 @@ use crate::python::cache::programs::forms::{is_closed, is_jaxpr};
 use crate::python::cache::programs::running::is_running;
 use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::address;
 use crate::python::interpose::bind::bind_here;
 use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::{SourceRef, current_traceback, join_name_stacks};
-use crate::python::jax::world::owns_primitive;
+use crate::python::jax::world::{self, Difference, owns_primitive};
 use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
 use crate::python::program::lazy_jaxpr::unfilled;
 use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
@@ -88,7 +89,7 @@ fn evaluate<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = jaxpr.py();
     let is_other_form = is_closed(jax, jaxpr) && !jax.has_one_jaxpr_type();
-    if is_other_form || jax.checks_jaxprs(py)? {
+    if is_other_form || jax.checks_jaxprs(py)? || !is_as_known(py, jax)? {
         return Ok(None);
     }
     let Some(consts) = items(consts) else { return Ok(None) };
@@ -101,6 +102,25 @@ fn evaluate<'py>(
         _ => run(jax, &ListsView::new(jax, jaxpr), consts, args, keeps_sources),
     }
 }
+
+/// Whether nothing of jax that its own evaluation calls for each equation was changed.
+fn is_as_known(py: Python<'_>, jax: &Jax) -> PyResult<bool> {
+    world::poll_soon();
+    let (number, differing) = match world::difference(py)? {
+        Difference::None => return Ok(true),
+        Difference::Some(number, differing) => (number, differing),
+        Difference::Total => return Ok(false),
+    };
+    if let Some(concerned) = CONCERNED.get(&number, |concerned| *concerned) {
+        return Ok(!concerned);
+    }
+    let concerned = differing.concerns(jax.evaluation_codes.bind(py))?;
+    drop(CONCERNED.insert_bounded(number, concerned, MAX_CHANGES));
+    Ok(!concerned)
+}
+
+/// Whether a difference of jax, by its number, concerns evaluation.
+static CONCERNED: AddressCache<bool, u32> = AddressCache::new();
 
 fn items<'py>(values: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     let list = values.cast_exact::<PyList>().map(|list| list.iter().collect());
@@ -129,32 +149,84 @@ fn run<'py, V: JaxprView<'py>>(
     for (var, value) in constvars.iter().chain(&invars).zip(values) {
         env[view.number(var) as usize] = Some(value);
     }
+    let mut context = EqnContext::default();
     let mut sources = Sources::new(py, jax, keeps_sources)?;
-    for (index, (eqn, own)) in eqns.iter().zip(&plan.eqns).enumerate() {
-        let operands: Vec<_> = own.operands.iter().filter_map(|part| part.read(&env)).collect();
-        let step = Step {
-            primitive: view.primitive(eqn),
-            operands: PyTuple::new(py, operands)?,
-            parts: &own.operands,
-            params: view.params(eqn),
-            context: view.context(eqn),
-            source: sources.of(jax, view.source(eqn)?)?,
-            outer: &sources.base.traceback,
-        };
-        let results = step.bind(jax, own.outs.len())?;
-        for (&out, result) in own.outs.iter().zip(results) {
-            env[out as usize] = Some(result);
-        }
-        for part in &own.operands {
-            if let Part::Var(number) = *part
-                && plan.last_uses[number as usize] == Some(index)
-            {
-                drop(env[number as usize].take());
+    let mut evaluate = || {
+        for (index, (eqn, own)) in eqns.iter().zip(&plan.eqns).enumerate() {
+            let operands = own.operands.iter().filter_map(|part| part.read(&env));
+            let operands: Vec<_> = operands.collect();
+            context.enter(jax, view.context(eqn))?;
+            sources.read_outer(py, jax)?;
+            let step = Step {
+                primitive: view.primitive(eqn),
+                operands: PyTuple::new(py, operands)?,
+                parts: &own.operands,
+                params: view.params(eqn),
+                source: sources.of(jax, view.source(eqn)?)?,
+                outer: &sources.base.traceback,
+            };
+            let results = step.bind(jax, own.outs.len())?;
+            for (&out, result) in own.outs.iter().zip(results) {
+                env[out as usize] = Some(result);
+            }
+            for part in &own.operands {
+                if let Part::Var(number) = *part
+                    && plan.last_uses[number as usize] == Some(index)
+                {
+                    drop(env[number as usize].take());
+                }
             }
         }
-    }
+        PyResult::Ok(())
+    };
+    let evaluated = evaluate();
+    context.leave(py)?;
+    evaluated?;
     let results: Vec<_> = plan.outs.iter().filter_map(|part| part.read(&env)).collect();
     Ok(Some(PyList::new(py, results)?.into_any()))
+}
+
+/// The configuration of the equations at hand, which is current from one to the next.
+#[derive(Default)]
+struct EqnContext<'py> {
+    /// jax's `JaxprEqnContext`.
+    context: Option<Bound<'py, PyAny>>,
+    /// Its context manager, where it changes anything.
+    entered: Option<Bound<'py, PyAny>>,
+}
+
+/// Whether a `JaxprEqnContext`, by its address, changes a configuration, by its number; with the object.
+static CHANGES: AddressCache<(bool, Py<PyAny>), (usize, u32)> = AddressCache::new();
+const MAX_CHANGES: usize = 1024;
+
+impl<'py> EqnContext<'py> {
+    fn enter(&mut self, jax: &Jax, context: Bound<'py, PyAny>) -> PyResult<()> {
+        let py = context.py();
+        if self.context.as_ref().is_some_and(|entered| entered.is(&context)) {
+            return Ok(());
+        }
+        self.leave(py)?;
+        let before = Context::current(py, jax)?.number;
+        let key = (address(&context), before);
+        if CHANGES.get(&key, |(changes, _)| *changes) != Some(false) {
+            let manager = context.getattr(intern!(py, "manager"))?;
+            manager.call_method0(intern!(py, "__enter__"))?;
+            self.entered = Some(manager);
+            let changes = Context::current(py, jax)?.number != before;
+            let known = (changes, context.clone().unbind());
+            drop(CHANGES.insert_bounded(key, known, MAX_CHANGES));
+        }
+        self.context = Some(context);
+        Ok(())
+    }
+
+    fn leave(&mut self, py: Python<'py>) -> PyResult<()> {
+        self.context = None;
+        let Some(manager) = self.entered.take() else { return Ok(()) };
+        let nothing = py.None();
+        manager.call_method1(intern!(py, "__exit__"), (&nothing, &nothing, &nothing))?;
+        Ok(())
+    }
 }
 
 /// An operand, or an output.
@@ -191,7 +263,8 @@ struct Plan<'py> {
 }
 
 impl<'py> Plan<'py> {
-    /// None where a variable is read before it is defined.
+    /// None where a variable is read before it is defined or defined twice, where an equation has other
+    /// outputs than its primitive, or where this is a primitive of the user's that is bound in another way.
     fn of<V: JaxprView<'py>>(
         jax: &Jax,
         view: &V,
@@ -218,7 +291,15 @@ impl<'py> Plan<'py> {
             let Some(operands) = operands.collect::<Option<_>>() else { return Ok(None) };
             let outs: SmallVec<[u32; 2]> =
                 view.eqn_outvars(eqn).map(|var| view.number(&var)).collect();
-            defined.extend(&outs);
+            let primitive = view.primitive(eqn);
+            let info = PrimitiveInfo::of(jax, &primitive)?;
+            let is_plain = info.plain_call || owns_primitive(jax, &primitive);
+            if !is_plain
+                || !info.multiple_results && outs.len() != 1
+                || !outs.iter().all(|&out| defined.insert(out))
+            {
+                return Ok(None);
+            }
             all.push(Wiring { operands, outs });
         }
         let outs = view.outvars()?.into_iter().map(|out| part(out, &defined));
@@ -242,6 +323,8 @@ impl<'py> Plan<'py> {
 
 /// The source info of equations below the one that is current.
 struct Sources<'py> {
+    /// jax's `SourceInfo` that is current, and its parts.
+    current: Bound<'py, PyAny>,
     base: SourceRef<'py>,
     keeps: bool,
     /// Name stacks below the current one, by address; the program holds the stacks.
@@ -252,7 +335,16 @@ impl<'py> Sources<'py> {
     fn new(py: Python<'py>, jax: &Jax, keeps: bool) -> PyResult<Self> {
         let current = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         let base = SourceRef::of(jax, &current)?;
-        Ok(Self { base, keeps, stacks: FxHashMap::default() })
+        Ok(Self { current, base, keeps, stacks: FxHashMap::default() })
+    }
+
+    /// Reads again what is current, which a rule may have changed.
+    fn read_outer(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<()> {
+        let current = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
+        if !current.is(&self.current) {
+            *self = Self::new(py, jax, self.keeps)?;
+        }
+        Ok(())
     }
 
     /// That of an equation, without its traceback where these are not kept.
@@ -276,7 +368,6 @@ struct Step<'a, 'py> {
     /// What they are in the program.
     parts: &'a [Part<'py>],
     params: Bound<'py, PyDict>,
-    context: Bound<'py, PyAny>,
     source: SourceRef<'py>,
     /// The traceback that is current: an equation without one of its own has it.
     outer: &'a Option<Bound<'py, PyAny>>,
@@ -293,7 +384,7 @@ fn fitting<'py>(
 ) -> PyResult<Results<'py>> {
     if results.len() != outs {
         // Raises what says so.
-        jax.safe_zip.bind(py).call1((PyTuple::new(py, 0..outs)?, PyTuple::new(py, &results)?))?;
+        jax.foreach_pair.bind(py).call1((PyList::new(py, 0..outs)?, PyList::new(py, &results)?))?;
     }
     Ok(results)
 }
@@ -321,7 +412,6 @@ impl<'py> Step<'_, 'py> {
                 &self.primitive,
                 &self.operands,
                 &self.params,
-                &self.context,
                 traceback(),
                 &self.source.name_stack,
             ))
@@ -329,7 +419,14 @@ impl<'py> Step<'_, 'py> {
         if !self.primitive.getattr(intern!(py, "multiple_results"))?.is_truthy()? {
             return Ok(SmallVec::from_iter([bound]));
         }
-        fitting(py, jax, bound.try_iter()?.collect::<PyResult<_>>()?, outs)
+        let results = match bound.try_iter() {
+            Ok(results) => results,
+            Err(error) => {
+                jax.foreach_pair.bind(py).call1((PyList::new(py, 0..outs)?, bound))?;
+                return Err(error);
+            }
+        };
+        fitting(py, jax, results.collect::<PyResult<_>>()?, outs)
     }
 
     /// What is current while it is bound.
@@ -347,8 +444,7 @@ impl<'py> Step<'_, 'py> {
         let py = self.operands.py();
         let has_key = owns_primitive(jax, &self.primitive)
             && has_programs(jax, &self.params)
-            && !is_running()
-            && Context::current(py, jax)?.for_eqns.is(&self.context);
+            && !is_running();
         if !has_key {
             return run();
         }
@@ -389,7 +485,7 @@ impl<'py> Step<'_, 'py> {
             return Ok(None);
         }
         let trace = current_trace(py, jax)?;
-        if !is_ours(py, trace.as_ptr()) || !Context::current(py, jax)?.for_eqns.is(&self.context) {
+        if !is_ours(py, trace.as_ptr()) {
             return Ok(None);
         }
         let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };

@@ -256,10 +256,14 @@ jax_objects! {
     stock_dce_consts: PyAny,
     /// `core.eval_jaxpr` as a function of `(jaxpr, consts, args, propagate_source_info)`.
     stock_eval_jaxpr: PyAny,
-    /// Binds one of its equations: `(primitive, operands, params, context, traceback, name_stack)`;
+    /// Binds one of its equations: `(primitive, operands, params, traceback, name_stack)`;
     /// and raises what that has raised natively: `(error, traceback, name_stack)`.
     bind_equation: PyAny,
     raise_within: PyAny,
+    /// The code of that, and of what it calls for each equation.
+    evaluation_codes: PyTuple,
+    /// `foreach` of two lists, of which nothing comes but what it raises.
+    foreach_pair: PyAny,
     /// `custom_jvp`, the class.
     custom_jvp_type: PyType,
     custom_vjp_type: PyType,

@@ -47,6 +47,19 @@ impl Differing {
         self.codes.is_empty() && !self.is_looked_at(py)
     }
 
+    /// Whether one of these code objects differs, or has a name or instruction that does.
+    ///
+    /// # Errors
+    /// There is something else among them.
+    pub fn concerns(&self, codes: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        for code in codes.iter() {
+            if self.codes.contains(&(code.as_ptr() as usize)) || self.is_looked_up_by(&code)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether code is looked at for the names and instructions that it has.
     fn is_looked_at(&self, py: Python<'_>) -> bool {
         !self.names.bind(py).is_empty() || !self.operations.is_empty()
