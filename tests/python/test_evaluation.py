@@ -432,9 +432,6 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_jax_within_a_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "the binding of a primitive" and sys.version_info < (3, 12):
-        pytest.skip("docs/limits.md: attributes of primitives are looked at when a trace begins")
-
     def text(make: Any) -> str:
         def program(x: Any) -> Any:
             jaxpr = jax.make_jaxpr(lambda v: OWN.bind(v) + jnp.sin(v))(x)

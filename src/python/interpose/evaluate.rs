@@ -373,6 +373,14 @@ struct Step<'a, 'py> {
     outer: &'a Option<Bound<'py, PyAny>>,
 }
 
+/// Whether `bind` of a primitive is its class's at this moment: nobody need notice that it is another.
+fn has_own_bind(jax: &Jax, primitive: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = primitive.py();
+    let bind = primitive.getattr(intern!(py, "bind"))?;
+    let function = bind.getattr_opt(intern!(py, "__func__"))?;
+    Ok(function.is_some_and(|function| function.is(&jax.primitive_bind)))
+}
+
 type Results<'py> = SmallVec<[Bound<'py, PyAny>; 2]>;
 
 /// As many results as there are outputs.
@@ -481,6 +489,7 @@ impl<'py> Step<'_, 'py> {
         let py = self.operands.py();
         if !owns_primitive(jax, &self.primitive)
             || !PrimitiveInfo::of(jax, &self.primitive)?.plain_call
+            || !has_own_bind(jax, &self.primitive)?
         {
             return Ok(None);
         }
