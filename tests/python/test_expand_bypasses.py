@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 from collections.abc import Callable
@@ -275,3 +276,12 @@ def test_errors_that_the_program_catches(number: int) -> None:
             return jnp.sin(x) * len(str(error).split("\n")[0])
 
     assert_same_when_warm((lambda x: (x * 2, caught(x), jnp.cos(x), caught(x * 2)), X))
+
+
+def test_copies_of_jits() -> None:
+    """A copy does not say what it runs; it runs as jax's does."""
+    user, own = copy.deepcopy(jax.jit(lambda x: jnp.sin(x) * 2)), copy.deepcopy(jax.nn.relu)
+    assert_same_when_warm(
+        (lambda x: (user(x), user(x * 2), own(x)), X),
+        (lambda x: jax.grad(lambda v: jnp.sum(own(v) * user(v)))(x), X),
+    )

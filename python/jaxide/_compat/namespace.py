@@ -623,7 +623,10 @@ def _jit_captures() -> Callable[[Any, Any, Any], bool]:
     infer = symbol("pjit:_infer_params")
 
     def captures(jitted: Any, args: Any, kwargs: Any) -> bool:
-        program, _ = infer(jitted._fun, jitted._jit_info, args, kwargs)
+        fun, info = (getattr(jitted, name, None) for name in ("_fun", "_jit_info"))
+        if fun is None or info is None:
+            return True  # a copy of a jit, which does not say what it runs
+        program, _ = infer(fun, info, args, kwargs)
         return bool(program.consts)
 
     return captures
