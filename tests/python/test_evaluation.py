@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -416,6 +417,49 @@ def test_params_that_are_written_to() -> None:
     writing.def_abstract_eval(lambda x, **_: x)
     program = lambda x: evaluated(lambda v: writing.bind(v, a=1) + writing.bind(v * 2, a=1), x)
     assert_same_when_warm((program, X))
+
+
+def test_a_scope_that_is_left_open() -> None:
+    """It holds for the equations after it."""
+    scopes: list[Any] = []
+
+    class Opening(jax.extend.core.Primitive):
+        def get_bind_params(self, params: Any) -> Any:
+            scopes.append(jax.named_scope("left"))
+            scopes[-1].__enter__()
+            return params
+
+    opening = Opening("opening")
+    opening.def_abstract_eval(lambda x: x)
+
+    def program(x: Any) -> Any:
+        jaxpr = jax.make_jaxpr(lambda v: jnp.sin(opening.bind(v)))(x)
+        try:
+            return core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, x)
+        finally:
+            while scopes:
+                scopes.pop().__exit__(None, None, None)
+
+    assert_same_when_warm((program, X))
+
+
+def test_an_abstract_evaluation_warns_once() -> None:
+    """It is remembered for the configuration of its equation, whoever evaluates that."""
+
+    def program(x: Any) -> Any:
+        with jax.enable_x64(True):
+            jaxpr = jax.make_jaxpr(lambda v: (v, jax.random.bits(jax.random.key(0), (3,))))(x)
+        evaluate = core.jaxpr_as_fun(jaxpr)
+        return evaluate(x), jax.vmap(evaluate)(jnp.stack([x, x]))
+
+    counts = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+        jax.clear_caches()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(lambda x: program(x))(X)
+        counts.append(len(caught))
+    assert counts[0] == counts[1]
 
 
 CHANGES: dict[str, Callable[[Any], None]] = {
