@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyException;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PySet};
 
 use crate::expand::CallableId;
 
@@ -214,25 +214,20 @@ fn shapes_of_captured<'py>(
 /// Whether nothing traced can be among the arguments of a function of jax: they are arrays, scalars,
 /// types, and what lives as long as the process.
 fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
-    let plain = [&raw mut ffi::PyBool_Type, &raw mut ffi::PyLong_Type, &raw mut ffi::PyFloat_Type];
     args.iter().all(|&arg| {
         // SAFETY: live arguments; looking up a type in a set runs no Python code.
         unsafe {
+            let is_one_of =
+                |types: &Py<PySet>, class| ffi::PySet_Contains(types.as_ptr(), class) == 1;
             let class = ffi::Py_TYPE(arg);
-            plain.contains(&class)
-                || arg == ffi::Py_None()
-                || ffi::PyType_Check(arg) != 0 && is_scalar_type(jax, arg)
-                || ffi::PySet_Contains(jax.plain_const_types.as_ptr(), class.cast()) == 1
-                || ffi::PySet_Contains(jax.literalable_scalar_types.as_ptr(), class.cast()) == 1
+            arg == ffi::Py_None()
+                // Any other class may be called by a function that is given it.
+                || ffi::PyType_Check(arg) != 0 && is_one_of(&jax.literalable_scalar_types, arg)
+                || is_one_of(&jax.plain_const_types, class.cast())
+                || is_one_of(&jax.literalable_scalar_types, class.cast())
                 || is_stable(arg)
         }
     })
-}
-
-/// Whether a class is one of numbers: any other may be called by a function of jax that is given it.
-fn is_scalar_type(jax: &Jax, class: *mut ffi::PyObject) -> bool {
-    // SAFETY: a live class; looking it up in a set runs no Python code.
-    unsafe { ffi::PySet_Contains(jax.literalable_scalar_types.as_ptr(), class) == 1 }
 }
 
 /// Runs a function of jax on concrete values where what can be computed is: as outside of all traces,

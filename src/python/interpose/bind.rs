@@ -38,7 +38,10 @@ pub fn bind<'py>(
     let trace = current_trace(py, jax)?;
     if is_ours(py, trace.as_ptr())
         && let Some(frame) = frame_of(jax, &trace)
-        && let Some(outs) = bind_here(jax, &trace, &frame, primitive, args, params, None)?
+        && let Some(outs) =
+            bind_here(jax, (&trace, &frame), primitive, args, Params::New(params), || {
+                SourceRef::current(py, jax)
+            })?
     {
         return results(py, PrimitiveInfo::of(jax, primitive)?, outs);
     }
@@ -57,21 +60,29 @@ pub fn bind<'py>(
     Ok(py.NotImplemented().into_bound(py))
 }
 
+/// The params that a primitive is bound with.
+#[derive(Clone, Copy)]
+pub(super) enum Params<'a, 'py> {
+    /// A dict that nobody else has.
+    New(&'a Bound<'py, PyDict>),
+    OfEquation(&'a Bound<'py, PyDict>),
+}
+
 /// Appends a primitive to the current trace, a recording one: the tracers of its results; None where
-/// jax's own code is to do it. An equation that is evaluated has a `source`, and its params are its own.
+/// jax's own code is to do it. `source` says where that is from.
 ///
 /// # Errors
 /// Whatever jax's rules raise.
 pub(super) fn bind_here<'py>(
     jax: &Jax,
-    trace: &Bound<'py, PyAny>,
-    frame: &Bound<'py, Frame>,
+    (trace, frame): (&Bound<'py, PyAny>, &Bound<'py, Frame>),
     primitive: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
-    params: &Bound<'py, PyDict>,
-    source: Option<&SourceRef<'py>>,
+    given: Params<'_, 'py>,
+    source: impl FnOnce() -> PyResult<SourceRef<'py>>,
 ) -> PyResult<Option<Objects<'py>>> {
     let py = trace.py();
+    let (Params::New(params) | Params::OfEquation(params)) = given;
     let info = PrimitiveInfo::of(jax, primitive)?;
     if !info.plain_is_high || !binds_plainly(info, params)? || info.ref_allocating {
         return Ok(None);
@@ -92,12 +103,8 @@ pub(super) fn bind_here<'py>(
             None => return Ok(None),
         }
     }
-    let current = match source {
-        Some(_) => None,
-        None => Some(SourceRef::current(py, jax)?),
-    };
-    let Some(source) = source.or(current.as_ref()) else { return Ok(None) };
-    let at = Staging { trace, frame, primitive, info, context: &context, source };
+    let source = source()?;
+    let at = Staging { trace, frame, primitive, info, context: &context, source: &source };
     // What is remembered was checked when it was learnt: its avals have no mesh, its params are
     // not high.
     if let Some(outs) = stage_known(jax, &at, &operands, params)? {
@@ -111,7 +118,10 @@ pub(super) fn bind_here<'py>(
     if has_high_param(jax, params)? {
         return Ok(None);
     }
-    let own = if current.is_some() { params.clone() } else { params.copy()? };
+    let own = match given {
+        Params::New(params) => params.clone(),
+        Params::OfEquation(params) => params.copy()?,
+    };
     within_trace(jax, jax.binding_trace.bind(py), trace, || stage(jax, &at, &operands, &own))
         .map(Some)
 }

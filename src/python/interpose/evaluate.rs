@@ -25,7 +25,7 @@ use crate::python::cache::rules::{Sites, has_programs};
 use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::address;
-use crate::python::interpose::bind::bind_here;
+use crate::python::interpose::bind::{Params, bind_here};
 use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::{SourceRef, current_traceback, join_name_stacks};
@@ -115,7 +115,7 @@ fn is_as_known(py: Python<'_>, jax: &Jax) -> PyResult<bool> {
         return Ok(!concerned);
     }
     let concerned = differing.concerns(jax.evaluation_codes.bind(py))?;
-    drop(CONCERNED.insert_bounded(number, concerned, MAX_CHANGES));
+    drop(CONCERNED.insert_bounded(number, concerned, MAX_REMEMBERED));
     Ok(!concerned)
 }
 
@@ -157,13 +157,14 @@ fn run<'py, V: JaxprView<'py>>(
             let operands: Vec<_> = operands.collect();
             context.enter(jax, view.context(eqn))?;
             sources.read_outer(py, jax)?;
+            let (traceback, source) = sources.of(jax, view.source(eqn)?)?;
             let step = Step {
                 primitive: view.primitive(eqn),
                 operands: PyTuple::new(py, operands)?,
                 parts: &own.operands,
                 params: view.params(eqn),
-                source: sources.of(jax, view.source(eqn)?)?,
-                outer: &sources.base.traceback,
+                traceback,
+                source,
             };
             let results = step.bind(jax, own.outs.len())?;
             for (&out, result) in own.outs.iter().zip(results) {
@@ -197,7 +198,7 @@ struct EqnContext<'py> {
 
 /// Whether a `JaxprEqnContext`, by its address, changes a configuration, by its number; with the object.
 static CHANGES: AddressCache<(bool, Py<PyAny>), (usize, u32)> = AddressCache::new();
-const MAX_CHANGES: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 impl<'py> EqnContext<'py> {
     fn enter(&mut self, jax: &Jax, context: Bound<'py, PyAny>) -> PyResult<()> {
@@ -214,7 +215,7 @@ impl<'py> EqnContext<'py> {
             self.entered = Some(manager);
             let changes = Context::current(py, jax)?.number != before;
             let known = (changes, context.clone().unbind());
-            drop(CHANGES.insert_bounded(key, known, MAX_CHANGES));
+            drop(CHANGES.insert_bounded(key, known, MAX_REMEMBERED));
         }
         self.context = Some(context);
         Ok(())
@@ -333,7 +334,10 @@ struct Sources<'py> {
 
 impl<'py> Sources<'py> {
     fn new(py: Python<'py>, jax: &Jax, keeps: bool) -> PyResult<Self> {
-        let current = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
+        Self::below(jax, jax.source_info_context.bind(py).getattr(intern!(py, "context"))?, keeps)
+    }
+
+    fn below(jax: &Jax, current: Bound<'py, PyAny>, keeps: bool) -> PyResult<Self> {
         let base = SourceRef::of(jax, &current)?;
         Ok(Self { current, base, keeps, stacks: FxHashMap::default() })
     }
@@ -342,13 +346,17 @@ impl<'py> Sources<'py> {
     fn read_outer(&mut self, py: Python<'py>, jax: &Jax) -> PyResult<()> {
         let current = jax.source_info_context.bind(py).getattr(intern!(py, "context"))?;
         if !current.is(&self.current) {
-            *self = Self::new(py, jax, self.keeps)?;
+            *self = Self::below(jax, current, self.keeps)?;
         }
         Ok(())
     }
 
-    /// That of an equation, without its traceback where these are not kept.
-    fn of(&mut self, jax: &Jax, own: SourceRef<'py>) -> PyResult<SourceRef<'py>> {
+    /// An equation's traceback, where these are kept, and what is current while the equation is bound.
+    fn of(
+        &mut self,
+        jax: &Jax,
+        own: SourceRef<'py>,
+    ) -> PyResult<(Option<Bound<'py, PyAny>>, SourceRef<'py>)> {
         let stack = &own.name_stack;
         let name_stack = if let Some(known) = self.stacks.get(&address(stack)) {
             known.clone()
@@ -357,7 +365,9 @@ impl<'py> Sources<'py> {
             self.stacks.insert(address(stack), whole.clone());
             whole
         };
-        Ok(SourceRef { traceback: own.traceback.filter(|_| self.keeps), name_stack })
+        let given = own.traceback.filter(|_| self.keeps);
+        let traceback = given.clone().or_else(|| self.base.traceback.clone());
+        Ok((given, SourceRef { traceback, name_stack }))
     }
 }
 
@@ -368,9 +378,10 @@ struct Step<'a, 'py> {
     /// What they are in the program.
     parts: &'a [Part<'py>],
     params: Bound<'py, PyDict>,
+    /// Its own.
+    traceback: Option<Bound<'py, PyAny>>,
+    /// What is current while it is bound.
     source: SourceRef<'py>,
-    /// The traceback that is current: an equation without one of its own has it.
-    outer: &'a Option<Bound<'py, PyAny>>,
 }
 
 /// Whether `bind` of a primitive is its class's at this moment: nobody need notice that it is another.
@@ -400,15 +411,11 @@ fn fitting<'py>(
 impl<'py> Step<'_, 'py> {
     fn bind(&self, jax: &Jax, outs: usize) -> PyResult<Results<'py>> {
         let py = self.operands.py();
-        let traceback = || match &self.source.traceback {
-            Some(traceback) => traceback.clone(),
-            None => py.None().into_bound(py),
-        };
         match self.append(jax) {
             Ok(Some(results)) => return fitting(py, jax, results, outs),
             Ok(None) => {}
             Err(error) => {
-                let raised = (error.value(py), traceback(), &self.source.name_stack);
+                let raised = (error.value(py), &self.traceback, &self.source.name_stack);
                 return Err(match jax.raise_within.bind(py).call1(raised) {
                     Ok(_) => error,
                     Err(error) => error,
@@ -420,7 +427,7 @@ impl<'py> Step<'_, 'py> {
                 &self.primitive,
                 &self.operands,
                 &self.params,
-                traceback(),
+                &self.traceback,
                 &self.source.name_stack,
             ))
         })?;
@@ -435,12 +442,6 @@ impl<'py> Step<'_, 'py> {
             }
         };
         fitting(py, jax, results.collect::<PyResult<_>>()?, outs)
-    }
-
-    /// What is current while it is bound.
-    fn source(&self) -> SourceRef<'py> {
-        let SourceRef { traceback, name_stack } = self.source.clone();
-        SourceRef { traceback: traceback.or_else(|| self.outer.clone()), name_stack }
     }
 
     /// Binds it with `run`. Where jax's primitive has programs, that is a call like a rule's.
@@ -463,7 +464,7 @@ impl<'py> Step<'_, 'py> {
             return run();
         };
         let context =
-            context.at_equation(EquationSource { source: self.source(), scope_key: None });
+            context.at_equation(EquationSource { source: self.source.clone(), scope_key: None });
         let site = SITES.of(&self.primitive)?;
         let operands = self.operands.iter_borrowed().zip(self.parts);
         let operands: SmallVec<[EquationOperand; 8]> = operands
@@ -498,12 +499,16 @@ impl<'py> Step<'_, 'py> {
             return Ok(None);
         }
         let Some(frame) = frame_of(jax, &trace) else { return Ok(None) };
-        let mut source = self.source();
-        if source.traceback.is_none() {
-            source.traceback = current_traceback(py, jax)?;
-        }
-        let (primitive, operands, params) = (&self.primitive, &self.operands, &self.params);
-        let outs = bind_here(jax, &trace, &frame, primitive, operands, params, Some(&source))?;
+        let source = || {
+            let mut source = self.source.clone();
+            if source.traceback.is_none() {
+                source.traceback = current_traceback(py, jax)?;
+            }
+            Ok(source)
+        };
+        let params = Params::OfEquation(&self.params);
+        let (primitive, operands) = (&self.primitive, &self.operands);
+        let outs = bind_here(jax, (&trace, &frame), primitive, operands, params, source)?;
         Ok(outs.map(|outs| outs.into_iter().collect()))
     }
 }

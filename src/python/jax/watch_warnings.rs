@@ -25,6 +25,7 @@ use crate::python::jax::names::{Jax, jax};
 thread_local! {
     /// How many warnings this thread has issued.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Nobody is to hear them.
     static SILENT: Cell<bool> = const { Cell::new(false) };
 }
 

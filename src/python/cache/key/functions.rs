@@ -192,6 +192,31 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// What is in a cell of a function's closure, borrowed; None where there is nothing.
+///
+/// # Safety
+/// `function` is a live function.
+unsafe fn in_closure(
+    function: *mut ffi::PyFunctionObject,
+    index: usize,
+) -> Option<*mut ffi::PyObject> {
+    // SAFETY: the closure of a function is null or a tuple of cells, which hold what is in them.
+    unsafe {
+        let closure = (*function).func_closure;
+        if closure.is_null() || index >= ffi::PyTuple_GET_SIZE(closure).unsigned_abs() {
+            return None;
+        }
+        let cell = ffi::PyTuple_GET_ITEM(closure, index.cast_signed());
+        let value = ffi::PyCell_Get(cell);
+        if value.is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        ffi::Py_DECREF(value);
+        Some(value)
+    }
+}
+
 /// What a function reads, borrowed; None where it is not there.
 ///
 /// # Safety
@@ -216,20 +241,7 @@ unsafe fn value_of(
             (!value.is_null()).then_some(value)
         };
         let mut value = match read.cell {
-            Some(index) => {
-                let closure = (*function).func_closure;
-                if closure.is_null() || index >= ffi::PyTuple_GET_SIZE(closure).unsigned_abs() {
-                    return None;
-                }
-                let cell = ffi::PyTuple_GET_ITEM(closure, index.cast_signed());
-                let value = ffi::PyCell_Get(cell);
-                if value.is_null() {
-                    ffi::PyErr_Clear();
-                    return None;
-                }
-                ffi::Py_DECREF(value);
-                value
-            }
+            Some(index) => in_closure(function, index)?,
             None if ffi::PyDict_CheckExact((*function).func_globals) == 0 => return None,
             None => entry((*function).func_globals, &read.name)
                 .or_else(|| entry((*function).func_builtins, &read.name))?,
@@ -269,24 +281,15 @@ pub fn captured_result<'py>(function: &Bound<'py, PyAny>) -> PyResult<Option<Bou
     if !function.is_exact_instance_of::<PyFunction>() {
         return Ok(None);
     }
+    let own: *mut ffi::PyFunctionObject = function.as_ptr().cast();
     // SAFETY: the exact type was checked; the function holds its code.
-    let code = unsafe {
-        let code = (*function.as_ptr().cast::<ffi::PyFunctionObject>()).func_code;
-        Bound::from_borrowed_ptr(py, code)
-    };
+    let code = unsafe { Bound::from_borrowed_ptr(py, (*own).func_code) };
     if find(code.as_ptr()).is_none() {
         look_through(&code)?;
     }
     let Some(index) = find(code.as_ptr()).and_then(|code| code.returns) else { return Ok(None) };
-    // SAFETY: as above; the index is checked, and what is in a closure are cells.
-    unsafe {
-        let closure = (*function.as_ptr().cast::<ffi::PyFunctionObject>()).func_closure;
-        if closure.is_null() || index >= ffi::PyTuple_GET_SIZE(closure).unsigned_abs() {
-            return Ok(None);
-        }
-        let value = ffi::PyCell_Get(ffi::PyTuple_GET_ITEM(closure, index.cast_signed()));
-        Ok(Bound::from_owned_ptr_or_opt(py, value))
-    }
+    // SAFETY: as above; the value is held from now on.
+    Ok(unsafe { in_closure(own, index).map(|value| Bound::from_borrowed_ptr(py, value)) })
 }
 
 impl Encoder<'_, '_> {

@@ -174,7 +174,7 @@ impl Given {
 
     /// Whether jax has warned of one of them before.
     pub fn has_warned(&self, py: Python<'_>, jax: &Jax) -> bool {
-        warned::has(self.ids(py, jax))
+        warned::has(|| self.ids(py, jax))
     }
 
     /// The structural ids of all.

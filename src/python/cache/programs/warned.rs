@@ -23,10 +23,12 @@ pub fn note(ids: impl IntoIterator<Item = StructuralId>) {
     });
 }
 
-/// Whether one of them was noted.
-pub fn has(ids: impl IntoIterator<Item = StructuralId>) -> bool {
-    WARNED.with(|warned| {
-        let mut ids = ids.into_iter();
-        !warned.is_empty() && (warned.len() >= MAX_WARNED || ids.any(|id| warned.contains(&id)))
-    })
+/// Whether one of them was noted. They are asked for where any was.
+pub fn has<I: IntoIterator<Item = StructuralId>>(ids: impl FnOnce() -> I) -> bool {
+    let noted = WARNED.with(|warned| warned.len());
+    if noted == 0 || noted >= MAX_WARNED {
+        return noted > 0;
+    }
+    let ids = ids();
+    WARNED.with(|warned| ids.into_iter().any(|id| warned.contains(&id)))
 }
