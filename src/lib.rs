@@ -77,6 +77,7 @@ pub mod expand;
 pub mod ir;
 pub mod passes;
 pub mod print;
+pub mod segments;
 pub mod store;
 pub mod structure;
 // All of it is private: `pub` there means visible to its other modules.

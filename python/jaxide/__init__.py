@@ -17,6 +17,9 @@ from jaxide._api.make_jaxpr import trace as trace
 from jaxide._api.status import CapabilityStatus as CapabilityStatus
 from jaxide._api.status import Status as Status
 from jaxide._api.status import status as status
+from jaxide._api.warm import StoreError as StoreError
+from jaxide._api.warm import StoreInfo as StoreInfo
+from jaxide._api.warm import open_of_environment as _open_of_environment
 from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._jit.explanation import Change as Change
 from jaxide._jit.explanation import Explanation as Explanation
@@ -59,3 +62,4 @@ __version__ = _version("jaxide")
 # Looks at the installed jax now, so that what jaxide cannot do is said at import.
 if _compat.native():
     _audit_every(_audit_of_environment())
+    _open_of_environment()

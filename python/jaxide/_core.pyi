@@ -1,6 +1,8 @@
 """The native core of jaxide. Private: use the ``jaxide`` package."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from os import PathLike
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, final
 
@@ -21,6 +23,7 @@ __all__ = [
     "clear_barred",
     "clear_fragments",
     "clear_memo",
+    "clear_store",
     "cost",
     "critical_path",
     "dead",
@@ -32,11 +35,13 @@ __all__ = [
     "extend_world",
     "find",
     "fingerprint_of",
+    "forget_opening",
     "fragment_info",
     "graph_of",
     "histogram",
     "initialize",
     "initialize_traces",
+    "inspect_store",
     "interpose_function",
     "interpose_instances",
     "interposed_functions",
@@ -54,7 +59,9 @@ __all__ = [
     "note_code",
     "num_settings_assigned",
     "omit_key_item",
+    "open_store",
     "optimize",
+    "pack_store",
     "plain_types",
     "precision",
     "print_jaxpr",
@@ -66,12 +73,16 @@ __all__ = [
     "set_known_classes",
     "set_warning_hook",
     "set_world",
+    "store_info",
     "tables",
     "trust_callable",
+    "unpack_store",
     "unused_inputs",
     "used_by",
+    "verify_store",
     "watch_function",
     "world_number",
+    "write_store",
 ]
 
 @final
@@ -218,6 +229,42 @@ def fragment_info() -> dict[str, Any]:
 
 def clear_fragments() -> None:
     """Forgets all fragments and starts counting anew."""
+
+def open_store(
+    folder: PathLike[str],
+    salt: bytes,
+    packages: list[str],
+    is_writable: bool,
+    max_bytes: int,
+    records: Any,
+    maker: Any,
+    names: Any,
+) -> None:
+    """Opens the store in a folder. A thread computes the fingerprint of the installation."""
+
+def write_store(closes: bool) -> tuple[int, int]:
+    """Writes what was learnt, and closes the store if need be; how many entries and bytes."""
+
+def store_info() -> dict[str, Any] | None:
+    """What the open store has, and what was found in it; None where there is none."""
+
+def forget_opening() -> None:
+    """Forgets a store that is being opened: in a child process nobody opens it."""
+
+def inspect_store(folder: PathLike[str], salt: bytes, packages: list[str]) -> dict[str, Any]:
+    """What a folder has, of the installation and in all."""
+
+def verify_store(folder: PathLike[str], salt: bytes, packages: list[str]) -> list[tuple[Path, str]]:
+    """The segments of the installation that cannot be read, each with the reason."""
+
+def clear_store(folder: PathLike[str]) -> int:
+    """Removes what a folder has, of all installations; how many files."""
+
+def pack_store(folder: PathLike[str], salt: bytes, packages: list[str]) -> tuple[bytes, int]:
+    """One segment with all entries for the installation, and how many these are."""
+
+def unpack_store(folder: PathLike[str], salt: bytes, packages: list[str], packed: bytes) -> int:
+    """Puts such a segment into a folder; how many entries it has."""
 
 def new_accumulators(invars: list[Any], first: int, length: int) -> list[Any] | None:
     """jax's accumulators for the cotangents of so many variables; None where one is of a Ref."""

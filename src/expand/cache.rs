@@ -117,6 +117,11 @@ impl<T> Cache<T> {
         self.bytes
     }
 
+    /// All entries.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.groups.values().flat_map(|group| group.slots.iter().map(|(_, slot)| &slot.value))
+    }
+
     /// The entry of a call, which becomes the most recently used one.
     #[inline]
     pub fn get(&mut self, callable: CallableId, signature: &Signature) -> Option<&T> {

@@ -12,4 +12,4 @@ mod signature;
 
 pub use cache::{Bounds, Cache, CallableId, Counts};
 pub use fragment::{Fragment, FragmentError, Operand, Operands, Template, out};
-pub use signature::{Signature, Tag};
+pub use signature::{Local, Signature, Tag};

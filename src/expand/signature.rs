@@ -64,10 +64,25 @@ pub enum Tag {
     Variable,
 }
 
+/// A word that means something in this process only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// The address of an object.
+    Object,
+    /// The number of a program.
+    Program,
+    /// The version of the class that is named next.
+    Version,
+    /// The address of how the class that is named next is registered; zero where it is not.
+    Registration,
+}
+
 /// The words of one call. Writing is injective: tags and lengths come before content.
 #[derive(Clone, Debug, Default)]
 pub struct Signature {
     words: SmallVec<[u64; 32]>,
+    /// The positions of local words, where somebody asks for them.
+    locals: Option<Vec<(usize, Local)>>,
 }
 
 impl Signature {
@@ -75,7 +90,13 @@ impl Signature {
     pub fn new(configuration: u64) -> Self {
         let mut words = SmallVec::new();
         words.push(configuration);
-        Self { words }
+        Self { words, locals: None }
+    }
+
+    /// As this, noting where local words are written from now on.
+    #[must_use]
+    pub fn noting_locals(self) -> Self {
+        Self { locals: Some(Vec::new()), ..self }
     }
 
     /// The configuration.
@@ -96,6 +117,22 @@ impl Signature {
         self.words.push(word);
     }
 
+    /// Writes a tag with a number, and the address of an object; zero where an item is left out.
+    #[inline]
+    pub fn address(&mut self, tag: Tag, number: usize, address: u64) {
+        self.tag(tag, number);
+        self.local(Local::Object, address);
+    }
+
+    /// Writes a word that means something in this process only.
+    #[inline]
+    pub fn local(&mut self, local: Local, word: u64) {
+        if let Some(locals) = &mut self.locals {
+            locals.push((self.words.len(), local));
+        }
+        self.words.push(word);
+    }
+
     /// Writes a word.
     #[inline]
     pub fn word(&mut self, word: u64) {
@@ -112,14 +149,24 @@ impl Signature {
         }
     }
 
-    /// Writes what another signature consists of, as it is.
-    pub fn extend(&mut self, words: &[u64]) {
-        self.words.extend_from_slice(words);
+    /// Writes what another signature, which notes its local words, consists of.
+    pub fn extend(&mut self, other: &Self) {
+        if let Some(locals) = &mut self.locals {
+            let first = self.words.len();
+            let of_other = other.locals.iter().flatten();
+            locals.extend(of_other.map(|&(position, local)| (first + position, local)));
+        }
+        self.words.extend_from_slice(&other.words);
     }
 
     /// The words.
     #[inline]
     pub fn words(&self) -> &[u64] {
         &self.words
+    }
+
+    /// The positions of local words, in ascending order; None where they were not noted.
+    pub fn locals(&self) -> Option<&[(usize, Local)]> {
+        self.locals.as_deref()
     }
 }

@@ -70,6 +70,34 @@ impl ParamValue {
         Self::Complex(real.to_bits(), imaginary.to_bits())
     }
 
+    /// This value with other objects, which `of` says, in the place of those in it.
+    #[must_use]
+    pub fn with_objects(&self, of: &mut impl FnMut(ForeignId) -> ForeignId) -> Self {
+        let all = |items: &[Self], of: &mut _| -> Box<[Self]> {
+            items.iter().map(|item| item.with_objects(of)).collect()
+        };
+        match self {
+            Self::Tuple(items) => Self::Tuple(all(items, of)),
+            Self::List(items) => Self::List(all(items, of)),
+            Self::Dict(entries) => {
+                let entry = |(key, item): &(Self, Self)| {
+                    let key = key.with_objects(of);
+                    (key, item.with_objects(of))
+                };
+                Self::Dict(entries.iter().map(entry).collect())
+            }
+            Self::Named { type_name, fields } => {
+                let field = |(name, item): &(Box<str>, Self)| (name.clone(), item.with_objects(of));
+                Self::Named {
+                    type_name: type_name.clone(),
+                    fields: fields.iter().map(field).collect(),
+                }
+            }
+            Self::Opaque(object) => Self::Opaque(of(*object)),
+            plain => plain.clone(),
+        }
+    }
+
     /// Calls `visit` for this value and every value inside it.
     pub fn walk<'a>(&'a self, visit: &mut impl FnMut(&'a Self)) {
         let mut pending = vec![self];

@@ -6,7 +6,8 @@
 //! interpose/  where calls are interposed: functions, operators, `Primitive.bind`
 //! cache/      the expansion cache: keys of calls, recorded fragments, replays, nested programs calls
 //! trace/      the trace and tracer types, frames, staging, abstract evaluation, arguments
-//! tools/      what is done with a finished program: print, diff, passes, analysis, structure, store
+//! tools/      what is done with a finished program: print, diff, passes, analysis, structure
+//! store/      programs and their objects as bytes, and back
 //! program/    a finished program, and the Python objects behind its ids
 //! jax/        the objects of the installed jax, its values and avals, and noticing that it changes
 //! cpython/    helpers for CPython's C API
@@ -18,6 +19,7 @@ mod cpython;
 mod interpose;
 mod jax;
 mod program;
+mod store;
 mod tools;
 mod trace;
 
@@ -34,6 +36,11 @@ mod _core {
     use super::cache::script::Script;
     #[pymodule_export]
     use super::cache::store::{clear_barred, clear_fragments, fragment_info, set_fragment_bounds};
+    #[pymodule_export]
+    use super::cache::warm::library::{
+        clear_store, forget_opening, inspect_store, open_store, pack_store, store_info,
+        unpack_store, verify_store, write_store,
+    };
     #[pymodule_export]
     use super::clear::clear_memo;
     #[pymodule_export]
@@ -63,6 +70,8 @@ mod _core {
     #[pymodule_export]
     use super::program::graph::Graph;
     #[pymodule_export]
+    use super::store::{load_program, save_program};
+    #[pymodule_export]
     use super::tools::analysis::cost::cost_of;
     #[pymodule_export]
     use super::tools::analysis::equations::Found;
@@ -83,8 +92,6 @@ mod _core {
     use super::tools::passes::optimize_graph;
     #[pymodule_export]
     use super::tools::print::print_jaxpr;
-    #[pymodule_export]
-    use super::tools::store::{load_program, save_program};
     #[pymodule_export]
     use super::trace::abstract_eval::memo_len;
     #[pymodule_export]

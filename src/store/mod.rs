@@ -37,6 +37,7 @@
 
 mod copy;
 mod cursor;
+mod piece;
 mod read;
 mod read_sections;
 #[doc(hidden)]
@@ -48,6 +49,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use thiserror::Error;
 
 pub use copy::{Copied, Rows, copy};
+pub use piece::{PieceReader, PieceWriter, object_piece};
 pub use read::{ReadDocument, read};
 pub use write::{WriteError, write};
 

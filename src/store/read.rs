@@ -44,7 +44,7 @@ pub fn read(file: &[u8]) -> Result<ReadDocument<'_>, ReadError> {
 }
 
 /// The objects that were read so far.
-struct Objects<'f> {
+pub(super) struct Objects<'f> {
     stacks: usize,
     read: Vec<Object<'f>>,
     /// How many values each is, with all that it refers to; a program is one.
@@ -91,6 +91,11 @@ impl Open<'_> {
 }
 
 impl<'f> Objects<'f> {
+    /// Objects that are somewhere else, none of them a program.
+    pub(super) fn before(expanded: Vec<u64>) -> Self {
+        Self { stacks: 0, read: Vec::new(), expanded }
+    }
+
     /// Reads all objects; where each begins.
     fn all(&mut self, mut cursor: Cursor<'f>) -> Result<Vec<u64>, ReadError> {
         let len = cursor.len(3)?;
@@ -105,7 +110,7 @@ impl<'f> Objects<'f> {
         Ok(offsets)
     }
 
-    fn object(&self, cursor: &mut Cursor<'f>) -> Result<(Object<'f>, u64), ReadError> {
+    pub(super) fn object(&self, cursor: &mut Cursor<'f>) -> Result<(Object<'f>, u64), ReadError> {
         let offset = cursor.offset();
         Ok(match cursor.byte()? {
             0 => {
@@ -122,7 +127,7 @@ impl<'f> Objects<'f> {
             3 => {
                 let offset = cursor.offset();
                 let program = self.reference(cursor)?;
-                let Object::Program(stored) = &self.read[program.index()] else {
+                let Some(Object::Program(stored)) = self.read.get(program.index()) else {
                     return Err(cursor.error_at(offset, format!("{program} is no program")));
                 };
                 let expected = stored.program.constvars().len();
@@ -144,16 +149,16 @@ impl<'f> Objects<'f> {
 
     /// An object that was read before.
     fn reference(&self, cursor: &mut Cursor<'f>) -> Result<ForeignId, ReadError> {
-        cursor.index(self.read.len(), "object").map(ForeignId::new)
+        cursor.index(self.expanded.len(), "object").map(ForeignId::new)
     }
 
     fn optional_reference(&self, cursor: &mut Cursor<'f>) -> Result<Option<ForeignId>, ReadError> {
-        let place = cursor.index(self.read.len() + 1, "object")?;
+        let place = cursor.index(self.expanded.len() + 1, "object")?;
         Ok(place.checked_sub(1).map(ForeignId::new))
     }
 
     /// A value, and how many it is with all that it refers to.
-    fn value(
+    pub(super) fn value(
         &self,
         cursor: &mut Cursor<'f>,
         subprograms: &[SubprogramId],
@@ -387,11 +392,11 @@ impl<'f> Objects<'f> {
     ) -> Result<SubprogramId, ReadError> {
         let offset = cursor.offset();
         let object = self.reference(cursor)?;
-        let open = match &self.read[object.index()] {
-            Object::Closed { program, .. } => &self.read[program.index()],
+        let open = match self.read.get(object.index()) {
+            Some(Object::Closed { program, .. }) => self.read.get(program.index()),
             other => other,
         };
-        let Object::Program(nested) = open else {
+        let Some(Object::Program(nested)) = open else {
             return Err(cursor.error_at(offset, format!("{object} is no program")));
         };
         let id = builder.subprogram(object);

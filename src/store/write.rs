@@ -94,7 +94,7 @@ fn put_id(bytes: &mut Vec<u8>, id: impl EntityRef) {
     put_len(bytes, id.index());
 }
 
-fn put_object(bytes: &mut Vec<u8>, object: &Object<'_>) -> Result<(), WriteError> {
+pub(super) fn put_object(bytes: &mut Vec<u8>, object: &Object<'_>) -> Result<(), WriteError> {
     match object {
         Object::Record { class, fields } => {
             bytes.push(0);
@@ -127,7 +127,11 @@ fn put_object(bytes: &mut Vec<u8>, object: &Object<'_>) -> Result<(), WriteError
 }
 
 /// A value, what it is made of after it.
-fn put_value(bytes: &mut Vec<u8>, value: &ParamValue, depth: usize) -> Result<(), WriteError> {
+pub(super) fn put_value(
+    bytes: &mut Vec<u8>,
+    value: &ParamValue,
+    depth: usize,
+) -> Result<(), WriteError> {
     if depth == MAX_DEPTH {
         return Err(WriteError::TooDeep);
     }

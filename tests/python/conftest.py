@@ -13,6 +13,10 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
 
+# Tests find nothing of earlier runs.
+if not os.environ.get("JAXIDE_TEST_STORE"):
+    os.environ.pop("JAXIDE_CACHE_DIR", None)
+
 # For each error jax compares the file of each frame with its own files, by the file system: that is
 # half the time of a test that compares errors.
 common_path = functools.cache(lambda paths, of=os.path.commonpath: of(paths))

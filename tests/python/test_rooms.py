@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "_api": {"_native", "_compat", "_reports", "_jit", "_program"},
     "": {"_native", "_compat", "_reports", "_jit", "_program", "_api"},
     "brainstate": {"_compat"},
-    "_cli": {"", "_compat", "_program"},
+    "_cli": {"", "_api", "_compat", "_program"},
     "__main__": {"_cli"},
 }
 

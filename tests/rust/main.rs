@@ -15,6 +15,7 @@ mod print;
 mod queries;
 mod random;
 mod rooms;
+mod segments;
 mod specs;
 mod store;
 mod structure;

@@ -5,14 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may import. `tools` knows neither `trace`, `cache` nor `interpose`, nor do they know it.
-const ALLOWED: [(&str, &[&str]); 7] = [
+const ALLOWED: [(&str, &[&str]); 8] = [
     ("cpython", &[]),
     ("jax", &["cpython"]),
     ("program", &["cpython", "jax"]),
-    ("tools", &["cpython", "jax", "program"]),
+    ("store", &["cpython", "jax", "program"]),
+    ("tools", &["cpython", "jax", "program", "store"]),
     ("trace", &["cpython", "jax", "program"]),
-    ("cache", &["cpython", "jax", "program", "trace"]),
-    ("interpose", &["cpython", "jax", "program", "trace", "cache"]),
+    ("cache", &["cpython", "jax", "program", "store", "trace"]),
+    ("interpose", &["cpython", "jax", "program", "store", "trace", "cache"]),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -5,6 +5,7 @@
 ``abstracted_axes``   named axes as symbolic dimensions
 ``install``           ``install``, ``uninstall``, ``accelerated``
 ``cache``             ``cache_info``, ``clear_caches``
+``warm``              the store: settings, opening, writing
 ``status``            ``status``
 ====================  ==========================================================
 """

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from jaxide import _core
+from jaxide._api.warm import StoreInfo, store_info
 from jaxide._jit.executables import EXECUTABLES
 from jaxide._jit.retraces import RETRACE_LOG
 
@@ -45,6 +46,7 @@ class CacheInfo:
       max_entries: bound of ``entries``.
       max_entries_per_callable: bound of the entries of one callable.
       max_bytes: bound of ``bytes``.
+      store: what was found in the store, see ``docs/warm_start.md``; None where there is none.
     """
 
     hits: int
@@ -59,6 +61,7 @@ class CacheInfo:
     max_entries: int
     max_entries_per_callable: int
     max_bytes: int
+    store: StoreInfo | None
 
 
 def cache_info() -> CacheInfo:
@@ -84,7 +87,13 @@ def cache_info() -> CacheInfo:
             same.entries + entries,
         )
     programs, program_bytes = len(EXECUTABLES), EXECUTABLES.num_bytes
-    return CacheInfo(callables=callables, programs=programs, program_bytes=program_bytes, **info)
+    return CacheInfo(
+        callables=callables,
+        programs=programs,
+        program_bytes=program_bytes,
+        store=store_info(),
+        **info,
+    )
 
 
 def clear_caches() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from jaxide import _compat, _core
+from jaxide._api.warm import open_store
 from jaxide._jit import intercept
 from jaxide._native import interposed
 from jaxide._reports.audit import audit_every
@@ -17,7 +19,13 @@ _installed: dict[str, contextlib.ExitStack] = {}
 _AUDIT_BEFORE: list[int] = []
 
 
-def install(*, audit: int | None = None, captured: str = "auto") -> None:
+def install(
+    *,
+    audit: int | None = None,
+    captured: str = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_mode: str | None = None,
+) -> None:
     """From now on, jaxide records every trace of the process.
 
     That is ``jax.jit``, ``jax.make_jaxpr``, ``jax.eval_shape``, ``jax.export``, and traces that
@@ -31,13 +39,21 @@ def install(*, audit: int | None = None, captured: str = "auto") -> None:
         :func:`uninstall`. Without it, ``JAXIDE_AUDIT`` decides.
       captured: how captured arrays are given to executables: "auto", "constants" or "arguments",
         see :func:`jaxide.jit`. The last call decides, until :func:`uninstall`.
+      cache_dir: the folder of the store, in which what was recorded is kept for other processes
+        (``docs/warm_start.md``); ":jax:" for one beside jax's compilation cache. Without it,
+        ``JAXIDE_CACHE_DIR`` decides. It stays open until the process ends.
+      cache_mode: "write", or "read" where nothing is to be added to the store. Without it,
+        ``JAXIDE_CACHE_MODE`` decides.
 
     Raises:
       ValueError: ``audit`` is negative, or ``captured`` is none of the three.
+      StoreError: the store cannot be used, see ``docs/warm_start.md``.
     """
     intercept.give_captured(captured)
     if not _compat.native():
         return
+    if cache_dir is not None or cache_mode is not None:
+        open_store(cache_dir, cache_mode)
     if audit is not None:
         before = audit_every(audit)
         if not _AUDIT_BEFORE:

@@ -2,6 +2,7 @@
 
 ==============  ========================================================
 ``commands``    the commands
+``cache``       the commands of the store
 ``targets``     finds the programs that commands are given
 ``arguments``   reads the types that functions are traced with
 ``demo``        traces a GPT training step with jax and with jaxide

@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 import jaxide
 from jaxide._cli.arguments import parse
+from jaxide._cli.cache import cache
 from jaxide._cli.demo import run as run_demo
 from jaxide._cli.targets import (
     WRAPPERS,
@@ -128,6 +129,9 @@ def cli() -> None:
     A target is a function (MODULE:FUNCTION, or file.py:FUNCTION), traced with the types of its
     arguments, or a program that was stored (Program.save).
     """
+
+
+cli.add_command(cache)
 
 
 @cli.command()

@@ -26,6 +26,7 @@ does the work.
 ``storage``            what objects in programs are in a file
 ``stored_trees``       tree structures in a file
 ``stored_tracebacks``  tracebacks in a file
+``warm``               what of jax the store needs
 ``transposition``      the steps of the backward pass
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 =====================  =========================================================================
@@ -99,6 +100,10 @@ from jaxide._compat.tracing import note_quasi_dynamic_state as note_quasi_dynami
 from jaxide._compat.tracing import private as private
 from jaxide._compat.tracing import quasi_dynamic_state as quasi_dynamic_state
 from jaxide._compat.tracing import wraps as wraps
+from jaxide._compat.warm import compilation_cache_dir as compilation_cache_dir
+from jaxide._compat.warm import entry_objects as entry_objects
+from jaxide._compat.warm import installation as installation
+from jaxide._compat.warm import portable_names as portable_names
 
 
 def is_disabled() -> bool:

@@ -16,6 +16,14 @@ from jaxide._native import interposed, pure_functions, trust
 from jaxide._native.classes import tell_classes
 from jaxide._native.world import World, survey
 
+# What says how jax differs from what it was.
+_worlds: list[World] = []
+
+
+def world() -> World:
+    """What says how jax differs from what it was."""
+    return _worlds[-1]
+
 
 def interpose_functions() -> None:
     """Interposes the functions of jax whose calls are remembered."""
@@ -26,7 +34,9 @@ def interpose_functions() -> None:
     )
     primitive_type = symbol("core:Primitive")
     of_jax = survey(primitive_type, custom_rules)
-    _core.set_world(of_jax, World(of_jax, _core.is_noted_code, primitive_type, LOOKED_UP))
+    world = World(of_jax, _core.is_noted_code, primitive_type, LOOKED_UP)
+    _worlds.append(world)
+    _core.set_world(of_jax, world)
     if not capabilities.has("replays"):
         return
     scalar = type(jax.numpy.float32)

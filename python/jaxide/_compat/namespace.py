@@ -65,6 +65,8 @@ from jaxide._compat.transposition import (
     transposition,
 )
 from jaxide._native.debug_names import Postponed, ResultPaths
+from jaxide._native.requests import Requests
+from jaxide._native.requests import Symbols as RequestSymbols
 from jaxide._native.trampolines import copy_function
 
 
@@ -383,6 +385,7 @@ def _traces() -> dict[str, Any]:
         captured_shapes=captured_shapes(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         jit_captures=_jit_captures(),
+        requests=requests(),
         jits_forgot=_forgotten_jits(),
         stock_evict=stock("evict"),
         stock_check_returned_types=stock("check_types"),
@@ -611,6 +614,21 @@ def _evaluation() -> dict[str, Any]:
         bind_equation=bind,
         raise_within=raise_within,
         foreach_pair=foreach,
+    )
+
+
+@functools.cache
+def requests() -> Requests:
+    """By which calls of its jits jax has made programs."""
+    return Requests(
+        RequestSymbols(
+            jit=type_of_jits(),
+            infer_params=symbol("pjit:_infer_params"),
+            tracer=symbol(f"{_CORE}:Tracer"),
+            array=symbol("array:ArrayImpl"),
+            aval=symbol(f"{_CORE}:ShapedArray"),
+            typeof=jax.typeof,
+        )
     )
 
 

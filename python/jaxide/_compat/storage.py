@@ -405,21 +405,27 @@ def _operation(class_: Any) -> Kind:
     )
 
 
-def _own_slots(class_: Any) -> list[str]:
-    return [name for name in class_.__slots__ if not name.startswith("_")]
+_SLOTS: dict[Any, list[str]] = {}
+
+
+def own_slots(class_: Any) -> list[str]:
+    """The slots of a class that are part of what its instances are."""
+    if (found := _SLOTS.get(class_)) is None:
+        found = [name for name in class_.__slots__ if not name.startswith("_")]
+        _SLOTS[class_] = found
+    return found
 
 
 def _slots(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in _own_slots(type(value))}
+    return {name: getattr(value, name) for name in own_slots(type(value))}
 
 
 def _with_slots(class_: Any, parts: Any, sample: Any) -> dict[str, Any]:
     """All slots, those of a newer or an older jax as they are by default."""
-    known = {name: getattr(sample, name) for name in _own_slots(class_)}
-    if unknown := sorted(set(parts) - set(known)):
+    names = own_slots(class_)
+    if unknown := sorted(parts.keys() - names):
         raise StorageError(f"{class_.__name__} of jax {jax.__version__} has no {unknown[0]!r}")
-    slots: dict[str, Any] = known | parts
-    return slots
+    return {name: parts[name] if name in parts else getattr(sample, name) for name in names}
 
 
 def _aval(shape: Any, dtype: Any, weak_type: bool) -> Any:
@@ -428,9 +434,12 @@ def _aval(shape: Any, dtype: Any, weak_type: bool) -> Any:
 
 def _shaped(parts: dict[str, Any]) -> Any:
     class_ = symbol("core:ShapedArray")
-    all_parts = _with_slots(class_, parts, _aval((), np.dtype(np.float32), False))
     if "sharding" not in parts:
         raise StorageError("a type has no sharding")
+    sample = (
+        None if len(parts) == len(own_slots(class_)) else _aval((), np.dtype(np.float32), False)
+    )
+    all_parts = _with_slots(class_, parts, sample)
     shape, dtype = all_parts.pop("shape"), all_parts.pop("dtype")
     return class_(shape, dtype, **all_parts)
 
@@ -452,7 +461,7 @@ CONTEXTS = (
 
 @functools.cache
 def _context_fields() -> tuple[str, ...]:
-    slots = {name for name in _own_slots(symbol("core:JaxprEqnContext")) if name != "configs"}
+    slots = {name for name in own_slots(symbol("core:JaxprEqnContext")) if name != "configs"}
     for fields in CONTEXTS:
         if set(fields.split()) == slots:
             return tuple(fields.split())

@@ -9,12 +9,15 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``content``             objects as bytes: equal bytes, equal for lowering and running
 ``debug_names``         names of arguments and results
 ``derivative_rules``    functions that trace derivative rules
+``entries``             objects of the entries of the store
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
 ``module_code``         what the code of a module assigns, and what its source says
 ``objects``             objects of programs: descriptions that outlive the process, equality
+``portable``            names that mean the same in every process
 ``printing``            texts of objects of programs
 ``pure_functions``      which functions are pure by analysis of their code
+``requests``            by which call of its own jit jax makes a program
 ``roles``               which parts of jax matter to traces, lowering and printing
 ``storage``             objects of programs in files
 ``trampolines``         code of functions of jax that passes their arguments to a hook

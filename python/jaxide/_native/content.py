@@ -133,7 +133,7 @@ class Identities:
 IDENTITIES = Identities()
 
 
-class _Writer:
+class Writer:
     """Writes one content."""
 
     def __init__(self, known: Known):
@@ -146,8 +146,8 @@ class _Writer:
     def write(self, value: Any, depth: int = 0) -> Any:
         """Nested tuples of texts, bytes and whole numbers, which no other content has."""
         class_ = type(value)
-        if class_ in _PLAIN:
-            return _PLAIN[class_](value)
+        if class_ in PLAIN:
+            return PLAIN[class_](value)
         if not isinstance(value, self._known.lasting):
             return self._written(value, class_, depth)
         if (found := _LASTING.get(value)) is not None:
@@ -188,7 +188,7 @@ class _Writer:
             return name_of(class_), bool(value.weak_type), *_elements(np.asarray(value))
         if class_ in known.numbers:
             plain = next(base for base in (int, float, complex) if issubclass(class_, base))
-            return name_of(class_), self.dtype(value.dtype), _PLAIN[plain](plain(value))
+            return name_of(class_), self.dtype(value.dtype), PLAIN[plain](plain(value))
         if isinstance(value, np.generic):
             return _scalar(value)
         if isinstance(value, np.dtype):
@@ -326,7 +326,7 @@ class _Writer:
             return "method", self.identity(value.__func__), self._receiver(value.__self__)
         if type(value) in self._known.callbacks or self._is_callback(value):
             return self.callback(value, depth)
-        if type(value) in _PLAIN or type(value) is self._known.tree:
+        if type(value) in PLAIN or type(value) is self._known.tree:
             return self.write(value, depth)
         return "object", self._receiver(value)
 
@@ -348,7 +348,7 @@ class _Writer:
         )
 
 
-def _encoded(written: Any) -> bytes:
+def encoded(written: Any) -> bytes:
     return repr(written).encode("utf-8", "surrogatepass")
 
 
@@ -359,7 +359,7 @@ _LASTING: AddressCache[Any] = AddressCache()
 _KEPT: dict[int, Any] = {}
 
 _bits: Callable[[float], bytes] = lambda value: struct.pack("<d", value)
-_PLAIN: dict[type, Callable[[Any], Any]] = {
+PLAIN: dict[type, Callable[[Any], Any]] = {
     type(None): lambda _: "None",
     type(...): lambda _: "...",
     bool: lambda value: ("bool", int(value)),
@@ -405,18 +405,18 @@ class Contents:
         Raises:
           Unsettled: it may change, or nothing is known of it.
         """
-        writer = _Writer(self._known)
+        writer = Writer(self._known)
         if not isinstance(value, self._known.primitive):
-            return _encoded(writer.write(value))
+            return encoded(writer.write(value))
         rules, found = writer.rules(value), self._primitives.get(value)
         if found is None or found[0] != rules:
-            found = rules, _encoded(writer.write(value))
+            found = rules, encoded(writer.write(value))
             self._primitives.put(value, found)
         return found[1]
 
     def identified(self, value: Any) -> list[Any]:
         """The objects in a settled one that only identity tells apart."""
-        writer = _Writer(self._known)
+        writer = Writer(self._known)
         writer.write(value)
         return writer.identified
 
@@ -443,7 +443,7 @@ class Contents:
         """
         if type(aval) is not self._known.aval:
             raise Unsettled(f"a value is a {name_of(type(aval))}")
-        writer = _Writer(self._known)
+        writer = Writer(self._known)
         writer.write(aval.dtype)
         mesh = aval.sharding.mesh
         if not all(type(name) is str for name in mesh.axis_names):

@@ -46,6 +46,10 @@ STATEFUL = {
 
 _interposed: set[int] = set()
 
+# Callables of jax that are no functions, by address, with their names. They live as long as the
+# process.
+_callables: dict[int, tuple[Any, str]] = {}
+
 # The modules of `MODULES` that were imported, by the names under which they were.
 _loaded: dict[str, types.ModuleType] = {}
 
@@ -109,9 +113,16 @@ def interpose_new() -> None:
                     interpose(value, f"{module_name}.{name}")
             elif type(value) in _types and not trust.is_foreign(value):
                 _interposed.add(id(value))
+                _callables[id(value)] = value, f"{module_name}.{name}"
                 _core.trust_callable(value)
         _names_seen[module_name] = len(names)
     _modules_seen = modules_seen if is_complete else -1
+
+
+def name_of_callable(value: Any) -> str | None:
+    """The name of a callable of jax that is no function, where it is interposed."""
+    known = _callables.get(id(value))
+    return known[1] if known is not None and known[0] is value else None
 
 
 def _is_own(function: types.FunctionType) -> bool:

@@ -58,6 +58,7 @@ class Objects:
 
     def __init__(self, private: Private, known: Known):
         self._private = private
+        self.known = known
         self.contents = Contents(known)
         self.settle_class = self.contents.settle_class
         self.settle_type = self.contents.settle_type

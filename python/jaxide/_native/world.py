@@ -84,6 +84,7 @@ class World:
         self._differing: dict[int, frozenset[Any]] = {}
         self._functions: dict[int, Changed] = {}
         self._numbers: dict[Any, int] = {frozenset(): 0}
+        self._contents: dict[int, tuple[Any, ...]] = {0: ()}
 
     def look(self, changed: list[int], functions: list[list[Any]]) -> Difference:
         """What differs, once some places may have changed, and functions: each as it was, with its
@@ -106,9 +107,22 @@ class World:
         is_lowered = bool(altered) or len(parts) < len(all_parts)
         is_lowered |= any(self._matters_to_lowering(part[0], rules[part]) for part in parts)
         found = self._described(number, rules, altered, is_lowered)
+        if number not in self._contents:
+            handed_on = frozenset(
+                (self._places[place].name, _word_of(key.key), rule.__code__)
+                for (place, key), rule in rules.items()
+                if rule is not None
+            )
+            named = tuple(sorted(found.names)), frozenset(found.codes)
+            self._contents[number] = *named, found.operations, handed_on
         # Last: of a look that somebody interrupts nothing may stay.
         self._differing = differing
         return found
+
+    def content(self, number: int) -> tuple[Any, ...]:
+        """What counts of what differs under a number, for calls that reach none of it: names whose
+        lookup may find something else, code, instructions, and rules that only hand on."""
+        return self._contents[number]
 
     def _is_of_lowering(self, number: int) -> bool:
         place = self._places[number]

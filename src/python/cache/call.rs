@@ -1,6 +1,7 @@
 //! One interposed callable, and the life of one call of it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pyo3::exceptions::PyException;
 use pyo3::ffi;
@@ -8,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet};
 
 use crate::expand::CallableId;
+use crate::segments::{Key, key_of};
 
 use crate::python::cache::audit;
 use crate::python::cache::fragment::agree::Tolerance;
@@ -32,6 +34,7 @@ use crate::python::cache::reasons::{
 };
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
+use crate::python::cache::warm::lookup::{self, Found};
 use crate::python::cpython::native::attached;
 use crate::python::jax::current_trace::within_trace;
 use crate::python::jax::names::{Jax, jax};
@@ -75,6 +78,8 @@ pub struct Site {
     pub forgets: bool,
     /// It asks traced values for nothing but their types.
     pub types_only: bool,
+    /// What names it in every process.
+    pub lasting: Option<Key>,
     pub programs: Use,
 }
 
@@ -94,7 +99,13 @@ impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self { id, hits, forgets: false, types_only: false, programs: Use::Rule }
+        let (forgets, types_only, lasting) = (false, false, None);
+        Self { id, hits, forgets, types_only, lasting, programs: Use::Rule }
+    }
+
+    /// With a name that it has in every process, and nothing else has.
+    pub fn lasting(self, kind: &str, name: &str) -> Self {
+        Self { lasting: Some(key_of(format!("{kind} {name}").as_bytes())), ..self }
     }
 
     /// Runs a rule that is given programs, of which nothing is to be known.
@@ -282,7 +293,10 @@ pub fn replay_or_learn<'py>(
     ask: Option<&dyn Fn(Repeat) -> PyResult<Option<Asked<'py>>>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
-    let known = store::find(py, site.id, &call.signature)?;
+    let Found { entry: known, lasting } = match store::find(py, site.id, &call.signature)? {
+        Some(known) => Found { lasting: known.get().lasting, entry: Some(known) },
+        None => lookup::find(py, jax, site, context, call, &describe)?,
+    };
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
     if given.as_ref().is_some_and(|given| given.are_ambiguous(py, jax)) {
@@ -350,7 +364,12 @@ pub fn replay_or_learn<'py>(
             drop(std::mem::replace(&mut pinned, after));
         }
         if let Some(pins) = pinned {
-            let entry = Entry { known, validity, pins, generation };
+            let lasting = match lasting {
+                Some(lasting) if lasting.holds(py, jax, &known)? => Some(lasting),
+                _ => None,
+            };
+            let is_stored = AtomicBool::new(false);
+            let entry = Entry { known, validity, pins, generation, lasting, is_stored };
             store::insert(py, site.id, &call.signature, entry)?;
         }
         Ok(result)
@@ -485,7 +504,14 @@ pub fn derive_params<'py>(
             py,
             site.id,
             &call.signature,
-            Entry { known, validity, pins, generation: None },
+            Entry {
+                known,
+                validity,
+                pins,
+                generation: None,
+                lasting: None,
+                is_stored: AtomicBool::new(false),
+            },
         )?;
     }
     Ok(Some(made))
@@ -718,7 +744,7 @@ fn learn<'py>(
                 Known::Bypass(NEW_OBJECTS)
             }
         }
-        (Ok(recorded), None) if recorded.needs_confirmation(py) => Known::Candidate(recorded),
+        (Ok(recorded), None) if recorded.needs_confirmation(jax, py) => Known::Candidate(recorded),
         (Ok(recorded), None) => Known::Replay(recorded),
     };
     Ok((result, known, validity))

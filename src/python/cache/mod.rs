@@ -15,6 +15,7 @@
 //! audit.rs             replays compared with what jax does
 //! reasons.rs           why a call is not remembered
 //! script.rs            the user's code alone, for benches
+//! warm/                what was recorded in one process is there in the next
 //! ```
 
 pub mod audit;
@@ -31,3 +32,4 @@ pub mod reasons;
 pub mod rules;
 pub mod script;
 pub mod store;
+pub mod warm;

@@ -129,7 +129,7 @@ impl Sites {
         let py = primitive.py();
         let of_jits = jax(py)?.is_jit(primitive);
         let programs = if of_jits { Use::Kept } else { Use::Rule };
-        let pure = Site::pure(&format!("{}{name}", self.kind));
+        let pure = Site::pure(&format!("{}{name}", self.kind)).lasting(self.kind, &name);
         let site = Arc::new(Site { programs, ..pure });
         // Its address is known from now on, so it must stay its own.
         std::mem::forget(primitive.clone().unbind());

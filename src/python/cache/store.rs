@@ -1,7 +1,7 @@
 //! The cache of the process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -12,6 +12,7 @@ use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::reasons::{BARRED, CHANGED_MEANWHILE, Reason};
+use crate::python::cache::warm::lookup::Lasting;
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::world::{Validity, is_as_before};
 
@@ -34,12 +35,23 @@ pub struct Entry {
     pub pins: Pins,
     /// For a function whose program can be forgotten: when that last happened.
     pub generation: Option<u64>,
+    /// How it is to be stored, if it is, and whether that was done.
+    pub lasting: Option<Lasting>,
+    pub is_stored: AtomicBool,
 }
 
 impl Entry {
     /// Nothing was forgotten since.
     pub fn is_current(&self, generation: Option<u64>) -> bool {
         self.generation == generation
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let of_known = match &self.known {
+            Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
+            Known::Bypass(_) => 0,
+        };
+        of_known + self.pins.memory_bytes() + size_of::<Self>()
     }
 }
 
@@ -220,11 +232,7 @@ pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entr
         count_bypass(id, CHANGED_MEANWHILE);
         return Ok(());
     }
-    let bytes = match &entry.known {
-        Known::Replay(recorded) | Known::Candidate(recorded) => recorded.memory_bytes(),
-        Known::Bypass(_) => 0,
-    };
-    let bytes = bytes + entry.pins.memory_bytes() + size_of::<Entry>();
+    let bytes = entry.memory_bytes();
     let bypass = match entry.known {
         Known::Bypass(reason) => Some(reason),
         Known::Replay(_) | Known::Candidate(_) => None,
@@ -253,11 +261,48 @@ pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entr
     Ok(())
 }
 
+/// Remembers a call that the store has.
+///
+/// # Errors
+/// Out of memory.
+pub fn insert_loaded(
+    py: Python<'_>,
+    id: CallableId,
+    signature: &Signature,
+    entry: Entry,
+) -> PyResult<()> {
+    let bytes = entry.memory_bytes();
+    let entry = Py::new(py, entry)?;
+    let removed = with(|store| {
+        if !store.callables.contains_key(&id) {
+            return vec![entry];
+        }
+        let removed = store.cache.insert(id, signature, entry, bytes);
+        store.evictions += removed.len() as u64;
+        removed
+    });
+    drop(removed);
+    Ok(())
+}
+
+/// The entries that are to be stored.
+pub fn lasting_entries(py: Python<'_>) -> Vec<Py<Entry>> {
+    STORE.with(py, |store, quiet| {
+        let entries = store.iter().flat_map(|store| store.cache.values());
+        let lasting = |entry: &&Py<Entry>| {
+            let entry = entry.get();
+            entry.lasting.is_some() && !entry.is_stored.load(Ordering::Relaxed)
+        };
+        entries.filter(lasting).map(|entry| quiet.own(entry)).collect()
+    })
+}
+
 /// Forgets all fragments and starts counting anew.
 #[pyfunction]
-pub fn clear_fragments(py: Python<'_>) {
+pub fn clear_fragments(py: Python<'_>) -> PyResult<()> {
     crate::python::cache::programs::registry::forget();
     crate::python::cache::derived_programs::forget(py);
+    crate::python::cache::warm::library::forget_objects(py)?;
     let removed = with(|store| {
         for callable in store.callables.values_mut() {
             callable.counts = Counts::default();
@@ -268,6 +313,7 @@ pub fn clear_fragments(py: Python<'_>) {
         store.cache.clear()
     });
     drop(removed);
+    Ok(())
 }
 
 /// The state of the cache, as plain data: totals, and counts of each callable that was called and

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use crate::python::cache::call::{Site, call, call_of_user};
 use crate::python::cache::key::stable::{is_stable, register_stable};
 use crate::python::cache::store;
+use crate::python::cache::warm::library;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
@@ -53,7 +54,7 @@ pub fn interpose_function(
     types_only: bool,
 ) -> PyResult<()> {
     let py = function.py();
-    let site = Site { types_only, ..Site::pure(name) };
+    let site = Site { types_only, ..Site::pure(name).lasting("function", name) };
     let num_keywords = keywords.len();
     let keywords = keywords.unbind();
     let layout = Some(Layout { positional, varargs, keywords, num_keywords, varkeywords });
@@ -80,7 +81,8 @@ pub fn trust_callable(callable: &Bound<'_, PyAny>) {
 
 /// A stand-in for a method of jax's tracer.
 pub fn method<'py>(name: &str, method: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let stand = Stand { site: Site::pure(name), original: method.clone().unbind(), layout: None };
+    let site = Site::pure(name).lasting("method", name);
+    let stand = Stand { site, original: method.clone().unbind(), layout: None };
     new_stand_in(method.py(), stand)
 }
 
@@ -161,7 +163,7 @@ pub fn interpose_instances(name: &str, class: &Bound<'_, PyType>) -> PyResult<()
     let class = class.as_type_ptr();
     let mut all = called_types();
     if !all.iter().any(|known| known.class == class) {
-        let site = Site::pure(name);
+        let site = Site::pure(name).lasting("instance", name);
         all.push(Box::leak(Box::new(CalledType { class, call, site })));
     }
     Ok(())
@@ -264,6 +266,29 @@ pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult
     Ok(())
 }
 
+/// Notes which program a jit has for arguments with which it was called.
+///
+/// # Safety
+/// Live objects: a jit, a tuple, a dict or null.
+unsafe fn note_request(
+    py: Python<'_>,
+    jitted: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> PyResult<()> {
+    // SAFETY: as promised.
+    let given = unsafe {
+        let kwargs = Bound::from_borrowed_ptr_or_opt(py, kwargs);
+        (Bound::from_borrowed_ptr(py, jitted), Bound::from_borrowed_ptr(py, args), kwargs)
+    };
+    let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
+    match requests.call_method1(pyo3::intern!(py, "note"), given) {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// `tp_call` of the type of jits while a trace of ours may run.
 unsafe extern "C" fn call_jit(
     slf: *mut ffi::PyObject,
@@ -274,8 +299,16 @@ unsafe extern "C" fn call_jit(
         let Some(jit) = JIT_TYPE.get(py) else {
             return Err(PyTypeError::new_err("jaxide: not a jit"));
         };
-        // SAFETY: the type's own function, with what CPython passed.
-        let stock = || unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
+        let stock = || {
+            // SAFETY: the type's own function, with what CPython passed.
+            let result =
+                unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) }?;
+            if library::is_open() {
+                // SAFETY: as above.
+                unsafe { note_request(py, slf, args, kwargs) }?;
+            }
+            Ok(result)
+        };
         if session::is_idle(py)? {
             return stock().map(Bound::into_ptr);
         }
@@ -302,6 +335,13 @@ unsafe extern "C" fn call_jit(
     unsafe { guarded_by_caller(std::ptr::null_mut(), body) }
 }
 
+/// Where in a module of jax a jit is; None where it is in none.
+fn place_of(jitted: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let py = jitted.py();
+    let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
+    requests.call_method1(pyo3::intern!(py, "place"), (jitted,))?.extract()
+}
+
 /// The site of a jit, made when it is first called.
 fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     let address = jitted.as_ptr() as usize;
@@ -314,7 +354,12 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
         None => "<jit>".to_owned(),
     };
     let forgets = !is_stable(jitted.as_ptr());
-    let site = Arc::new(Site { forgets, ..Site::pure(&name) });
+    let pure = Site { forgets, ..Site::pure(&name) };
+    let place = if forgets { None } else { place_of(jitted)? };
+    let site = Arc::new(match place {
+        Some(place) => pure.lasting("jit", &place),
+        None => pure,
+    });
     let id = site.id;
     let gone = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| {
         let jit = JITS.remove(&address);

@@ -76,7 +76,7 @@ pub fn initialize(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         .iter()
         .chain(&["__getitem__"])
         .map(|name| {
-            let site = Site::pure(&format!("Array.{name}"));
+            let site = Site::pure(&format!("Array.{name}")).lasting("operator", name);
             // With the code it has now: the method itself is interposed for other tracers.
             let method = uninterposed(jax, &class.getattr(*name)?)?;
             Ok(Operator { site, method: method.unbind() })

@@ -3,7 +3,7 @@
 //! `jaxide._compat` looks each of them up, checks it, and hands over one namespace; nothing here
 //! imports a private jax module by name.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -325,6 +325,8 @@ jax_objects! {
     postponed_paths: PyType,
     /// Whether the program of a jit for a call refers to traced values that are no arguments.
     jit_captures: PyAny,
+    /// By which calls of its jits jax has made programs.
+    requests: PyAny,
     /// Whether a jit was made to forget its program since the last call.
     jits_forgot: PyAny,
     /// What `clear_cache` of a jit is, likewise.
@@ -397,6 +399,26 @@ impl Jax {
             self.slots.literal_aval.fill(literal.as_ptr(), aval.clone());
         }
         Ok(literal)
+    }
+
+    /// The value and the type of a jax `Literal`.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn parts_of_literal<'py>(
+        &self,
+        literal: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        if !literal.get_type().is(&self.literal_type) {
+            return Err(PyTypeError::new_err("an object that is no literal"));
+        }
+        // SAFETY: the exact type was checked.
+        let parts =
+            unsafe { (self.slots.literal_val.get(literal), self.slots.literal_aval.get(literal)) };
+        let (Some(value), Some(aval)) = parts else {
+            return Err(PyTypeError::new_err("a literal without a value"));
+        };
+        Ok((value, aval))
     }
 
     /// A literal equal to one, with a value of its own, as jax makes them: it tells both apart by

@@ -9,7 +9,6 @@
 //! diff.rs           where two programs differ, as Python has it
 //! passes.rs         passes, and the params, literals and jaxprs that they ask for
 //! analysis/         analyses of programs, as Python has their results
-//! store/            programs with their objects as bytes, and back
 //! export.rs         programs as tables, for other formats
 //! ```
 
@@ -21,5 +20,4 @@ pub mod passes;
 pub mod print;
 pub mod print_memo;
 pub mod skeleton;
-pub mod store;
 pub mod structure;

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::python::cache::fragment::recorded::{
     Captured, EquationObjects, OnOperand, Part, Recorded,
 };
+use crate::python::cache::fragment::save::is_requested;
 use crate::python::cache::programs::compare::Comparison;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cpython::native::with_bytes;
@@ -24,8 +25,8 @@ pub struct Tolerance<'a> {
 
 impl Recorded {
     /// Whether a second recording has to show that its objects are the same at every call.
-    pub fn needs_confirmation(&self, py: Python<'_>) -> bool {
-        self.parts().any(|part| part.needs_confirmation(py))
+    pub fn needs_confirmation(&self, jax: &Jax, py: Python<'_>) -> bool {
+        self.parts().any(|part| part.needs_confirmation(jax, py))
     }
 
     /// Whether another recording of the same call agrees. Params that are new objects in each
@@ -41,10 +42,13 @@ impl Recorded {
 }
 
 impl Part {
-    fn needs_confirmation(&self, py: Python<'_>) -> bool {
+    fn needs_confirmation(&self, jax: &Jax, py: Python<'_>) -> bool {
         self.consts.iter().any(|(captured, _)| matches!(captured, Captured::Value(_)))
             || self.equations.iter().any(|equation| {
-                equation.params.bind(py).values().iter().any(|v| typed_hash(&v).is_none())
+                let params = equation.params.bind(py);
+                // What jax has for a call of its own jit is the same at every call.
+                params.values().iter().any(|v| typed_hash(&v).is_none())
+                    && !is_requested(jax, params)
             })
     }
 

@@ -10,14 +10,18 @@
 //! agree.rs     whether two recordings agree
 //! result.rs    what the call returned, as a recipe
 //! replay.rs    appending a fragment to a frame, making the result
+//! save.rs      what was recorded, as bytes
+//! load.rs      the same, of bytes
 //! ```
 
 pub mod agree;
 pub mod appended;
 pub mod before;
+pub mod load;
 mod read_part;
 pub mod record;
 pub mod recorded;
 pub mod replay;
 pub mod result;
+pub mod save;
 mod sources;

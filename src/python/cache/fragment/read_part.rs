@@ -11,7 +11,9 @@ use crate::expand::{Fragment, Operand, Template};
 use crate::ir::{Atom, LiteralId, Var};
 
 use crate::python::cache::fragment::appended::{Equation, Operand as Appended, appended_since};
-use crate::python::cache::fragment::recorded::{Captured, EquationObjects, OnOperand, Part, Scope};
+use crate::python::cache::fragment::recorded::{
+    Captured, EquationObjects, OnOperand, Part, Rows, Scope,
+};
 use crate::python::cache::fragment::sources::{begins_apart, below, is_within};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::canonical::{canonical, canonical_traceback};
@@ -21,11 +23,9 @@ use crate::python::cache::reasons::{
     OUTER_VALUE, OVERFLOW, REF, Reason,
 };
 use crate::python::cpython::native::address;
-use crate::python::jax::avals::aval_info;
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{is_of_others, value_classes};
-use crate::python::program::objects::literal_type;
 use crate::python::trace::frame::{Frame, Mark};
 use crate::python::trace::jaxpr_trace::has_high_param;
 
@@ -203,33 +203,12 @@ impl<'py> Reading<'_, 'py> {
         templates: Vec<Template>,
         equations: Vec<EquationObjects>,
     ) -> Result<Part, Reason> {
-        let (jax, py) = (self.jax, tables.py);
-        let Tables { types, literals, consts, scopes, .. } = tables;
-        let (num_args, num_literals) = (row(tables.num_args), row(literals.len()));
-        let fragment = Fragment::new(templates, num_args, num_literals, row(consts.len()))
+        let Tables { py, types, literals, consts, scopes, num_args, .. } = tables;
+        let (num_literals, num_consts) = (row(literals.len()), row(consts.len()));
+        let fragment = Fragment::new(templates, row(num_args), num_literals, num_consts)
             .map_err(|_| OUTER_VALUE)?;
-        let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
-        let is_on_operands = equations.iter().any(EquationObjects::is_on_operands);
-        let info = |aval: &Py<PyAny>| aval_info(jax, aval.bind(py)).map_err(|_| HIGH_TYPE);
-        let literal_type = |(literal, _): &(Py<PyAny>, _)| {
-            let (aval, info) = literal_type(jax, literal.bind(py)).map_err(|_| HIGH_TYPE)?;
-            Ok((aval.unbind(), info))
-        };
-        Ok(Part {
-            is_on_operands,
-            is_of_call: is_on_operands || literals.iter().any(|(_, given)| given.is_some()),
-            fragment,
-            equations,
-            type_infos: types.iter().map(info).collect::<Result<_, Reason>>()?,
-            types,
-            literal_types: literals.iter().map(literal_type).collect::<Result<_, Reason>>()?,
-            literals,
-            consts,
-            scopes,
-            regenerated: Vec::new(),
-            plans: Vec::new(),
-            out_rows,
-        })
+        let rows = Rows { equations, types, literals, consts, scopes };
+        Part::new(self.jax, py, fragment, rows).map_err(|_| HIGH_TYPE)
     }
 
     /// The traceback of an equation that a rule has appended; None where it is the caller's.

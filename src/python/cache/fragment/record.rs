@@ -197,7 +197,7 @@ fn check_constants(origin: &Origin<'_, '_>, before: &Before<'_>) -> Result<(), R
 }
 
 /// The outputs of equations that the result and the residuals are made of.
-fn needed_outputs(
+pub(super) fn needed_outputs(
     recipe: &Recipe,
     transformed: &[TransformedRecipe],
     tangents: &[(usize, Part)],

@@ -7,7 +7,7 @@ use pyo3::types::PyDict;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use crate::expand::{Fragment, Operand};
+use crate::expand::{Fragment, Operand, Template};
 
 use crate::python::cache::fragment::result::{Needed, Recipe, TransformedRecipe};
 use crate::python::cache::key::arguments::Call;
@@ -18,8 +18,9 @@ use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cache::programs::plan::Plan;
 use crate::python::cache::reasons::{OUTER_VALUE, Reason};
 use crate::python::cache::store;
-use crate::python::jax::avals::AvalInfo;
+use crate::python::jax::avals::{AvalInfo, aval_info};
 use crate::python::jax::names::Jax;
+use crate::python::program::objects::literal_type;
 
 /// What a call appends to each program, and returns.
 pub struct Recorded {
@@ -64,6 +65,15 @@ pub struct Part {
     pub(super) is_of_call: bool,
     /// Rows of the types of all outputs.
     pub(super) out_rows: Box<[u32]>,
+}
+
+/// The rows that the equations of a fragment refer to.
+pub(super) struct Rows {
+    pub(super) equations: Vec<EquationObjects>,
+    pub(super) types: Vec<Py<PyAny>>,
+    pub(super) literals: Vec<(Py<PyAny>, Option<usize>)>,
+    pub(super) consts: Vec<(Captured, Py<PyAny>)>,
+    pub(super) scopes: Vec<Scope>,
 }
 
 /// An effect, with the place of the operand that it is on.
@@ -235,6 +245,36 @@ impl Recorded {
 }
 
 impl Part {
+    /// A fragment with its objects.
+    ///
+    /// # Errors
+    /// A type is none of jax's.
+    pub(super) fn new(jax: &Jax, py: Python<'_>, fragment: Fragment, rows: Rows) -> PyResult<Self> {
+        let Rows { equations, types, literals, consts, scopes } = rows;
+        let out_rows = fragment.templates().iter().flat_map(Template::out_types).copied().collect();
+        let is_on_operands = equations.iter().any(EquationObjects::is_on_operands);
+        let literal_type = |(literal, _): &(Py<PyAny>, _)| {
+            let (aval, info) = literal_type(jax, literal.bind(py))?;
+            Ok((aval.unbind(), info))
+        };
+        let infos = types.iter().map(|aval| aval_info(jax, aval.bind(py)));
+        Ok(Self {
+            is_on_operands,
+            is_of_call: is_on_operands || literals.iter().any(|(_, given)| given.is_some()),
+            fragment,
+            equations,
+            type_infos: infos.collect::<PyResult<_>>()?,
+            types,
+            literal_types: literals.iter().map(literal_type).collect::<PyResult<_>>()?,
+            literals,
+            consts,
+            scopes,
+            regenerated: Vec::new(),
+            plans: Vec::new(),
+            out_rows,
+        })
+    }
+
     /// Whether there is nothing to be appended.
     pub fn is_empty(&self) -> bool {
         self.equations.is_empty() && self.literals.is_empty() && self.consts.is_empty()

@@ -63,10 +63,10 @@ pub enum Recipe {
 
 /// How to make a tracer of a transformation.
 pub struct TransformedRecipe {
-    level: usize,
-    aval: Py<PyAny>,
+    pub(super) level: usize,
+    pub(super) aval: Py<PyAny>,
     /// What it is made of; those that are transformed themselves have smaller numbers.
-    parts: SmallVec<[Recipe; 2]>,
+    pub(super) parts: SmallVec<[Recipe; 2]>,
 }
 
 /// The outputs of the tangents' programs, with the level of their differentiation.

@@ -81,7 +81,7 @@ impl Encoder<'_, '_> {
                         _ => false,
                     };
                     let first = operands.iter().position(same).unwrap_or(position);
-                    self.call.signature.pair(Tag::Accumulator, first, aval as u64);
+                    self.call.signature.address(Tag::Accumulator, first, aval as u64);
                     self.pin(aval);
                     self.value(sum, 0)?;
                 }

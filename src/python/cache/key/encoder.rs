@@ -92,7 +92,9 @@ impl<'a, 'py> Encoder<'a, 'py> {
         let stack = context.stack();
         if let Some(stack) = stack {
             call.signature.extend(stack.key());
-            call.signature.extend(context.scope_key());
+            if let Some(key) = context.scope_key() {
+                call.signature.extend(key);
+            }
         }
         Self {
             trace: context.trace.as_ptr(),
@@ -172,7 +174,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
         traceback: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyAny>, Reason> {
         let canonical = canonical_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
-        self.call.signature.pair(Tag::Identity, 1, address(&canonical) as u64);
+        self.call.signature.address(Tag::Identity, 1, address(&canonical) as u64);
         let kept = canonical.clone().unbind();
         if self.mode.is_program() {
             self.call.own().tracebacks.push(kept);
@@ -216,7 +218,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
     }
 
     pub(super) fn identity(&mut self, value: *mut ffi::PyObject) {
-        self.call.signature.pair(Tag::Identity, 0, value as u64);
+        self.call.signature.address(Tag::Identity, 0, value as u64);
         self.pin(value);
     }
 

@@ -321,7 +321,7 @@ impl Encoder<'_, '_> {
         }
         self.effects.add(known.effects);
         let key = if is_omitted(Item::Code) { 0 } else { code as u64 };
-        self.call.signature.pair(Tag::Function, reads.len(), key);
+        self.call.signature.address(Tag::Function, reads.len(), key);
         self.pin(code);
         if !by_code.unwrap_or(known.is_of_jax) {
             self.identity(value);
@@ -386,7 +386,7 @@ impl Encoder<'_, '_> {
             return Err(CALLABLE);
         }
         // SAFETY: a live object.
-        self.call.signature.pair(Tag::Fields, 4, unsafe { ffi::Py_TYPE(value) } as u64);
+        self.call.signature.address(Tag::Fields, 4, unsafe { ffi::Py_TYPE(value) } as u64);
         let may_run = self.rule_may_run()?;
         self.enter(value);
         self.function(fun, depth + 1)?;
@@ -422,7 +422,7 @@ impl Encoder<'_, '_> {
             return Err(CALLABLE);
         }
         // SAFETY: a live object.
-        self.call.signature.pair(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
+        self.call.signature.address(Tag::Fields, 6, unsafe { ffi::Py_TYPE(value) } as u64);
         let may_run = self.rule_may_run()?;
         self.enter(value);
         self.function(fun.as_ptr(), depth + 1)?;

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 
-use crate::expand::Tag;
+use crate::expand::{Local, Tag};
 
 use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::encoder::{Encoder, Mode};
@@ -30,7 +30,8 @@ impl<'py> Encoder<'_, 'py> {
         let (open, form) = open(self.jax, &value)?;
         let id = structural_id_of(self.jax, &open)?;
         let key = Self::masked(Item::Programs, id.raw());
-        self.call.signature.pair(Tag::Program, form as usize, key);
+        self.call.signature.tag(Tag::Program, form as usize);
+        self.call.signature.local(Local::Program, key);
         self.call.programs.push(value.as_ptr());
         if self.mode == (Mode::Program { of_jit: true }) {
             self.call.of_jits.push(value.as_ptr());
@@ -190,7 +191,7 @@ impl<'py> Encoder<'_, 'py> {
         }
         all.sort_unstable();
         for (class, place) in all {
-            self.call.signature.pair(Tag::Effect, place, class as u64);
+            self.call.signature.address(Tag::Effect, place, class as u64);
         }
         Ok(())
     }
@@ -216,7 +217,7 @@ impl<'py> Encoder<'_, 'py> {
             None => self.identity(unsafe { ffi::Py_None() }),
         }
         let stack = canonical(&source.name_stack).map_err(|_| UNKNOWN_OBJECT)?;
-        self.call.signature.pair(Tag::Identity, 2, stack.as_ptr() as u64);
+        self.call.signature.address(Tag::Identity, 2, stack.as_ptr() as u64);
         self.call.own().kept.push(stack.unbind());
         Ok(())
     }

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::expand::Tag;
+use crate::expand::{Local, Tag};
 
 use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::classes::{Verdict, verdict};
@@ -148,7 +148,7 @@ impl<'py> Encoder<'_, 'py> {
             if aval.is_null() {
                 return Err(UNKNOWN_OBJECT);
             }
-            self.call.signature.pair(Tag::Fields, 1, class as u64);
+            self.call.signature.address(Tag::Fields, 1, class as u64);
             self.identity(aval);
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl<'py> Encoder<'_, 'py> {
             return Ok(());
         }
         // Its class has it for as long as that lives.
-        self.call.signature.pair(Tag::Identity, 0, value as u64);
+        self.call.signature.address(Tag::Identity, 0, value as u64);
         self.pin(class.cast());
         self.registration(class);
         // SAFETY: a live argument, whose class has no descriptors of the user's.
@@ -202,7 +202,7 @@ impl<'py> Encoder<'_, 'py> {
         // SAFETY: a class has a hash of its own, since its class is `type`: no Python runs.
         let entry =
             unsafe { ffi::PyDict_GetItemWithError(self.jax.tree_registry.as_ptr(), class.cast()) };
-        self.call.signature.word(entry as u64);
+        self.call.signature.local(Local::Registration, entry as u64);
         if !entry.is_null() {
             self.pin(entry);
         }
@@ -215,7 +215,7 @@ impl<'py> Encoder<'_, 'py> {
         class: *mut ffi::PyTypeObject,
         depth: u32,
     ) -> Result<(), Reason> {
-        self.call.signature.pair(Tag::Fields, 2, class as u64);
+        self.call.signature.address(Tag::Fields, 2, class as u64);
         let slots: [Slot; 2] = self.jax.slots.index_update_ref;
         for slot in slots {
             // SAFETY: the exact type was checked.
@@ -238,7 +238,7 @@ impl<'py> Encoder<'_, 'py> {
         // SAFETY: a live argument.
         let record = unsafe { Bound::from_borrowed_ptr(self.py, value) };
         let Some(fields) = fields_of(self.jax, &record) else { return Ok(false) };
-        self.call.signature.pair(Tag::Fields, fields.len(), class as u64);
+        self.call.signature.address(Tag::Fields, fields.len(), class as u64);
         for name in fields.iter() {
             // An attribute of the instance, which holds it.
             let field = record.getattr(name.cast::<PyString>().map_err(|_| UNKNOWN_OBJECT)?);
@@ -265,7 +265,7 @@ impl<'py> Encoder<'_, 'py> {
         if !is_exactly(inner.as_ptr(), self.jax.shaped_array_type.as_ptr().cast()) {
             return Err(REF);
         }
-        self.call.signature.pair(Tag::Fields, 3, aval.get_type_ptr() as u64);
+        self.call.signature.address(Tag::Fields, 3, aval.get_type_ptr() as u64);
         self.identity(inner.as_ptr());
         for name in [intern!(self.py, "memory_space"), intern!(self.py, "kind")] {
             self.value(field(name)?.as_ptr(), 0)?;

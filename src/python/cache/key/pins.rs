@@ -47,7 +47,7 @@ impl Pins {
 }
 
 /// A weak reference to an object of the user's; None for others.
-fn weak<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyWeakrefReference>> {
+pub fn weak<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyWeakrefReference>> {
     let class = object.get_type_ptr();
     // SAFETY: a live object; only flags of types are read.
     let may_go = unsafe {

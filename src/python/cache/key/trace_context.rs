@@ -36,6 +36,14 @@ pub struct Configuration {
     pub jit_disabled: bool,
 }
 
+/// Where the number of what differs in jax is in that of a configuration.
+const WORLD_SHIFT: u32 = 48;
+
+/// The number of what differs in jax, of a configuration's.
+pub fn world_of(configuration: u64) -> u64 {
+    configuration >> WORLD_SHIFT
+}
+
 impl Configuration {
     /// Whether a program that is made in the other one is made in this.
     pub fn is(self, other: Self) -> bool {
@@ -167,12 +175,12 @@ impl<'py> TraceContext<'py> {
     }
 
     /// What a call depends on of the name stack, beyond what its equations have below it.
-    pub fn scope_key(&self) -> &[u64] {
+    pub fn scope_key(&self) -> Option<&Signature> {
         let key = match &self.equation {
             Some(equation) => &equation.scope_key,
             None => &self.read.scope_key,
         };
-        key.as_ref().map_or(&[], |key| key.words())
+        key.as_deref()
     }
 
     /// The current source: `source_info_util.current()`.
@@ -285,7 +293,8 @@ fn configuration(
                     let configured = u64::from(context.number) | u64::from(settings) << 32;
                     let written = !is_omitted(Item::Settings);
                     Ok(Configuration {
-                        number: (u64::from(written) * configured) | (u64::from(world) << 48),
+                        number: (u64::from(written) * configured)
+                            | (u64::from(world) << WORLD_SHIFT),
                         jit_disabled: is_on(&jax.disable_jit)?,
                     })
                 }

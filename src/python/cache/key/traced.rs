@@ -45,7 +45,7 @@ impl Encoder<'_, '_> {
             return Err(CAPTURES);
         }
         let aval = self.array_type(object)?;
-        self.call.signature.pair(Tag::Traced, 0, aval as u64);
+        self.call.signature.address(Tag::Traced, 0, aval as u64);
         self.pin(aval);
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Encoder<'_, '_> {
         let position = self.call.enclosing.len();
         let known = self.call.enclosing.iter().position(|&known| known == object);
         let key = self.type_key(aval);
-        self.call.signature.pair(Tag::Enclosing, known.unwrap_or(position), key);
+        self.call.signature.address(Tag::Enclosing, known.unwrap_or(position), key);
         if known.is_none() {
             self.call.enclosing.push(object);
         }
@@ -107,7 +107,7 @@ impl Encoder<'_, '_> {
         if self.within.is_empty() {
             self.passed(value, aval.as_ptr());
         } else if let Functions::Typed { .. } = self.functions {
-            self.call.signature.pair(Tag::Traced, 0, aval.as_ptr() as u64);
+            self.call.signature.address(Tag::Traced, 0, aval.as_ptr() as u64);
             self.pin(aval.as_ptr());
         } else {
             return Ok(false);
@@ -203,7 +203,7 @@ impl Encoder<'_, '_> {
         }
         let aval = self.type_of(value)?;
         let key = self.type_key(aval);
-        self.call.signature.pair(Tag::Transformation, level, key);
+        self.call.signature.address(Tag::Transformation, level, key);
         self.ref_within(aval)?;
         self.call.traced.push(value);
         for part in parts.below() {
@@ -231,7 +231,7 @@ impl Encoder<'_, '_> {
                 let position = self.call.tangents.len();
                 let first = self.call.tangents.iter().position(|&known| known == atom);
                 let key = self.type_key(aval);
-                self.call.signature.pair(Tag::Traced, first.unwrap_or(position), key);
+                self.call.signature.address(Tag::Traced, first.unwrap_or(position), key);
                 self.ref_within(aval)?;
                 self.call.traced.push(tangent);
                 self.call.tangents.push(atom);
@@ -285,7 +285,7 @@ impl Encoder<'_, '_> {
         }
         let key = self.type_key(aval);
         let first = if is_omitted(Item::Repetition) { position } else { first };
-        self.call.signature.pair(Tag::Traced, first, key);
+        self.call.signature.address(Tag::Traced, first, key);
         self.call.traced.push(object);
         self.call.args.push(Atom::var(var));
         self.ref_within(aval)

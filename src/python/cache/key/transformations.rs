@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyString, PyTuple, PyType};
 use smallvec::{SmallVec, smallvec};
 
-use crate::expand::{Signature, Tag};
+use crate::expand::{Local, Signature, Tag};
 use crate::ir::{Def, Var};
 
 use crate::python::cpython::native::{Slot, allocate, is_exactly};
@@ -95,7 +95,8 @@ impl Stack {
         trace: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Self, Bound<'py, PyAny>)>> {
         let py = trace.py();
-        let mut stack = Self { transformations: SmallVec::new(), key: Signature::new(0) };
+        let mut stack =
+            Self { transformations: SmallVec::new(), key: Signature::new(0).noting_locals() };
         let mut base = trace.clone();
         while Self::is_one(jax, &base) {
             if stack.transformations.len() == MAX_LEVELS
@@ -173,8 +174,8 @@ impl Stack {
     }
 
     /// What every signature under these transformations starts with.
-    pub fn key(&self) -> &[u64] {
-        self.key.words()
+    pub fn key(&self) -> &Signature {
+        &self.key
     }
 
     /// What a call depends on of a name stack: where there is a differentiation, all of it, since jax
@@ -187,10 +188,10 @@ impl Stack {
             return Ok(None);
         }
         let py = name_stack.py();
-        let mut key = Signature::new(0);
+        let mut key = Signature::new(0).noting_locals();
         for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
             key.tag(Tag::Identity, 0);
-            key.word(scope.get_type_ptr() as u64);
+            key.local(Local::Object, scope.get_type_ptr() as u64);
             let name = scope.getattr(intern!(py, "name"))?.str()?;
             key.bytes(Tag::Text, name.to_str()?.as_bytes());
         }

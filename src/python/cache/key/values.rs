@@ -4,7 +4,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::expand::Tag;
+use crate::expand::{Local, Tag};
 
 use crate::python::cache::key::classes::version;
 use crate::python::cache::key::encoder::Encoder;
@@ -73,7 +73,7 @@ impl Encoder<'_, '_> {
                 || value == ffi::Py_Ellipsis()
                 || value == ffi::Py_NotImplemented()
             {
-                self.call.signature.pair(Tag::Identity, 0, value as u64);
+                self.call.signature.address(Tag::Identity, 0, value as u64);
                 return Ok(());
             }
             if class == &raw mut ffi::PyLong_Type {
@@ -120,7 +120,8 @@ impl Encoder<'_, '_> {
                         return Err(USERS_CLASS);
                     }
                     self.pin(class.cast());
-                    self.call.signature.word(version(class).ok_or(USERS_CLASS)?.into());
+                    let version = version(class).ok_or(USERS_CLASS)?.into();
+                    self.call.signature.local(Local::Version, version);
                     self.registration(class);
                 }
                 let items =
@@ -192,7 +193,7 @@ impl Encoder<'_, '_> {
         if self.call.signature.words().len() > MAX_WORDS {
             return Err(LARGE_VALUE);
         }
-        self.call.signature.pair(Tag::Sequence, items.len(), class as u64);
+        self.call.signature.address(Tag::Sequence, items.len(), class as u64);
         for item in items {
             self.value(item, depth + 1)?;
         }
@@ -255,8 +256,8 @@ impl Encoder<'_, '_> {
         // SAFETY: a live object; the type is checked before each access.
         unsafe {
             let class = ffi::Py_TYPE(value);
-            self.call.signature.pair(Tag::Literal, held as usize, aval as u64);
-            self.call.signature.word(class as u64);
+            self.call.signature.address(Tag::Literal, held as usize, aval as u64);
+            self.call.signature.local(Local::Object, class as u64);
             self.pin(aval);
             self.pin(class.cast());
             if ffi::PyFloat_Check(value) != 0 {
@@ -282,7 +283,7 @@ impl Encoder<'_, '_> {
         value: *mut ffi::PyObject,
         class: *mut ffi::PyTypeObject,
     ) -> Result<(), Reason> {
-        self.call.signature.pair(Tag::Scalar, 0, class as u64);
+        self.call.signature.address(Tag::Scalar, 0, class as u64);
         self.pin(class.cast());
         if !self.within.is_empty() && !is_equal_to_itself(self.py, value) {
             return Err(NOT_A_NUMBER);

@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 
 use crate::python::cache::call::Site;
 use crate::python::cache::store;
+use crate::python::cache::warm::lookup::lasting_name;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::address;
 use crate::python::cpython::native::string_of;
@@ -105,7 +106,9 @@ pub fn transposition(
         Some(None) => {}
     }
     let name = string_of(&primitive.getattr(intern!(params.py(), "name"))?.str()?);
-    let new = Arc::new(Transposition { site: Site::pure(&format!("transpose of {name}")) });
+    let lasting = lasting_name("transpose of params", params)?;
+    let site = Site { lasting, ..Site::pure(&format!("transpose of {name}")) };
+    let new = Arc::new(Transposition { site });
     let first =
         |known: &mut ParamsFacts| known.transposition.get_or_insert_with(|| new.clone()).clone();
     Ok(PARAMS.get(&address, first))

@@ -93,6 +93,11 @@ impl Validity {
         Self { number: AtomicU64::new(number) }
     }
 
+    /// Of what does not depend on this process.
+    pub fn of_what_lasts() -> Self {
+        Self { number: AtomicU64::new(HOLDS) }
+    }
+
     /// Whether it holds.
     #[inline]
     pub fn holds(&self) -> bool {

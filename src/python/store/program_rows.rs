@@ -15,7 +15,7 @@ use crate::store::Rows;
 
 use crate::python::jax::avals::build_error;
 use crate::python::program::graph::Graph;
-use crate::python::tools::store::save::Saver;
+use crate::python::store::save::Saver;
 
 /// Why a program is not stored.
 pub(super) struct Refusal(pub(super) PyErr);

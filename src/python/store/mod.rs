@@ -7,11 +7,15 @@
 //! save.rs          values, objects and jaxprs as the rows of a document
 //! program_rows.rs  the rows of one program as those of the document
 //! load.rs          objects and jaxprs of a document
+//! values.rs        values as Python has them
+//! pieces.rs        entries of segments, written and read one at a time
 //! ```
 
 mod load;
+pub mod pieces;
 mod program_rows;
 mod save;
+pub mod values;
 
 pub use load::load_program;
 pub use save::save_program;

@@ -4,7 +4,7 @@ use cranelift_entity::EntityRef;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PySet, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
@@ -23,6 +23,7 @@ use crate::python::program::graph::Graph;
 use crate::python::program::lazy_jaxpr::{JaxprFields, eqns, new_jaxpr};
 use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::{Detail, resolve_subprograms};
+use crate::python::store::values::make_value;
 
 /// The value that bytes say, with all programs that it refers to; `objects` makes objects of records.
 ///
@@ -56,6 +57,20 @@ pub fn load_program<'py>(
         loader.made.push(made);
     }
     loader.value(&document.root, &[]).map_err(|error| loader.refused(error, 0))
+}
+
+/// An array, which `objects` makes.
+///
+/// # Errors
+/// What `objects` raises.
+pub(super) fn make_array<'py>(
+    objects: &Bound<'py, PyAny>,
+    array: &Array<'_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = objects.py();
+    let Array { dtype, shape, data } = array;
+    let args = (dtype.name(), PyTuple::new(py, shape)?, PyBytes::new(py, data));
+    objects.call_method1(intern!(py, "array"), args)
 }
 
 struct Loader<'a, 'py> {
@@ -112,11 +127,7 @@ impl<'py> Loader<'_, 'py> {
                 let fields = self.value(fields, &[])?;
                 self.objects.call_method1(intern!(py, "object"), (&**class, fields))
             }
-            Object::Array(Array { dtype, shape, data }) => {
-                let shape = PyTuple::new(py, shape)?;
-                let data = PyBytes::new(py, data);
-                self.objects.call_method1(intern!(py, "array"), (dtype.name(), shape, data))
-            }
+            Object::Array(array) => make_array(self.objects, array),
             Object::Program(stored) => {
                 let graph = self.program(stored)?;
                 let jaxpr = new_jaxpr(self.jax, &graph)?.0;
@@ -140,48 +151,11 @@ impl<'py> Loader<'_, 'py> {
 
     /// A value; programs in it are those of some program.
     fn value(&self, value: &ParamValue, programs: &[ForeignId]) -> PyResult<Bound<'py, PyAny>> {
-        let py = self.py();
-        let all = |items: &[ParamValue]| -> PyResult<Vec<Bound<'py, PyAny>>> {
-            items.iter().map(|item| self.value(item, programs)).collect()
-        };
-        Ok(match value {
-            ParamValue::None => py.None().into_bound(py),
-            ParamValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
-            ParamValue::Int(value) => value.into_pyobject(py)?.into_any(),
-            ParamValue::BigInt(digits) => {
-                py.get_type::<pyo3::types::PyInt>().call1((&**digits,))?
-            }
-            ParamValue::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
-            ParamValue::Complex(real, imaginary) => {
-                let [real, imaginary] = [real, imaginary].map(|bits| f64::from_bits(*bits));
-                PyComplex::from_doubles(py, real, imaginary).into_any()
-            }
-            ParamValue::Str(text) | ParamValue::Dim(text) => text.into_pyobject(py)?.into_any(),
-            ParamValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-            ParamValue::DType(dtype) => {
-                self.objects.call_method1(intern!(py, "dtype"), (dtype.name(),))?
-            }
-            ParamValue::Enum { type_name, member } => {
-                self.objects.call_method1(intern!(py, "member"), (&**type_name, &**member))?
-            }
-            ParamValue::Tuple(items) => PyTuple::new(py, all(items)?)?.into_any(),
-            ParamValue::List(items) => PyList::new(py, all(items)?)?.into_any(),
-            ParamValue::Dict(entries) => {
-                let dict = PyDict::new(py);
-                for (key, item) in entries {
-                    dict.set_item(self.value(key, programs)?, self.value(item, programs)?)?;
-                }
-                dict.into_any()
-            }
-            ParamValue::Named { type_name, fields } => {
-                let dict = PyDict::new(py);
-                for (name, item) in fields {
-                    dict.set_item(&**name, self.value(item, programs)?)?;
-                }
-                self.objects.call_method1(intern!(py, "named"), (&**type_name, dict))?
-            }
-            ParamValue::Program(id) => self.made[programs[id.index()].index()].clone(),
-            ParamValue::Opaque(object) => self.made[object.index()].clone(),
+        let made = |id: ForeignId| self.made[id.index()].clone();
+        make_value(self.objects, value, &|opaque| match opaque {
+            ParamValue::Program(id) => Some(made(programs[id.index()])),
+            ParamValue::Opaque(id) => Some(made(*id)),
+            _ => None,
         })
     }
 

@@ -6,7 +6,7 @@ use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
@@ -25,7 +25,7 @@ use crate::python::program::canonical::canonical_value;
 use crate::python::program::graph::Graph;
 use crate::python::program::objects::ObjectTable;
 use crate::python::program::read;
-use crate::python::tools::store::program_rows::{ProgramRows, Refusal};
+use crate::python::store::program_rows::{ProgramRows, Refusal};
 
 /// How deep objects may be made of objects.
 const MAX_OBJECT_DEPTH: usize = 48;
@@ -42,27 +42,7 @@ pub fn save_program<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let py = root.py();
     let _no_collection = NoCollection::start(py);
-    let mut saver = Saver {
-        jax: jax(py)?,
-        records,
-        document: Document {
-            names: Vec::new(),
-            frames: Vec::new(),
-            stacks: Vec::new(),
-            objects: Vec::new(),
-            root: ParamValue::None,
-        },
-        rows: FxHashMap::default(),
-        kept: Vec::new(),
-        by_content: FxHashMap::default(),
-        names: FxHashMap::default(),
-        frames: FxHashMap::default(),
-        places: FxHashMap::default(),
-        stacks: FxHashMap::default(),
-        vars: Vec::new(),
-        callers: FxHashMap::default(),
-        depth: 0,
-    };
+    let mut saver = Saver::new(records)?;
     saver.document.root = saver.value(root, "")?;
     saver.share_vars();
     let bytes =
@@ -70,7 +50,7 @@ pub fn save_program<'py>(
     Ok(PyBytes::new(py, &bytes))
 }
 
-pub(super) struct Saver<'a, 'py> {
+pub struct Saver<'a, 'py> {
     jax: &'a Jax,
     records: &'a Bound<'py, PyAny>,
     document: Document<'static>,
@@ -100,7 +80,45 @@ enum Visit<'py> {
 /// What stands for a value that refers to an object; None for others.
 pub(super) type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
 
-impl<'py> Saver<'_, 'py> {
+impl<'a, 'py> Saver<'a, 'py> {
+    /// Nothing is stored so far; `records` says what objects are.
+    ///
+    /// # Errors
+    /// jax is not what it was.
+    pub(super) fn new(records: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            jax: jax(records.py())?,
+            records,
+            document: Document {
+                names: Vec::new(),
+                frames: Vec::new(),
+                stacks: Vec::new(),
+                objects: Vec::new(),
+                root: ParamValue::None,
+            },
+            rows: FxHashMap::default(),
+            kept: Vec::new(),
+            by_content: FxHashMap::default(),
+            names: FxHashMap::default(),
+            frames: FxHashMap::default(),
+            places: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+            vars: Vec::new(),
+            callers: FxHashMap::default(),
+            depth: 0,
+        })
+    }
+
+    /// By which call of a jit of its own jax has made params.
+    pub(super) fn request(&self, params: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+        self.records.call_method1(intern!(self.py(), "request"), (params,))
+    }
+
+    /// The objects.
+    pub(super) fn into_objects(self) -> Vec<Object<'static>> {
+        self.document.objects
+    }
+
     pub(super) fn py(&self) -> Python<'py> {
         self.records.py()
     }

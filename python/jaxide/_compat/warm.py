@@ -1,0 +1,84 @@
+"""What of jax the store needs: names of objects, objects of entries, the installation."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import sys
+from typing import Any
+
+import jax
+
+from jaxide._compat.interposing import world
+from jaxide._compat.namespace import numpy_error_state, requests
+from jaxide._compat.objects import objects
+from jaxide._compat.storage import own_slots, storage
+from jaxide._compat.symbols import known_symbols, symbol
+from jaxide._native.entries import CallObjects, EntryObjects, EntryRecords
+from jaxide._native.portable import Names, Symbols
+
+
+def portable_names() -> Names:
+    """Portable names of objects of jax."""
+    return Names(
+        Symbols(
+            known=objects().known,
+            axis_env=symbol("core:AxisEnv"),
+            slots={
+                class_: tuple(own_slots(class_))
+                for class_ in known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
+            },
+            name_stack=symbol("source_info_util:NameStack"),
+            scopes=(symbol("source_info_util:Scope"), symbol("source_info_util:Transform")),
+            lasting=frozenset(
+                (
+                    *map(type, storage().dtypes.values()),
+                    jax.sharding.NamedSharding,
+                    *known_symbols(("core:ManualAxisType", "core:MemorySpace")).values(),
+                )
+            ),
+            trace_context=symbol("config:trace_context"),
+            settings=jax.config._value_holders,
+            number_errors=numpy_error_state,
+            world=world().content,
+            backends=vars(sys.modules["jax._src.xla_bridge"]),
+        )
+    )
+
+
+def entry_objects() -> tuple[EntryRecords, EntryObjects]:
+    """Records of the objects of entries, and objects of these."""
+    known = CallObjects(
+        primitive=symbol("core:Primitive"),
+        zero=symbol("ad_util:Zero"),
+        requests=requests(),
+        shape=jax.ShapeDtypeStruct,
+        make_shape=lambda shape, dtype, weak_type: jax.ShapeDtypeStruct(
+            shape, dtype, weak_type=weak_type
+        ),
+        typed_array=symbol("literals:TypedNdArray"),
+    )
+    private = storage()
+    return EntryRecords(private, known), EntryObjects(private, known)
+
+
+def compilation_cache_dir() -> str | None:
+    """The folder in which jax keeps what it has compiled; None where there is none."""
+    folder = jax.config._value_holders["jax_compilation_cache_dir"].value
+    return None if folder is None else str(folder)
+
+
+def installation() -> tuple[bytes, list[str]]:
+    """What entries hold for: a text, and the folders of packages whose content counts."""
+    words: tuple[Any, ...] = (
+        sys.implementation.name,
+        sys.version,
+        sys.flags.optimize,
+        platform.machine(),
+        *(importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")),
+    )
+    names = ("jax", "jaxlib", "ml_dtypes", "opt_einsum", "jaxide")
+    files = (str(importlib.import_module(name).__file__) for name in names)
+    return repr(words).encode(), [os.path.dirname(file) for file in files]

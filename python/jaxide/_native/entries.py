@@ -1,0 +1,82 @@
+"""Objects of the entries of the store: records of objects, and objects of records.
+
+They are those of stored programs (:mod:`jaxide._native.storage`), and a few that only calls have.
+Nothing is imported for an entry: what it names is in a module that is there, or there is no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxide._native.content import Unsettled, name_of
+from jaxide._native.portable import primitive_at, primitive_place
+from jaxide._native.requests import Requests
+from jaxide._native.storage import Objects, Private, Records, Unstorable
+
+
+class CallObjects(NamedTuple):
+    """Private things of jax that only calls have."""
+
+    primitive: Any
+    zero: Any
+    requests: Requests
+    shape: Any
+    make_shape: Callable[[Any, Any, bool], Any]
+    typed_array: Any
+
+
+class EntryRecords(Records):
+    """Records of the objects of entries."""
+
+    def __init__(self, private: Private, known: CallObjects):
+        super().__init__(private, ())
+        self._known = known
+        self._classes = private.classes
+
+    def record(self, value: Any, place: str) -> tuple[str, Any]:
+        """The name of what an object is, and its parts."""
+        if isinstance(value, self._known.primitive):
+            try:
+                return "primitive at", primitive_place(value)
+            except Unsettled as error:
+                raise Unstorable(str(error)) from None
+        if type(value) is self._known.zero:
+            return "zero", value.aval
+        if type(value) is self._known.shape:
+            parts = value.shape, value.dtype, bool(value.weak_type)
+            if repr(self._known.make_shape(*parts)) != repr(value) or value.sharding is not None:
+                raise Unstorable("a shape with a sharding has no form in a file")
+            return "shape", parts
+        if type(value) is self._known.typed_array:
+            # With its type, which may have a sharding.
+            return "typed array", (np.asarray(value), value.aval)
+        if isinstance(value, type) and self._classes.get(name_of(value)) is value:
+            return "class", name_of(value)
+        return super().record(value, place)
+
+    def request(self, params: dict[str, Any]) -> Any:
+        """By which call of a jit of its own jax has made the params of an equation.
+
+        Raises:
+          Unstorable: by none.
+        """
+        request = self._known.requests.of(params)
+        if request is None:
+            raise Unstorable("its program is of no jit of jax's")
+        return request
+
+
+class EntryObjects(Objects):
+    """Objects of the records of entries."""
+
+    def __init__(self, private: Private, known: CallObjects):
+        super().__init__(private)
+        self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
+        self._make["zero"] = known.zero
+        self._make["request"] = known.requests.params
+        self._make["shape"] = lambda parts: known.make_shape(*parts)
+        self._make["class"] = self._class
+        self._make["typed array"] = lambda parts: known.typed_array(*parts)

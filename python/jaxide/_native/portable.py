@@ -1,0 +1,243 @@
+"""Names that mean the same in every process: what keys of the store are made of.
+
+A key of the expansion cache names objects by their addresses. The store has the *portable name* of
+each in its place: its content, where that says all of it, or the place in a module of jax where the
+very object is. What has neither has no portable name, and a call with it is not stored.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxide._native.content import PLAIN, Known, Unsettled, Writer, encoded, is_genuine, name_of
+from jaxide._native.interposed import name_of_callable
+
+
+class Symbols(NamedTuple):
+    """Private things of jax that have portable names."""
+
+    known: Known
+    axis_env: Any
+    # Classes of jax that are what their slots are: array types, and what these have.
+    slots: Mapping[type, tuple[str, ...]]
+    # Name stacks, and what they consist of.
+    name_stack: Any
+    scopes: tuple[Any, ...]
+    # Classes of what avals have in common, which nobody changes.
+    lasting: frozenset[type]
+    trace_context: Callable[[], tuple[Any, ...]]
+    settings: Mapping[str, Any]
+    number_errors: Callable[[], tuple[Any, ...] | None]
+    # What differs in jax under a number.
+    world: Callable[[int], tuple[Any, ...]]
+    # The variables of the module that starts backends.
+    backends: dict[str, Any]
+
+
+_MAX_LASTING = 4096
+# Classes whose instances are what they print as.
+_SPELLED = (bool, int, str, type(None))
+# Settings that say where files are, and what is written there.
+_OF_FILES = frozenset({"jax_compilation_cache_dir", "jax_dump_ir_to", "jax_debug_log_modules"})
+
+
+def place_of(value: Any) -> str | None:
+    """Where in a module of jax the very object is; None where that is not found."""
+    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if type(module) is not str or type(qualname) is not str:
+        return None
+    found = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if found is value:
+        return f"{module}:{qualname}"
+    # What a wrapper of jax's wraps, such as the function of a `custom_jvp`.
+    for attribute in ("fun", "jvp", "fwd", "bwd", "__wrapped__"):
+        if getattr(found, attribute, None) is value:
+            return f"{module}:{qualname}.{attribute}"
+    return None
+
+
+class _Portable(Writer):
+    """Writes contents that are the same in every process."""
+
+    def __init__(self, symbols: Symbols, lasting: dict[int, tuple[Any, Any]]):
+        super().__init__(symbols.known)
+        self._symbols = symbols
+        # What was written of objects that many others have, which stay alive.
+        self._lasting = lasting
+
+    def write(self, value: Any, depth: int = 0) -> Any:
+        """As for an executable, but that nothing is remembered."""
+        class_ = type(value)
+        if class_ in PLAIN:
+            return PLAIN[class_](value)
+        if class_ not in self._symbols.lasting:
+            return self._written(value, class_, depth)
+        if (found := self._lasting.get(id(value))) is not None:
+            return found[1]
+        written = self._written(value, class_, depth)
+        if len(self._lasting) < _MAX_LASTING:
+            self._lasting[id(value)] = value, written
+        return written
+
+    def _written(self, value: Any, class_: Any, depth: int) -> Any:
+        symbols, known = self._symbols, self._symbols.known
+        if depth > 16:
+            raise Unsettled("it is nested too deeply")
+
+        def parts(values: Any) -> tuple[Any, ...]:
+            return tuple(self.write(item, depth + 1) for item in values)
+
+        if isinstance(value, known.primitive):
+            return "primitive", primitive_place(value)
+        if (slots := symbols.slots.get(class_)) is not None:
+            return name_of(class_), parts(getattr(value, slot) for slot in slots)
+        if class_ is symbols.axis_env:
+            return "axes", parts((tuple(value.axis_sizes.items()), tuple(value.spmd_axis_names)))
+        if class_ is symbols.name_stack:
+            return "stack", parts(value.stack)
+        if class_ in symbols.scopes:
+            return "scope", symbols.scopes.index(class_), value.name
+        if class_ is types.CodeType:
+            return self._code(value, depth)
+        if (place := self._place(value)) is not None:
+            return place
+        return super()._written(value, class_, depth)
+
+    def _place(self, value: Any) -> Any:
+        if not callable(value):
+            return None
+        if (name := name_of_callable(value)) is not None:
+            return "callable", name
+        place = place_of(value)
+        own = place is not None and place.partition(":")[0].partition(".")[0] == "jax"
+        return ("place", place) if own else None
+
+    def _code(self, code: types.CodeType, depth: int) -> Any:
+        parts = (
+            code.co_argcount,
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            code.co_flags,
+            code.co_code,
+            code.co_names,
+            code.co_varnames,
+            code.co_freevars,
+            code.co_cellvars,
+            code.co_filename,
+            code.co_name,
+            code.co_qualname,
+            code.co_firstlineno,
+            code.co_linetable,
+            code.co_exceptiontable,
+            code.co_consts,
+        )
+        return "code", tuple(self.write(part, depth + 1) for part in parts)
+
+    def identity(self, value: Any) -> Any:
+        """The place of what only identity tells apart."""
+        if isinstance(value, type) and is_genuine(value):
+            return name_of(value)
+        if (place := self._place(value)) is not None:
+            return place
+        raise Unsettled(f"a {name_of(type(value))} has no place in jax")
+
+    def rules(self, primitive: Any) -> Any:
+        raise Unsettled(f"{primitive} is no primitive of a module of jax")
+
+    def device(self, device: Any) -> Any:
+        """A device, by what it is called."""
+        return name_of(type(device)), device.platform, device.id, device.process_index
+
+    def callback(self, value: Any, depth: int) -> Any:
+        raise Unsettled("a callback has no portable name")
+
+
+_PRIMITIVES: dict[int, tuple[Any, str]] = {}
+
+
+def primitive_place(primitive: Any) -> str:
+    """Where in a module of jax a primitive is.
+
+    Raises:
+      Unsettled: it is in none, under the name that jax's primitives have.
+    """
+    found = _PRIMITIVES.get(id(primitive))
+    if found is None or found[0] is not primitive:
+        attribute = str(primitive.name).replace("-", "_") + "_p"
+        places = [
+            name
+            for name, module in list(sys.modules.items())
+            if name.startswith("jax._src.") and vars(module).get(attribute) is primitive
+        ]
+        if not places:
+            raise Unsettled(f"{primitive} is no primitive of a module of jax")
+        # The module that defines it is mostly the one of those that are below others.
+        place = min(places, key=lambda name: (not name.startswith("jax._src.lax."), name))
+        found = _PRIMITIVES[id(primitive)] = primitive, f"{place}:{attribute}"
+    return found[1]
+
+
+def primitive_at(place: str, class_: Any) -> Any:
+    """The primitive at a place.
+
+    Raises:
+      LookupError: there is none, or its module is not imported.
+    """
+    module, _, attribute = place.partition(":")
+    found = vars(sys.modules[module])[attribute] if module.startswith("jax._src.") else None
+    if not isinstance(found, class_):
+        raise LookupError(place)
+    return found
+
+
+class Names:
+    """Portable names of objects."""
+
+    def __init__(self, symbols: Symbols):
+        self._symbols = symbols
+        self.backends = symbols.backends
+        self._lasting: dict[int, tuple[Any, Any]] = {}
+
+    def name(self, value: Any) -> bytes | None:
+        """The portable name of an object; None where it has none."""
+        if type(value) in (float, complex):
+            # A number that is an object of its own in a key is none: it is not equal to itself.
+            return None
+        try:
+            return encoded(_Portable(self._symbols, self._lasting).write(value))
+        except Unsettled:
+            return None
+
+    def devices(self) -> bytes:
+        """The portable name of the devices that jax has found, and of none before that."""
+        found = []
+        for name, client in self.backends["_backends"].items():
+            devices = tuple(
+                (device.id, device.platform, device.device_kind, device.process_index)
+                for device in client.devices()
+            )
+            found.append((name, client.platform_version, client.process_index(), devices))
+        return repr(found).encode()
+
+    def configuration(self, world: int) -> bytes | None:
+        """The portable name of everything that is configured now in this thread, where what differs
+        in jax has a number."""
+        symbols = self._symbols
+        if (errors := symbols.number_errors()) is None:
+            return None
+        plain, others = [], []
+        for name, holder in sorted(symbols.settings.items()):
+            if name not in _OF_FILES:
+                value = holder.value
+                if type(value) in _SPELLED:
+                    plain.append((name, value))
+                else:
+                    others.append((name, value))
+        differing = symbols.world(world)
+        rest = self.name((symbols.trace_context(), tuple(others), errors, differing))
+        return None if rest is None else repr(plain).encode() + rest

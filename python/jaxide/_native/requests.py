@@ -1,0 +1,155 @@
+"""Programs of jax's own jits: by which call of the jit jax has made them.
+
+A program counts by identity: jax prints one that occurs twice as such. jax keeps the program of a
+jit under its function and the types of its arguments. So a *request*, the place of the jit in a
+module of jax and arguments of these types, leads to the same program again, and in another process
+to the one that jax has there.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Where a jit is, its positional and its named arguments, with types in the place of arrays.
+Request = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+_MAX_DEPTH = 16
+
+
+class Symbols(NamedTuple):
+    """Private things of jax by which programs of jits are found."""
+
+    jit: type
+    # What jax's own call of a jit asks for params: of the function, options, arguments.
+    infer_params: Callable[..., tuple[Any, Any]]
+    tracer: Any
+    array: Any
+    aval: Any
+    typeof: Callable[[Any], Any]
+
+
+class _Unknown(Exception):
+    """An argument of which nothing is known."""
+
+
+class Requests:
+    """Requests of the programs that jax has made so far."""
+
+    def __init__(self, symbols: Symbols):
+        self._symbols = symbols
+        # By the address of the program: itself, so that its address is its own, and its params.
+        self._known: dict[int, tuple[Any, Request, dict[str, Any]]] = {}
+        # By the address of the jit.
+        self._places: dict[int, tuple[Any, str | None]] = {}
+
+    def note(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+        """Notes which program a jit has for arguments, once it was called with them."""
+        place = self.place(jitted)
+        if place is None:
+            return
+        try:
+            request = place, self._types(args, 0), self._types(kwargs or {}, 0)
+            params = self._params(jitted, request)
+        except _Unknown:
+            return
+        program = params["jaxpr"]
+        known = self._known.get(id(program))
+        if known is None or known[0] is not program:
+            self._known[id(program)] = program, request, params
+
+    def clear(self) -> None:
+        """Forgets all, as jax has forgotten its programs."""
+        self._known.clear()
+
+    def of(self, params: dict[str, Any]) -> Request | None:
+        """The request that leads to the params of an equation; None where there is none."""
+        program = params.get("jaxpr")
+        known = self._known.get(id(program))
+        if known is None or known[0] is not program:
+            return None
+        _, request, own = known
+        same = len(own) == len(params) and all(
+            name == other and (value is params[name] or _is_same(value, params[name]))
+            for (name, value), other in zip(own.items(), params, strict=True)
+        )
+        return request if same else None
+
+    def params(self, request: Request) -> dict[str, Any]:
+        """The params that jax has for a request.
+
+        Raises:
+          LookupError: no jit is at its place.
+        """
+        place, *_ = request
+        module, _, qualname = place.partition(":")
+        if module.partition(".")[0] != "jax":
+            raise LookupError(place)
+        found: Any = sys.modules[module]
+        for part in qualname.split("."):
+            found = getattr(found, part)
+        if type(found) is not self._symbols.jit or self.place(found) != place:
+            raise LookupError(place)
+        try:
+            params = self._params(found, request)
+        except _Unknown:
+            raise LookupError(place) from None
+        program = params["jaxpr"]
+        self._known[id(program)] = program, request, params
+        return dict(params)
+
+    def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
+        _, args, kwargs = request
+        found, _ = self._symbols.infer_params(jitted._fun, jitted._jit_info, args, kwargs)
+        if found.consts:
+            raise _Unknown
+        params: dict[str, Any] = found.params
+        return params
+
+    def place(self, jitted: Any) -> str | None:
+        """Where in a module of jax a jit is; None where it is in none."""
+        known = self._places.get(id(jitted))
+        if known is None or known[0] is not jitted:
+            module = getattr(jitted, "__module__", None) or ""
+            place = None
+            if module.partition(".")[0] == "jax":
+                found: Any = sys.modules.get(module)
+                for part in jitted.__qualname__.split("."):
+                    found = getattr(found, part, None)
+                place = f"{module}:{jitted.__qualname__}" if found is jitted else None
+            known = self._places[id(jitted)] = jitted, place
+        return known[1]
+
+    def _types(self, value: Any, depth: int) -> Any:
+        symbols = self._symbols
+        class_ = type(value)
+        if depth == _MAX_DEPTH:
+            raise _Unknown
+        if class_ in _PLAIN:
+            return value
+        if class_ is tuple:
+            return tuple(self._types(item, depth + 1) for item in value)
+        if class_ is list:
+            return [self._types(item, depth + 1) for item in value]
+        if class_ is dict:
+            return {name: self._types(item, depth + 1) for name, item in value.items()}
+        if isinstance(value, symbols.tracer) or class_ is symbols.array:
+            aval = symbols.typeof(value)
+            if type(aval) is not symbols.aval:
+                raise _Unknown
+            return aval
+        if isinstance(value, _UNCHANGING):
+            return value
+        raise _Unknown
+
+
+def _is_same(one: Any, another: Any) -> bool:
+    return type(one) is type(another) and one.__eq__(another) is True
+
+
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
+_UNCHANGING = (np.dtype, np.generic, enum.Enum, type)

@@ -1,0 +1,194 @@
+//! The portable key of a call, and what the store has under it.
+
+use std::sync::atomic::AtomicBool;
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+use crate::expand::{Local, Signature};
+use crate::segments::{Key, key_of};
+
+use crate::python::cache::call::Site;
+use crate::python::cache::fragment::load::load;
+use crate::python::cache::fragment::save::is_lasting;
+use crate::python::cache::key::arguments::Call;
+use crate::python::cache::key::pins::Pins;
+use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::reasons::Reason;
+use crate::python::cache::store::{self, Entry, Known};
+use crate::python::cache::warm::library::{Library, current};
+use crate::python::jax::names::Jax;
+use crate::python::jax::world::Validity;
+use crate::python::trace::abstract_eval::Context;
+
+/// What the store says of a call.
+#[derive(Default)]
+pub struct Found<'py> {
+    /// An entry, which the cache of the process has from now on.
+    pub entry: Option<Bound<'py, Entry>>,
+    /// How the store may have what the call comes to.
+    pub lasting: Option<Lasting>,
+}
+
+/// How the store may have what a call comes to.
+#[derive(Clone, Copy)]
+pub struct Lasting {
+    /// The key.
+    pub key: Key,
+    /// The devices that there were when the call began.
+    devices: Key,
+    /// All equations have a traceback that is given, those of nested programs too: such a program is not what
+    /// another call would lead jax to.
+    is_given_traceback: bool,
+}
+
+impl Lasting {
+    /// Whether what is known of the call is to be stored, once it can be replayed.
+    ///
+    /// # Errors
+    /// jax's state cannot be read.
+    pub fn holds(&self, py: Python<'_>, jax: &Jax, known: &Known) -> PyResult<bool> {
+        let (Known::Replay(recorded) | Known::Candidate(recorded)) = known else {
+            return Ok(false);
+        };
+        let Some(library) = current(py) else { return Ok(false) };
+        // Who asks for devices where there are none starts a backend.
+        if library.names().of_devices(py)? != Some(self.devices) {
+            return Ok(false);
+        }
+        let context = Context::current(py, jax)?;
+        Ok(is_lasting(jax, context.for_eqns.bind(py), recorded, !self.is_given_traceback))
+    }
+}
+
+/// Looks a call up of which the cache of the process knows nothing.
+///
+/// # Errors
+/// jax's state cannot be read.
+#[inline]
+pub fn find<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    site: &Site,
+    context: &TraceContext<'py>,
+    call: &Call,
+    describe: &impl Fn(&mut Call) -> Result<(), Reason>,
+) -> PyResult<Found<'py>> {
+    match current(py) {
+        Some(library) => look(py, jax, &library, site, context, call, describe),
+        None => Ok(Found::default()),
+    }
+}
+
+#[cold]
+fn look<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    library: &Library,
+    site: &Site,
+    context: &TraceContext<'py>,
+    call: &Call,
+    describe: &impl Fn(&mut Call) -> Result<(), Reason>,
+) -> PyResult<Found<'py>> {
+    // What has programs, or a place in the user's code, says something in this process only.
+    let is_local = !call.programs.is_empty() || call.located || site.forgets;
+    let Some(lasting) = site.lasting.filter(|_| !is_local && !store::is_barred(site.id)) else {
+        return Ok(Found::default());
+    };
+    let signature = Signature::new(call.signature.configuration()).noting_locals();
+    let mut again = Call { pins: Some(Vec::new()), signature, ..call.empty() };
+    if describe(&mut again).is_err() || again.signature.words() != call.signature.words() {
+        return Ok(Found::default());
+    }
+    let Some(devices) = library.names().of_devices(py)? else { return Ok(Found::default()) };
+    let is_given_traceback = context.has_given_traceback();
+    let beside = [lasting, devices, u128::from(is_given_traceback)];
+    let Some(key) = portable_key(py, library, beside, &again.signature)? else {
+        return Ok(Found::default());
+    };
+    let lasting = Lasting { key, devices, is_given_traceback };
+    let found = |entry| Found { entry, lasting: Some(lasting) };
+    let eqn_context = Context::current(py, jax)?.for_eqns.bind(py).clone();
+    let read =
+        library.read(py, key, |reading| load(reading, jax, &eqn_context, call, context.stack()));
+    let recorded = match read {
+        Ok(Some(recorded)) => recorded,
+        Ok(None) => return Ok(found(None)),
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            library.refuse(py, &error)?;
+            return Ok(found(None));
+        }
+        Err(error) => return Err(error),
+    };
+    // SAFETY: alive, as parts of the arguments.
+    let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
+    let mut pins = Pins::new(again.pins.take().into_iter().flatten().map(pin));
+    pins.keep(std::mem::take(&mut again.own().kept));
+    let entry = Entry {
+        known: Known::Replay(recorded),
+        validity: Validity::of_what_lasts(),
+        pins,
+        generation: None,
+        lasting: None,
+        is_stored: AtomicBool::new(true),
+    };
+    store::insert_loaded(py, site.id, &call.signature, entry)?;
+    Ok(found(store::find(py, site.id, &call.signature)?))
+}
+
+/// What names something that is done with a value, in every process; None where the value has no name, or where
+/// there is no store.
+///
+/// # Errors
+/// The value cannot be read.
+pub fn lasting_name(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Key>> {
+    let Some(library) = current(value.py()) else { return Ok(None) };
+    let name = library.names().of_value(value)?;
+    Ok(name.map(|name| key_of(format!("{what} {name:x}").as_bytes())))
+}
+
+/// The key of a signature with the names of objects in the place of their addresses; None where one has no
+/// name. Which of several with one name are the same object does not count: they are types, whose content
+/// counts, or are where their name says, once.
+fn portable_key(
+    py: Python<'_>,
+    library: &Library,
+    beside: [Key; 3],
+    signature: &Signature,
+) -> PyResult<Option<Key>> {
+    let configuration = signature.configuration();
+    let Some(named) = library.names().of_configuration(py, configuration)? else {
+        return Ok(None);
+    };
+    let mut bytes: Vec<u8> = Vec::with_capacity(64 + 24 * signature.words().len());
+    for key in beside.into_iter().chain([named]) {
+        bytes.extend(key.to_le_bytes());
+    }
+    let mut locals = signature.locals().unwrap_or_default().iter().peekable();
+    for (position, &word) in signature.words().iter().enumerate().skip(1) {
+        match locals.next_if(|(place, _)| *place == position) {
+            None => {
+                bytes.push(0);
+                bytes.extend(word.to_le_bytes());
+            }
+            Some((_, Local::Object)) => {
+                bytes.push(1);
+                let address = usize::try_from(word).unwrap_or_default();
+                if address == 0 {
+                    bytes.extend([0; 16]);
+                    continue;
+                }
+                // SAFETY: the signature was just made of the arguments of the call under way.
+                let Some(name) = (unsafe { library.names().of(py, address) })? else {
+                    return Ok(None);
+                };
+                bytes.extend(name.to_le_bytes());
+            }
+            // The class that comes next says all of it: one of the user's has no name.
+            Some((_, Local::Version)) => bytes.push(2),
+            Some((_, Local::Registration)) => bytes.extend([3, u8::from(word != 0)]),
+            Some((_, Local::Program)) => return Ok(None),
+        }
+    }
+    Ok(Some(key_of(&bytes)))
+}

@@ -1,0 +1,15 @@
+//! The store: what was recorded in one process is there in the next.
+//!
+//! ```text
+//! library.rs  the segments that are open, and what is written when the process ends
+//! names.rs    portable names of objects and configurations
+//! lookup.rs   the portable key of a call, and what the store has under it
+//! ```
+//!
+//! An entry of the expansion cache is under a key of addresses, one of the store is under their portable names
+//! (`python/jaxide/_native/portable.py`). The store is asked where the cache of the process knows nothing; what it
+//! has is an entry of that from then on.
+
+pub mod library;
+pub mod lookup;
+mod names;

@@ -1,0 +1,478 @@
+"""The store: what one process has recorded is replayed in the next one, or not used."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxide
+from alone import run_alone
+from jaxide import _compat
+from jaxide._api import warm
+from jaxide._native.portable import Names
+
+HERE = Path(__file__).parent
+
+# Programs as texts, so that their lines are the same with and without jaxide.
+PROGRAMS = """
+import json, sys
+import numpy as np
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+x = jnp.arange(12.0, dtype=jnp.float32).reshape(3, 4)
+
+def attention(q, k):
+    scores = jnp.einsum("id,jd->ij", q, k) / np.sqrt(4)
+    mask = jnp.tril(jnp.ones((3, 3), bool))
+    return jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=-1) @ k
+
+def norm(a):
+    return (a - a.mean(-1, keepdims=True)) / jnp.sqrt(a.var(-1, keepdims=True) + 1e-5)
+
+def loss(a):
+    return jnp.sum(norm(attention(a, a + 1)) ** 2)
+
+def indexed(a):
+    parts = jnp.split(a, 2, axis=1)
+    return a.at[0].set(1.0)[:, ::2] + jnp.concatenate(parts, 1)[:, 1::2]
+
+def looped(a):
+    return lax.scan(lambda c, row: (c + jnp.tanh(row), c.sum()), a[0], a)
+
+def random(key):
+    return jax.random.normal(key, (3,)) + jax.random.uniform(key)
+
+def where(a):
+    return jnp.where(a > 0, a, 0) + jnp.where(a > 1, a, 0) + a.clip(0, 1)
+
+programs = {
+    "forward": lambda: (loss, x),
+    "gradient": lambda: (jax.grad(loss), x),
+    "batched": lambda: (jax.vmap(lambda row: jnp.cumsum(jnp.sort(row))[::-1]), x),
+    "second": lambda: (jax.hessian(lambda v: jnp.sum(jnp.sin(v) * v)), x[0]),
+    "indexed": lambda: (indexed, x),
+    "looped": lambda: (looped, x),
+    "random": lambda: (random, jax.random.key(0)),
+    "relu": lambda: (jax.grad(lambda a: jax.nn.relu(a).sum()), x),
+    "where": lambda: (where, x),
+}
+"""
+
+TRACE = """
+import os
+make = jax.make_jaxpr
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    make = jaxide.make_jaxpr
+found = {}
+for name in os.environ.get("NAMES", " ".join(programs)).split():
+    function, argument = programs[name]()
+    made = make(function)(argument)
+    found[name] = str(made), made.pretty_print(source_info=True, name_stack=True)
+store = None
+if os.environ["WITH"] == "jaxide":
+    store = jaxide.cache_info().store
+    store = store and [store.hits, store.misses, store.entries, store.refused]
+print(json.dumps([found, store]))
+"""
+
+
+def traced(before: str = "", python: tuple[str, ...] = (), **environment: str) -> Any:
+    """The texts of the programs, and what the store says, in a process of its own."""
+    environment = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "",
+        "WITH": "jaxide",
+        "JAXIDE_CACHE_MODE": "read",
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, *python, "-c", before + PROGRAMS + TRACE],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return *json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture(scope="module")
+def stock() -> Any:
+    """What stock jax says."""
+    return traced(WITH="jax")[0]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the programs, to which nothing is added."""
+    folder = tmp_path_factory.mktemp("store") / "own"
+    traced(JAXIDE_CACHE_DIR=str(folder), JAXIDE_CACHE_MODE="write")
+    return folder
+
+
+@pytest.fixture
+def store(filled: Path, tmp_path: Path) -> Path:
+    """A copy that may be altered."""
+    copy = tmp_path / "store"
+    shutil.copytree(filled, copy)
+    return copy
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.jxs"))
+
+
+def test_second_process(filled: Path, stock: Any) -> None:
+    found, (hits, _, entries, refused), _ = traced(JAXIDE_CACHE_DIR=str(filled))
+    assert found == stock
+    assert hits > 50
+    assert entries > 100
+    assert refused == 0
+
+
+@pytest.mark.parametrize("name", ["forward", "where"])
+def test_nothing_is_left_to_record(filled: Path, stock: Any, name: str) -> None:
+    found, (hits, misses, *_), _ = traced(JAXIDE_CACHE_DIR=str(filled), NAMES=name)
+    assert found[name] == stock[name]
+    assert hits > 0
+    assert misses == 0
+
+
+def test_part_of_the_programs(tmp_path: Path, stock: Any) -> None:
+    """Nested programs are one object, whether the call that leads to one is known or not."""
+    environment = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": "write"}
+    traced(NAMES="where random", **environment)
+    found, *_ = traced(**environment)
+    assert found == stock
+    found, *_ = traced(NAMES="gradient where forward", **environment)
+    assert found == {name: stock[name] for name in ("gradient", "where", "forward")}
+
+
+def test_after_eager_calls(filled: Path) -> None:
+    eager = "import jax.numpy as jnp; y = jnp.where(jnp.ones((3, 4)) > 0, 1.0, 0); y.var(-1)\n"
+    found, (hits, *_), _ = traced(eager, JAXIDE_CACHE_DIR=str(filled))
+    assert found == traced(eager, WITH="jax")[0]
+    assert hits > 0
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "64 bits": {"JAX_ENABLE_X64": "1"},
+    "promotion": {"JAX_NUMPY_DTYPE_PROMOTION": "strict"},
+    "precision": {"JAX_DEFAULT_MATMUL_PRECISION": "highest"},
+    "devices": {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"},
+    "optimized": {"python": ("-O",)},
+    "numpy's errors": {"before": "import numpy; numpy.seterr(over='ignore')\n"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_configuration(filled: Path, name: str) -> None:
+    names = {"NAMES": "where indexed"}
+    expected = traced(WITH="jax", **names, **OTHERS[name])[0]
+    found, (hits, *_), _ = traced(JAXIDE_CACHE_DIR=str(filled), **names, **OTHERS[name])
+    assert found == expected
+    assert hits == 0
+
+
+def test_a_function_of_jax_that_somebody_has_changed(filled: Path, stock: Any) -> None:
+    changed = "import jax, jax.numpy as jnp; jax.lax.sqrt = lambda v: jax.lax.sin(v)\n"
+    expected = traced(changed, WITH="jax")[0]
+    assert traced(changed, JAXIDE_CACHE_DIR=str(filled))[0] == expected
+    assert traced(JAXIDE_CACHE_DIR=str(filled))[0] == stock
+
+
+def test_another_jax_of_the_same_version(filled: Path, tmp_path: Path) -> None:
+    package = Path(jax.__file__).parent
+    copy = tmp_path / "jax"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("experimental", "tests"))
+    (copy / "experimental").symlink_to(package / "experimental")
+    source = copy / "_src/lax/lax.py"
+    text = source.read_text()
+    changed = text.replace("  return max_p.bind(x, y)", "  return min_p.bind(x, y)")
+    assert changed != text
+    source.write_text(changed)
+    own = {"PYTHONPATH": str(tmp_path), "NAMES": "where random"}
+    expected = traced(WITH="jax", **own)[0]
+    found, (hits, _, entries, _), _ = traced(JAXIDE_CACHE_DIR=str(filled), **own)
+    assert found == expected
+    assert (hits, entries) == (0, 0)
+
+
+def test_damaged_segments(store: Path, stock: Any) -> None:
+    rng = random.Random(0)
+    for _ in range(4):
+        for path in segments(store):
+            content = bytearray(path.read_bytes())
+            # Of the parts: a damaged index is noticed when the segment is opened.
+            for _ in range(200):
+                content[rng.randrange(len(content) // 2, len(content))] ^= 1 << rng.randrange(8)
+            path.write_bytes(content)
+        found, (*_, refused), said = traced(JAXIDE_CACHE_DIR=str(store))
+        assert found == stock
+        assert refused > 0
+        assert said.count("of the store is not used") == 1
+
+
+def test_cut_and_foreign_files(store: Path, stock: Any) -> None:
+    (path,) = segments(store)
+    path.write_bytes(path.read_bytes()[:-100])
+    (path.parent / "garbage.jxs").write_bytes(b"garbage")
+    (path.parent / "empty.jxs").write_bytes(b"")
+    write = {"JAXIDE_CACHE_MODE": "write"}
+    found, (hits, *_), said = traced(JAXIDE_CACHE_DIR=str(store), **write)
+    assert found == stock
+    assert hits == 0
+    assert said.count("of the store is not used") == 1
+    # What is damaged is in nobody's way.
+    found, (hits, *_), _ = traced(JAXIDE_CACHE_DIR=str(store))
+    assert found == stock
+    assert hits > 50
+
+
+def test_a_store_that_is_only_read(filled: Path, stock: Any, tmp_path: Path) -> None:
+    before = [(path, path.stat().st_mtime_ns) for path in segments(filled)]
+    traced(JAXIDE_CACHE_DIR=str(filled))
+    assert [(path, path.stat().st_mtime_ns) for path in segments(filled)] == before
+    found, _, _ = traced(JAXIDE_CACHE_DIR=str(tmp_path / "none"))
+    assert found == stock
+    assert not (tmp_path / "none").exists()
+
+
+def test_many_processes_at_once(tmp_path: Path, stock: Any) -> None:
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "",
+        "WITH": "jaxide",
+        "NAMES": "forward where",
+        "JAXIDE_CACHE_DIR": str(tmp_path / "store"),
+    }
+    command = [sys.executable, "-c", PROGRAMS + TRACE]
+    running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(4)]
+    for process in running:
+        out, _ = process.communicate(timeout=300)
+        assert json.loads(out)[0] == {name: list(stock[name]) for name in ("forward", "where")}
+    found, (hits, misses, *_), _ = traced(
+        JAXIDE_CACHE_DIR=str(tmp_path / "store"), NAMES="forward where"
+    )
+    assert (found["where"], misses) == (stock["where"], 0)
+    assert hits > 0
+
+
+def test_processes_that_are_killed_while_they_write(filled: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    (source,) = segments(filled)
+    script = f"""
+import itertools, pathlib
+from jaxide import _core, _compat
+content = pathlib.Path({str(source)!r}).read_bytes()
+salt, packages = _compat.installation()
+print("ready", flush=True)
+for _ in itertools.count():
+    _core.unpack_store({str(folder)!r}, salt, packages, content)
+    for path in pathlib.Path({str(folder)!r}).glob("*/*.jxs"):
+        path.unlink()
+"""
+    rng = random.Random(1)
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(rng.uniform(0.1, 0.4))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert _verify(folder) == []
+
+
+def _verify(folder: Path) -> Any:
+    return jaxide._core.verify_store(folder, *_compat.installation())
+
+
+def test_every_fourth_program_of_the_corpus(tmp_path: Path) -> None:
+    own = {**os.environ, "JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_TEST_STORE": "1"}
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), own.get("PYTHONPATH"))))
+    said = []
+    for what in ("fill", "compare"):
+        command = [sys.executable, str(HERE / "warm_corpus.py"), what, "4", "1"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=600, env=own, check=False, cwd=HERE
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(int(done.stdout.split()[-1]))
+    assert said[1] > 1000
+
+
+def test_what_is_given_up_first(store: Path) -> None:
+    (path,) = segments(store)
+    other = store / ("0" * 32)
+    other.mkdir(mode=0o700)
+    (other / "old.jxs").write_bytes(bytes(1 << 16))
+    os.utime(other / "old.jxs", (0, 0))
+    size = path.stat().st_size + (1 << 16)
+    own = {"JAXIDE_CACHE_MAX_BYTES": str(size), "JAXIDE_CACHE_MODE": "write"}
+    traced("x = 1\n", JAXIDE_CACHE_DIR=str(store), NAMES="looped second", **own)
+    left = segments(store)
+    assert path in left
+    assert sum(path.stat().st_size for path in left) <= size
+
+
+def test_a_folder_that_others_may_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(jaxide.StoreError, match="others may write"):
+        warm.check_folder(folder)
+    monkeypatch.setenv("JAXIDE_CACHE_TRUST", "1")
+    warm.check_folder(folder)
+    monkeypatch.delenv("JAXIDE_CACHE_TRUST")
+    folder.chmod(0o700)
+    warm.check_folder(folder)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(jaxide.StoreError, match="no folder"):
+        warm.check_folder(file)
+
+
+def test_settings_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(jaxide.StoreError, match="one of write, read"):
+        warm.open_store(tmp_path, mode="append")
+    monkeypatch.setenv("JAXIDE_CACHE_MAX_BYTES", "many")
+    with pytest.raises(jaxide.StoreError, match="no number of bytes"):
+        warm.open_store(tmp_path)
+    monkeypatch.delenv("JAXIDE_CACHE_DIR", raising=False)
+    with pytest.raises(jaxide.StoreError, match="no folder is named"):
+        warm.store_folder()
+    with pytest.raises(jaxide.StoreError, match="jax_compilation_cache_dir"):
+        warm.store_folder(warm.BESIDE_JAX)
+
+
+def test_beside_the_compilation_cache(tmp_path: Path) -> None:
+    script = f"""
+    import jax
+    jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
+    import jax.numpy as jnp
+    import jaxide
+    jaxide.install(cache_dir=":jax:")
+    jaxide.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
+    store = jaxide.cache_info().store
+    print(store.mode, store.hits, store.folder.parent)
+    """
+    for hits in (0, 2):
+        said = run_alone(script).stdout.split()
+        assert said == ["write", str(hits), str(tmp_path / "jaxide")]
+
+
+def test_one_file_for_other_machines(store: Path, tmp_path: Path, stock: Any) -> None:
+    packed, other = tmp_path / "warm.jxs", tmp_path / "other"
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "jaxide", "cache", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+    assert "entries" in run("info", "--dir", str(store)).stdout
+    assert "entries" in run("pack", str(packed), "--dir", str(store)).stdout
+    assert "entries" in run("unpack", str(packed), "--dir", str(other)).stdout
+    assert run("verify", "--dir", str(other)).stdout == "nothing is damaged\n"
+    found, (hits, *_), _ = traced(JAXIDE_CACHE_DIR=str(other))
+    assert found == stock
+    assert hits > 50
+    (path,) = [path for path in segments(other) if path.stat().st_size == packed.stat().st_size]
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    damaged = run("verify", "--dir", str(other))
+    assert damaged.returncode == 1
+    assert str(path) in damaged.stdout
+    packed.write_bytes(b"garbage")
+    refused = run("unpack", str(packed), "--dir", str(other))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert len(refused.stderr.splitlines()) == 1
+    assert "files removed" in run("clear", "--dir", str(other)).stdout
+    assert segments(other) == []
+    nothing = run("pack", str(packed), "--dir", str(other))
+    assert nothing.returncode == 2
+    assert "no entries" in nothing.stderr
+
+
+@pytest.fixture(scope="module")
+def names() -> Names:
+    return _compat.portable_names()
+
+
+def test_names_tell_values_apart(names: Names) -> None:
+    values = [
+        *(None, True, False, 1, 0, "1", b"1", (1,), (True,), (1, 1), (), 2**70, -1),
+        *(np.int64(1), np.int32(1), np.float32(1), np.bool_(True)),
+        *(
+            np.dtype("float32"),
+            np.dtype(">f4"),
+            jnp.float32,
+            np.float32,
+            jnp.bfloat16.dtype,
+            float,
+            int,
+        ),
+        *(jax.typeof(jnp.ones(3)), jax.typeof(jnp.ones((3, 1))), jax.typeof(jnp.ones(3, int))),
+        jax.eval_shape(lambda: 1.0 * jnp.asarray(1)).update(weak_type=True),
+        *(jnp.sin, jnp.cos, jnp.add, jax.nn.relu, jax.lax.sin_p, jax.lax.cos_p),
+        *(jax.lax.Precision.HIGH, jax.lax.Precision.HIGHEST, jax.lax.GatherScatterMode.CLIP),
+    ]
+    found = [names.name(value) for value in values]
+    known = [name for name in found if name is not None]
+    assert len(set(known)) == len(known)
+    assert len(known) >= len(values) - 1
+
+
+def test_what_has_no_name(names: Names) -> None:
+    class Own:
+        pass
+
+    nan = float("nan")
+    others = [object(), Own(), Own, lambda: 1, nan, complex(nan, 0), print, sys, [Own()]]
+    assert [names.name(value) for value in others] == [None] * len(others)
+
+
+def test_names_are_those_of_other_processes(names: Names) -> None:
+    script = """
+    import jax, jax.numpy as jnp, numpy as np, jaxide
+    from jaxide import _compat
+    names = _compat.portable_names()
+    values = jax.typeof(jnp.ones((2, 3))), jnp.where, jax.lax.sin_p, jax.nn.relu, np.dtype("int8")
+    print([names.name(value) for value in values])
+    """
+    values = jax.typeof(jnp.ones((2, 3))), jnp.where, jax.lax.sin_p, jax.nn.relu, np.dtype("int8")
+    assert run_alone(script).stdout.strip() == str([names.name(value) for value in values])
+
+
+def test_the_programs_of_jits_are_those_that_jax_has(tmp_path: Path) -> None:
+    script = """
+    import jax, jax.numpy as jnp, jaxide
+    x = jnp.ones(3)
+    made = jaxide.make_jaxpr(lambda x: jnp.where(x > 0, x, 0.0))(x)
+    later = jax.make_jaxpr(lambda x: jnp.where(x > 0, x, 0.0))(x)
+    programs = [p.eqns[-1].params["jaxpr"] for p in (made, later)]
+    print(programs[0] is programs[1], jaxide.cache_info().store.hits > 0)
+    jax.clear_caches()
+    made = jaxide.make_jaxpr(lambda x: jnp.where(x > 0, x, 0.0))(x)
+    later = jax.make_jaxpr(lambda x: jnp.where(x > 0, x, 0.0))(x)
+    again = [p.eqns[-1].params["jaxpr"] for p in (made, later)]
+    print(again[0] is again[1], again[0] is programs[0])
+    """
+    for known in ("False", "True"):
+        said = run_alone(script, JAXIDE_CACHE_DIR=str(tmp_path / "store")).stdout.split()
+        assert said == ["True", known, "True", "False"]
