@@ -81,6 +81,7 @@ __all__ = [
     "used_by",
     "verify_store",
     "watch_function",
+    "without_store",
     "world_number",
     "write_store",
 ]
@@ -247,6 +248,9 @@ def write_store(closes: bool) -> tuple[int, int]:
 
 def store_info() -> dict[str, Any] | None:
     """What the open store has, and what was found in it; None where there is none."""
+
+def without_store(function: Callable[[], Any]) -> Any:
+    """Calls a function; meanwhile nothing is looked up in the store."""
 
 def forget_opening() -> None:
     """Forgets a store that is being opened: in a child process nobody opens it."""

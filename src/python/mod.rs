@@ -42,6 +42,8 @@ mod _core {
         unpack_store, verify_store, write_store,
     };
     #[pymodule_export]
+    use super::cache::warm::lookup::without_store;
+    #[pymodule_export]
     use super::clear::clear_memo;
     #[pymodule_export]
     use super::cpython::environment::environment_variables;

@@ -208,7 +208,8 @@ def test_another_jax_of_the_same_version(filled: Path, tmp_path: Path) -> None:
     changed = text.replace("  return max_p.bind(x, y)", "  return min_p.bind(x, y)")
     assert changed != text
     source.write_text(changed)
-    own = {"PYTHONPATH": str(tmp_path), "NAMES": "where random"}
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    own = {"PYTHONPATH": path, "NAMES": "where random"}
     expected = traced(WITH="jax", **own)[0]
     found, (hits, _, entries, _), _ = traced(JAXIDE_CACHE_DIR=str(filled), **own)
     assert found == expected

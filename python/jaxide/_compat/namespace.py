@@ -620,6 +620,7 @@ def _evaluation() -> dict[str, Any]:
 @functools.cache
 def requests() -> Requests:
     """By which calls of its jits jax has made programs."""
+    fun_sourceinfo = symbol("api_util:fun_sourceinfo")
     return Requests(
         RequestSymbols(
             jit=type_of_jits(),
@@ -628,8 +629,27 @@ def requests() -> Requests:
             array=symbol("array:ArrayImpl"),
             aval=symbol(f"{_CORE}:ShapedArray"),
             typeof=jax.typeof,
+            with_rule=symbol("custom_derivatives:custom_jvp"),
+            source_of=lambda function: fun_sourceinfo(function.fun),
+            params_of=_params_of_rule,
         )
     )
+
+
+def _params_of_rule(function: Any, avals: tuple[Any, ...]) -> dict[str, Any]:
+    """The params of the equation that a function with a derivative rule comes to.
+
+    Raises:
+      LookupError: it comes to something else.
+    """
+    wrap, info = symbol("linear_util:wrap_init"), symbol("linear_util:DebugInfo")
+    trace = symbol("interpreters.partial_eval:trace_to_jaxpr_dynamic")
+    called = wrap(lambda *args: [function(*args)], debug_info=info("custom_jvp", "", None, None))
+    jaxpr, *_ = _core.without_store(lambda: trace(called, avals))
+    if len(jaxpr.eqns) != 1 or "jvp_jaxpr_fun" not in jaxpr.eqns[0].params:
+        raise LookupError(function)
+    params: dict[str, Any] = jaxpr.eqns[0].params
+    return params
 
 
 def _jit_captures() -> Callable[[Any, Any, Any], bool]:

@@ -68,6 +68,17 @@ class EntryRecords(Records):
             raise Unstorable("its program is of no jit of jax's")
         return request
 
+    def rule_request(self, params: dict[str, Any]) -> Any:
+        """By which call of a function with a derivative rule such params come about.
+
+        Raises:
+          Unstorable: by none.
+        """
+        request = self._known.requests.rule_of(params)
+        if request is None:
+            raise Unstorable("its rule is of no function of jax's")
+        return request
+
 
 class EntryObjects(Objects):
     """Objects of the records of entries."""
@@ -77,6 +88,8 @@ class EntryObjects(Objects):
         self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
         self._make["zero"] = known.zero
         self._make["request"] = known.requests.params
+        self._make["rule"] = known.requests.params_of_rule
         self._make["shape"] = lambda parts: known.make_shape(*parts)
         self._make["class"] = self._class
-        self._make["typed array"] = lambda parts: known.typed_array(*parts)
+        # Of an array of its own, as jax makes them.
+        self._make["typed array"] = lambda parts: known.typed_array(parts[0].copy(), parts[1])

@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxide import _core
@@ -117,6 +117,11 @@ def interpose_new() -> None:
                 _core.trust_callable(value)
         _names_seen[module_name] = len(names)
     _modules_seen = modules_seen if is_complete else -1
+
+
+def callables() -> Iterable[tuple[Any, str]]:
+    """Callables of jax that are interposed and are no functions, with their names."""
+    return _callables.values()
 
 
 def name_of_callable(value: Any) -> str | None:

@@ -15,8 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxide._native.interposed import callables
+
 # Where a jit is, its positional and its named arguments, with types in the place of arrays.
 Request = tuple[str, tuple[Any, ...], dict[str, Any]]
+# The name of a function with a derivative rule, and the types of its arguments.
+RuleRequest = tuple[str, tuple[Any, ...]]
 
 _MAX_DEPTH = 16
 
@@ -31,6 +35,11 @@ class Symbols(NamedTuple):
     array: Any
     aval: Any
     typeof: Callable[[Any], Any]
+    # The class of functions with a derivative rule, and where such a function is from.
+    with_rule: type
+    source_of: Callable[[Any], str]
+    # The params of the equation that a function of one comes to, for types of arguments.
+    params_of: Callable[[Any, tuple[Any, ...]], dict[str, Any]]
 
 
 class _Unknown(Exception):
@@ -46,6 +55,11 @@ class Requests:
         self._known: dict[int, tuple[Any, Request, dict[str, Any]]] = {}
         # By the address of the jit.
         self._places: dict[int, tuple[Any, str | None]] = {}
+        # Functions with derivative rules, by where they are from, and by name.
+        self._rules: dict[str, str] = {}
+        self._functions: dict[str, Any] = {}
+        # Params of their equations, twice: what differs is new in each call.
+        self._twice: dict[RuleRequest, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def note(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Notes which program a jit has for arguments, once it was called with them."""
@@ -65,6 +79,7 @@ class Requests:
     def clear(self) -> None:
         """Forgets all, as jax has forgotten its programs."""
         self._known.clear()
+        self._twice.clear()
 
     def of(self, params: dict[str, Any]) -> Request | None:
         """The request that leads to the params of an equation; None where there is none."""
@@ -101,6 +116,39 @@ class Requests:
         program = params["jaxpr"]
         self._known[id(program)] = program, request, params
         return dict(params)
+
+    def rule_of(self, params: dict[str, Any]) -> RuleRequest | None:
+        """The function of jax, and the types, whose call comes to an equation with such params, but
+        for what is new in each call; None where none is known. Whoever asks compares them."""
+        program = params.get("call_jaxpr")
+        if program is None or params.get("num_consts") != 0 or "jvp_jaxpr_fun" not in params:
+            return None
+        self._look_for_rules()
+        name = self._rules.get(program.debug_info.func_src_info)
+        return None if name is None else (name, tuple(program.in_avals))
+
+    def params_of_rule(self, request: RuleRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The params of the equations of two calls of a function with a derivative rule.
+
+        Raises:
+          LookupError: there is no such function.
+        """
+        known = self._twice.get(request)
+        if known is None:
+            name, avals = request
+            self._look_for_rules()
+            function = self._functions.get(name)
+            if function is None:
+                raise LookupError(name)
+            one, another = (self._symbols.params_of(function, avals) for _ in range(2))
+            known = self._twice[request] = one, another
+        return known
+
+    def _look_for_rules(self) -> None:
+        for value, name in list(callables()):
+            if type(value) is self._symbols.with_rule and name not in self._functions:
+                self._functions[name] = value
+                self._rules.setdefault(self._symbols.source_of(value), name)
 
     def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
         _, args, kwargs = request

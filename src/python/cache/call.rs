@@ -744,8 +744,14 @@ fn learn<'py>(
                 Known::Bypass(NEW_OBJECTS)
             }
         }
-        (Ok(recorded), None) if recorded.needs_confirmation(jax, py) => Known::Candidate(recorded),
-        (Ok(recorded), None) => Known::Replay(recorded),
+        (Ok(mut recorded), None) => {
+            let asks = lookup::is_asked() && !site.forgets && !context.has_given_traceback();
+            if recorded.is_confirmed(jax, py, asks)? {
+                Known::Replay(recorded)
+            } else {
+                Known::Candidate(recorded)
+            }
+        }
     };
     Ok((result, known, validity))
 }

@@ -24,6 +24,19 @@ use crate::python::store::values::make_value;
 const PARAMS: &str = "params";
 /// The record of one that jax makes when a jit of its own is called.
 const REQUEST: &str = "request";
+/// The record of two that it makes when a function with a derivative rule is called twice.
+const RULE: &str = "rule";
+
+/// How a dict of params is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By what is in it.
+    Content,
+    /// By which call of a jit of its own jax makes it.
+    Request,
+    /// By which call of a function with a derivative rule jax makes one like it.
+    Rule,
+}
 /// How many objects may refer to each other in a row.
 const MAX_DEPTH: usize = 64;
 /// How many values an object may be made of, each counted as often as it is referred to.
@@ -162,20 +175,19 @@ impl<'py> Piece<'_, '_, 'py> {
         self.writer.value(&local).map_err(|error| PyRuntimeError::new_err(error.to_string()))
     }
 
-    /// Writes a dict of params, which is one object for all entries of the segment: what is in it, or by which
-    /// call of a jit of its own jax makes it where `is_requested` says so.
+    /// Writes a dict of params, which is one object for all entries of the segment.
     ///
     /// # Errors
     /// A param has no form.
-    pub fn params(&mut self, params: &Bound<'py, PyDict>, is_requested: bool) -> PyResult<()> {
-        let row = if is_requested {
-            let request = self.saver.request(params)?;
-            let fields = self.saver.value(&request, "")?;
-            self.saver.intern((REQUEST.to_owned(), fields))
-        } else {
-            let fields = self.saver.value(params, "")?;
-            self.saver.intern((PARAMS.to_owned(), fields))
+    pub fn params(&mut self, params: &Bound<'py, PyDict>, form: Form) -> PyResult<()> {
+        let py = params.py();
+        let (class, value) = match form {
+            Form::Content => (PARAMS, params.clone().into_any()),
+            Form::Request => (REQUEST, self.saver.asked(intern!(py, "request"), params)?),
+            Form::Rule => (RULE, self.saver.asked(intern!(py, "rule_request"), params)?),
         };
+        let fields = self.saver.value(&value, "")?;
+        let row = self.saver.intern((class.to_owned(), fields));
         self.row(row);
         Ok(())
     }

@@ -6,7 +6,7 @@ use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
@@ -109,9 +109,13 @@ impl<'a, 'py> Saver<'a, 'py> {
         })
     }
 
-    /// By which call of a jit of its own jax has made params.
-    pub(super) fn request(&self, params: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
-        self.records.call_method1(intern!(self.py(), "request"), (params,))
+    /// What a method of the records says of params.
+    pub(super) fn asked(
+        &self,
+        method: &Bound<'py, PyString>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.records.call_method1(method, (params,))
     }
 
     /// The objects.

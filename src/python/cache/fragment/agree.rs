@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 use crate::python::cache::fragment::recorded::{
     Captured, EquationObjects, OnOperand, Part, Recorded,
 };
-use crate::python::cache::fragment::save::is_requested;
 use crate::python::cache::programs::compare::Comparison;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
+use crate::python::cache::programs::requests::{is_requested, rule_of};
 use crate::python::cpython::native::with_bytes;
 use crate::python::jax::names::Jax;
 use crate::python::jax::values::{typed_equal, typed_hash};
@@ -24,9 +24,18 @@ pub struct Tolerance<'a> {
 }
 
 impl Recorded {
-    /// Whether a second recording has to show that its objects are the same at every call.
-    pub fn needs_confirmation(&self, jax: &Jax, py: Python<'_>) -> bool {
-        self.parts().any(|part| part.needs_confirmation(jax, py))
+    /// Whether no second recording has to show that its objects are the same at every call. Where `asks` says so,
+    /// jax is asked for those that are new at each call.
+    ///
+    /// # Errors
+    /// A signal handler raises.
+    pub fn is_confirmed(&mut self, jax: &Jax, py: Python<'_>, asks: bool) -> PyResult<bool> {
+        for part in self.parts_mut() {
+            if !part.is_confirmed(jax, py, asks)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether another recording of the same call agrees. Params that are new objects in each
@@ -42,14 +51,24 @@ impl Recorded {
 }
 
 impl Part {
-    fn needs_confirmation(&self, jax: &Jax, py: Python<'_>) -> bool {
-        self.consts.iter().any(|(captured, _)| matches!(captured, Captured::Value(_)))
-            || self.equations.iter().any(|equation| {
-                let params = equation.params.bind(py);
-                // What jax has for a call of its own jit is the same at every call.
-                params.values().iter().any(|v| typed_hash(&v).is_none())
-                    && !is_requested(jax, params)
-            })
+    fn is_confirmed(&mut self, jax: &Jax, py: Python<'_>, asks: bool) -> PyResult<bool> {
+        if self.consts.iter().any(|(captured, _)| matches!(captured, Captured::Value(_))) {
+            return Ok(false);
+        }
+        let mut regenerated = Vec::new();
+        for (index, equation) in self.equations.iter().enumerate() {
+            let params = equation.params.bind(py);
+            let is_plain = params.values().iter().all(|value| typed_hash(&value).is_some());
+            // What jax has for a call of its own jit is the same at every call.
+            if is_plain || is_requested(jax, params) {
+                continue;
+            }
+            let rule = if asks { rule_of(jax, equation.primitive.bind(py), params)? } else { None };
+            let Some(rule) = rule else { return Ok(false) };
+            regenerated.push((index, rule));
+        }
+        self.regenerated = regenerated;
+        Ok(true)
     }
 
     fn agrees(&mut self, py: Python<'_>, other: &Self, tolerance: &Tolerance<'_>) -> bool {

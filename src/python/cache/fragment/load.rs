@@ -3,7 +3,7 @@
 //! Whatever the bytes are, places are compared with what the call has, and with what was read before.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
@@ -17,6 +17,7 @@ use crate::python::cache::fragment::result::{Recipe, TransformedRecipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cache::store;
 use crate::python::jax::names::Jax;
@@ -166,9 +167,10 @@ impl<'py> Reader<'_, '_, 'py> {
         if self.place(MAX_NUMBER)? != num_args {
             return Err(self.reading.error("another number of arguments"));
         }
-        let mut equations = Vec::new();
+        let (mut equations, mut regenerated) = (Vec::new(), Vec::new());
         let templates = self.list(|reader| {
-            let (equation, template) = reader.equation(types.len(), scopes.len())?;
+            let (equation, template, rule) = reader.equation(types.len(), scopes.len())?;
+            regenerated.extend(rule.map(|rule| (equations.len(), rule)));
             equations.push(equation);
             Ok(template)
         })?;
@@ -176,21 +178,31 @@ impl<'py> Reader<'_, '_, 'py> {
         let fragment = Fragment::new(templates, lens.0, lens.1, lens.2)
             .map_err(|error| self.reading.error(&error.to_string()))?;
         let rows = Rows { equations, types, literals, consts, scopes };
-        Part::new(self.jax, py, fragment, rows)
+        let mut part = Part::new(self.jax, py, fragment, rows)?;
+        part.regenerated = regenerated;
+        Ok(part)
     }
 
     fn equation(
         &mut self,
         num_types: usize,
         num_scopes: usize,
-    ) -> PyResult<(EquationObjects, Template)> {
+    ) -> PyResult<(EquationObjects, Template, Option<RegeneratedRule>)> {
         let jax = self.jax;
         let primitive = self.reading.object()?;
         if !owns_primitive(jax, &primitive) {
             return Err(self.reading.error("an object that is no primitive of jax's"));
         }
-        let Ok(params) = self.reading.object()?.cast_into_exact::<PyDict>() else {
-            return Err(self.reading.error("params that are no dict"));
+        let params = self.reading.object()?;
+        let rule = match params.cast_exact::<PyTuple>() {
+            Ok(twice) => Some(self.rule(&primitive, twice)?),
+            Err(_) => None,
+        };
+        let params = match &rule {
+            Some((params, _)) => params.clone(),
+            None => params
+                .cast_into_exact::<PyDict>()
+                .map_err(|_| self.reading.error("params that are no dict"))?,
         };
         let no_effects = self.flag()?.then(|| jax.no_effects.clone_ref(self.py()));
         let operands = self.list(|reader| {
@@ -213,7 +225,20 @@ impl<'py> Reader<'_, '_, 'py> {
             no_effects,
             context: self.context.clone().unbind(),
         };
-        Ok((equation, Template::new(operands.into(), out_types.into(), scope)))
+        let template = Template::new(operands.into(), out_types.into(), scope);
+        Ok((equation, template, rule.map(|(_, rule)| rule)))
+    }
+
+    /// Params that are new at each call, of two calls.
+    fn rule(
+        &mut self,
+        primitive: &Bound<'py, PyAny>,
+        twice: &Bound<'py, PyTuple>,
+    ) -> PyResult<(Bound<'py, PyDict>, RegeneratedRule)> {
+        let (one, another) = twice.extract::<(Bound<'py, PyDict>, Bound<'py, PyDict>)>()?;
+        let rule = RegeneratedRule::of(self.jax, primitive, &one, &another)?;
+        let rule = rule.ok_or_else(|| self.reading.error("params that are not regenerated"))?;
+        Ok((another, rule))
     }
 
     fn captured(&mut self, primal: Option<&Part>) -> PyResult<Captured> {

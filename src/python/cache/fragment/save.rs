@@ -1,16 +1,15 @@
 //! What a call appended and returned, as bytes: `load.rs` reads what is written here, in the same order.
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use crate::expand::Operand;
 
 use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, Recorded};
 use crate::python::cache::fragment::result::{Recipe, TransformedRecipe};
+use crate::python::cache::programs::requests::{is_requested, rule_of};
 use crate::python::cache::rules::has_programs;
 use crate::python::jax::names::Jax;
-use crate::python::store::pieces::Piece;
+use crate::python::store::pieces::{Form, Piece};
 
 /// Whether what was recorded says the same in another process: there are no arrays, no places in the
 /// user's code, and no programs but of jax's own jits where `with_programs` says so. `context` is that of the
@@ -21,29 +20,54 @@ pub fn is_lasting(
     recorded: &Recorded,
     with_programs: bool,
 ) -> bool {
-    let py = context.py();
-    let lasts = |equation: &EquationObjects| {
+    let lasts = |(equation, form): (&EquationObjects, Form)| {
+        let has_form =
+            form == Form::Content || with_programs && is_made_again(jax, context, equation, form);
         equation.effects.is_none()
             && !equation.is_on_operands()
             && equation.context.is(context)
             && equation.no_effects.as_ref().is_none_or(|none| none.is(&jax.no_effects))
-            && (!has_programs(jax, equation.params.bind(py))
-                || with_programs && is_requested(jax, equation.params.bind(py)))
+            && has_form
     };
     recorded.programs.is_none()
-        && !recorded.regenerates()
         && recorded.parts().all(|part| {
-            part.equations.iter().all(lasts)
+            forms(jax, context.py(), part).all(lasts)
                 && part.scopes.iter().all(|scope| scope.traceback.is_none())
                 && part.consts.iter().all(|(captured, _)| !matches!(captured, Captured::Value(_)))
         })
 }
 
-/// Whether a call of a jit of its own leads jax to the very programs in params.
-pub fn is_requested(jax: &Jax, params: &Bound<'_, PyDict>) -> bool {
-    let py = params.py();
-    let request = jax.requests.bind(py).call_method1(intern!(py, "of"), (params,));
-    request.is_ok_and(|request| !request.is_none())
+/// The equations of a part, each with how its params are written.
+fn forms<'p>(
+    jax: &Jax,
+    py: Python<'_>,
+    part: &'p Part,
+) -> impl Iterator<Item = (&'p EquationObjects, Form)> {
+    part.equations.iter().enumerate().map(move |(index, equation)| {
+        let form = if part.regenerated.iter().any(|(other, _)| *other == index) {
+            Form::Rule
+        } else if has_programs(jax, equation.params.bind(py)) {
+            Form::Request
+        } else {
+            Form::Content
+        };
+        (equation, form)
+    })
+}
+
+/// Whether jax makes the programs in params again when it is asked.
+fn is_made_again(
+    jax: &Jax,
+    context: &Bound<'_, PyAny>,
+    equation: &EquationObjects,
+    form: Form,
+) -> bool {
+    let py = context.py();
+    let (primitive, params) = (equation.primitive.bind(py), equation.params.bind(py));
+    match form {
+        Form::Rule => rule_of(jax, primitive, params).is_ok_and(|rule| rule.is_some()),
+        Form::Content | Form::Request => is_requested(jax, params),
+    }
 }
 
 /// Writes what was recorded, which is lasting.
@@ -125,10 +149,10 @@ impl Writer<'_, '_, '_, '_> {
         }
         self.piece.number(part.fragment.num_args());
         self.piece.number(part.equations.len());
-        for (template, equation) in part.fragment.templates().iter().zip(&part.equations) {
+        let equations = forms(self.jax, self.py, part);
+        for (template, (equation, form)) in part.fragment.templates().iter().zip(equations) {
             self.object(&equation.primitive)?;
-            let params = equation.params.bind(self.py);
-            self.piece.params(params, has_programs(self.jax, params))?;
+            self.piece.params(equation.params.bind(self.py), form)?;
             self.piece.number(usize::from(equation.no_effects.is_some()));
             self.piece.number(template.operands().len());
             for operand in template.operands() {

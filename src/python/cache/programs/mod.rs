@@ -16,6 +16,7 @@
 //! params.rs        what is known of the params of fragments' equations
 //! warned.rs        programs of which jax has warned
 //! custom_rules.rs  params that jax regenerates at each call
+//! requests.rs      params that jax makes again when it is asked
 //! ```
 
 pub mod canonicalize;
@@ -29,6 +30,7 @@ pub mod instantiate;
 pub mod params;
 pub mod plan;
 pub mod registry;
+pub mod requests;
 pub mod running;
 mod sharing;
 pub mod structural_id;

@@ -1,5 +1,6 @@
 //! The portable key of a call, and what the store has under it.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 
 use pyo3::exceptions::PyException;
@@ -16,7 +17,7 @@ use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::reasons::Reason;
 use crate::python::cache::store::{self, Entry, Known};
-use crate::python::cache::warm::library::{Library, current};
+use crate::python::cache::warm::library::{Library, current, is_open};
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::Validity;
 use crate::python::trace::abstract_eval::Context;
@@ -75,9 +76,28 @@ pub fn find<'py>(
     describe: &impl Fn(&mut Call) -> Result<(), Reason>,
 ) -> PyResult<Found<'py>> {
     match current(py) {
-        Some(library) => look(py, jax, &library, site, context, call, describe),
-        None => Ok(Found::default()),
+        Some(library) if !IS_LEFT.get() => look(py, jax, &library, site, context, call, describe),
+        _ => Ok(Found::default()),
     }
+}
+
+thread_local! {
+    /// Nothing is looked up in this thread.
+    static IS_LEFT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the store is asked in this thread.
+pub fn is_asked() -> bool {
+    is_open() && !IS_LEFT.get()
+}
+
+/// Calls a function; meanwhile nothing is looked up in the store.
+#[pyfunction]
+pub fn without_store<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let before = IS_LEFT.replace(true);
+    let result = function.call0();
+    IS_LEFT.set(before);
+    result
 }
 
 #[cold]
