@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -11,9 +10,11 @@ use super::Fingerprint;
 
 /// What of a package decides what it does.
 const SUFFIXES: [&str; 5] = ["py", "so", "pyd", "dylib", "json"];
-/// Of a larger file the ends count, and when it was changed last.
+/// Of a larger file its length counts, and samples.
+const MAX_DEPTH: usize = 16;
 const LARGE: u64 = 1 << 23;
-const END: u64 = 1 << 16;
+const SAMPLES: u64 = 32;
+const SAMPLE: u64 = 1 << 14;
 
 impl Fingerprint {
     /// That of a text, and of all files of packages with code, whatever versions these say that they have.
@@ -26,7 +27,7 @@ impl Fingerprint {
         let mut bytes = Vec::new();
         for package in packages {
             let mut files = Vec::new();
-            list(package, &mut files)?;
+            list(package, 0, &mut files)?;
             files.sort_unstable();
             hasher.update(&(files.len() as u64).to_le_bytes());
             for path in files {
@@ -46,15 +47,17 @@ fn add(hasher: &mut Xxh3, bytes: &[u8]) {
     hasher.update(bytes);
 }
 
-fn list(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+/// The files of a folder, and of those that links in it lead to.
+fn list(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            list(&path, found)?;
-        } else if path
-            .extension()
-            .is_some_and(|suffix| SUFFIXES.iter().any(|known| suffix == *known))
+        let path = entry?.path();
+        if path.is_dir() {
+            if depth == MAX_DEPTH {
+                return Err(io::Error::other("folders are nested too deeply"));
+            }
+            list(&path, depth + 1, found)?;
+        } else if path.is_file()
+            && path.extension().is_some_and(|suffix| SUFFIXES.iter().any(|known| suffix == *known))
         {
             found.push(path);
         }
@@ -65,16 +68,15 @@ fn list(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 fn read(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.clear();
     let mut file = File::open(path)?;
-    let data = file.metadata()?;
-    if data.len() <= LARGE {
+    let len = file.metadata()?.len();
+    if len <= LARGE {
         file.read_to_end(bytes)?;
         return Ok(());
     }
-    let changed = data.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-    bytes.extend(data.len().to_le_bytes());
-    bytes.extend(changed.as_nanos().to_le_bytes());
-    file.by_ref().take(END).read_to_end(bytes)?;
-    file.seek(SeekFrom::End(-END.cast_signed()))?;
-    file.take(END).read_to_end(bytes)?;
+    bytes.extend(len.to_le_bytes());
+    for sample in 0..SAMPLES {
+        file.seek(SeekFrom::Start((len - SAMPLE) / (SAMPLES - 1) * sample))?;
+        file.by_ref().take(SAMPLE).read_to_end(bytes)?;
+    }
     Ok(())
 }

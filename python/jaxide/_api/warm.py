@@ -121,8 +121,12 @@ def open_store(
     mode = mode if mode is not None else os.environ.get("JAXIDE_CACHE_MODE", "write")
     if mode not in MODES:
         raise StoreError(f"the mode of the store is one of {', '.join(MODES)}, got {mode!r}")
-    path = store_folder(folder)
-    check_folder(path)
+    try:
+        path = store_folder(folder)
+        check_folder(path)
+    except (OSError, RuntimeError) as error:
+        raise StoreError(str(error)) from None
+    bound = max_bytes if max_bytes is not None else _max_bytes()
     salt, packages = _compat.installation()
     records, objects = _compat.entry_objects()
     close_store()
@@ -132,7 +136,7 @@ def open_store(
             salt,
             packages,
             mode == "write",
-            max_bytes if max_bytes is not None else _max_bytes(),
+            bound,
             records,
             objects,
             _compat.portable_names(),
@@ -148,7 +152,7 @@ def _max_bytes() -> int:
     text = os.environ.get("JAXIDE_CACHE_MAX_BYTES")
     if text is None:
         return MAX_BYTES
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 18:
         raise StoreError(f"JAXIDE_CACHE_MAX_BYTES is no number of bytes: {text!r}")
     return int(text)
 

@@ -27,7 +27,7 @@ def _found(folder: str | None) -> Path:
     try:
         found = store_folder(folder)
         check_folder(found)
-    except StoreError as error:
+    except (StoreError, OSError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
     return found
 

@@ -632,8 +632,21 @@ def requests() -> Requests:
             with_rule=symbol("custom_derivatives:custom_jvp"),
             source_of=lambda function: fun_sourceinfo(function.fun),
             params_of=_params_of_rule,
+            configuration=_configuration,
         )
     )
+
+
+def _configuration() -> Any:
+    """Everything that is configured in this thread; a text where something has no hash."""
+    context = symbol("config:trace_context")()
+    values = tuple(holder.value for holder in jax.config._value_holders.values())
+    now = context, values, numpy_error_state(), _core.world_number()
+    try:
+        hash(now)
+    except TypeError:
+        return repr(now)
+    return now
 
 
 def _params_of_rule(function: Any, avals: tuple[Any, ...]) -> dict[str, Any]:

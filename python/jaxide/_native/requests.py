@@ -23,6 +23,7 @@ Request = tuple[str, tuple[Any, ...], dict[str, Any]]
 RuleRequest = tuple[str, tuple[Any, ...]]
 
 _MAX_DEPTH = 16
+_MAX_TWICE = 1024
 
 
 class Symbols(NamedTuple):
@@ -40,6 +41,8 @@ class Symbols(NamedTuple):
     source_of: Callable[[Any], str]
     # The params of the equation that a function of one comes to, for types of arguments.
     params_of: Callable[[Any, tuple[Any, ...]], dict[str, Any]]
+    # Everything that is configured in this thread, with a hash.
+    configuration: Callable[[], Any]
 
 
 class _Unknown(Exception):
@@ -54,27 +57,31 @@ class Requests:
         # By the address of the program: itself, so that its address is its own, and its params.
         self._known: dict[int, tuple[Any, Request, dict[str, Any]]] = {}
         # By the address of the jit.
-        self._places: dict[int, tuple[Any, str | None]] = {}
+        self._places: dict[int, tuple[Any, str]] = {}
         # Functions with derivative rules, by where they are from, and by name.
         self._rules: dict[str, str] = {}
         self._functions: dict[str, Any] = {}
         # Params of their equations, twice: what differs is new in each call.
-        self._twice: dict[RuleRequest, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._twice: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
 
-    def note(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-        """Notes which program a jit has for arguments, once it was called with them."""
+    def note(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+        """Notes which program a jit has for arguments, once it was called with them. Whether its
+        equations are part of the caller's program: then nobody asks for it."""
+        info = getattr(jitted, "_jit_info", None)
+        if info is None:
+            return True
         place = self.place(jitted)
-        if place is None:
-            return
-        try:
-            request = place, self._types(args, 0), self._types(kwargs or {}, 0)
-            params = self._params(jitted, request)
-        except _Unknown:
-            return
-        program = params["jaxpr"]
-        known = self._known.get(id(program))
-        if known is None or known[0] is not program:
-            self._known[id(program)] = program, request, params
+        if place is not None:
+            try:
+                request = place, self._types(args, 0), self._types(kwargs or {}, 0)
+                params = self._params(jitted, request)
+            except _Unknown:
+                return True
+            program = params["jaxpr"]
+            known = self._known.get(id(program))
+            if known is None or known[0] is not program:
+                self._known[id(program)] = program, request, params
+        return info.inline is not False
 
     def clear(self) -> None:
         """Forgets all, as jax has forgotten its programs."""
@@ -133,7 +140,8 @@ class Requests:
         Raises:
           LookupError: there is no such function.
         """
-        known = self._twice.get(request)
+        key = request, self._symbols.configuration()
+        known = self._twice.get(key)
         if known is None:
             name, avals = request
             self._look_for_rules()
@@ -141,7 +149,9 @@ class Requests:
             if function is None:
                 raise LookupError(name)
             one, another = (self._symbols.params_of(function, avals) for _ in range(2))
-            known = self._twice[request] = one, another
+            known = one, another
+            if len(self._twice) < _MAX_TWICE:
+                self._twice[key] = known
         return known
 
     def _look_for_rules(self) -> None:
@@ -161,16 +171,21 @@ class Requests:
     def place(self, jitted: Any) -> str | None:
         """Where in a module of jax a jit is; None where it is in none."""
         known = self._places.get(id(jitted))
-        if known is None or known[0] is not jitted:
-            module = getattr(jitted, "__module__", None) or ""
-            place = None
-            if module.partition(".")[0] == "jax":
-                found: Any = sys.modules.get(module)
-                for part in jitted.__qualname__.split("."):
-                    found = getattr(found, part, None)
-                place = f"{module}:{jitted.__qualname__}" if found is jitted else None
-            known = self._places[id(jitted)] = jitted, place
-        return known[1]
+        if known is not None and known[0] is jitted:
+            return known[1]
+        module = getattr(jitted, "__module__", None)
+        qualname = getattr(jitted, "__qualname__", None)
+        if type(module) is not str or type(qualname) is not str:
+            return None
+        found: Any = sys.modules.get(module) if module.partition(".")[0] == "jax" else None
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        if found is not jitted:
+            return None
+        # It lives as long as its module.
+        place = f"{module}:{qualname}"
+        self._places[id(jitted)] = jitted, place
+        return place
 
     def _types(self, value: Any, depth: int) -> Any:
         symbols = self._symbols

@@ -1,7 +1,6 @@
 //! One interposed callable, and the life of one call of it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use pyo3::exceptions::PyException;
 use pyo3::ffi;
@@ -306,6 +305,9 @@ pub fn replay_or_learn<'py>(
     let candidate = match action(py, site, known, given.as_ref(), generation, Some(context)) {
         Action::Replay(recorded) => {
             site.hits.add_one();
+            if known.is_some_and(|known| known.is_unheard) {
+                lookup::note_unheard();
+            }
             if audit::is_due() {
                 return attached(|| {
                     audit::call(py, jax, site, context, call, recorded, describe, proceed)
@@ -356,6 +358,7 @@ pub fn replay_or_learn<'py>(
             }
             None => None,
         };
+        let unheard = lookup::unheard();
         let mut pinned = pins(py, call, &describe);
         let (result, known, validity) =
             learn(py, jax, site, context, call, candidate, proceed, captures, asked.as_ref())?;
@@ -364,12 +367,8 @@ pub fn replay_or_learn<'py>(
             drop(std::mem::replace(&mut pinned, after));
         }
         if let Some(pins) = pinned {
-            let lasting = match lasting {
-                Some(lasting) if lasting.holds(py, jax, &known)? => Some(lasting),
-                _ => None,
-            };
-            let is_stored = AtomicBool::new(false);
-            let entry = Entry { known, validity, pins, generation, lasting, is_stored };
+            let mut entry = Entry::new(known, validity, pins, generation);
+            entry.note_lasting(py, jax, lasting, lookup::unheard() != unheard)?;
             store::insert(py, site.id, &call.signature, entry)?;
         }
         Ok(result)
@@ -500,19 +499,7 @@ pub fn derive_params<'py>(
         let learnt = Recorded::of_params(primitive, made.clone());
         let learnt = refusal.map_or(learnt, Err);
         let known = known_of(py, jax, learnt, candidate, given);
-        store::insert(
-            py,
-            site.id,
-            &call.signature,
-            Entry {
-                known,
-                validity,
-                pins,
-                generation: None,
-                lasting: None,
-                is_stored: AtomicBool::new(false),
-            },
-        )?;
+        store::insert(py, site.id, &call.signature, Entry::new(known, validity, pins, None))?;
     }
     Ok(Some(made))
 }

@@ -14,6 +14,7 @@ use crate::python::cache::key::pins::Pins;
 use crate::python::cache::reasons::{BARRED, CHANGED_MEANWHILE, Reason};
 use crate::python::cache::warm::lookup::Lasting;
 use crate::python::cpython::shared::Shared;
+use crate::python::jax::names::Jax;
 use crate::python::jax::world::{Validity, is_as_before};
 
 /// What is known of a call.
@@ -38,9 +39,37 @@ pub struct Entry {
     /// How it is to be stored, if it is, and whether that was done.
     pub lasting: Option<Lasting>,
     pub is_stored: AtomicBool,
+    /// Whoever calls it first may hear a warning that was not heard here.
+    pub is_unheard: bool,
 }
 
 impl Entry {
+    /// What is known of a call, which the store does not have.
+    pub fn new(known: Known, validity: Validity, pins: Pins, generation: Option<u64>) -> Self {
+        let is_stored = AtomicBool::new(false);
+        Self { known, validity, pins, generation, lasting: None, is_stored, is_unheard: false }
+    }
+
+    /// Notes how it may be stored, unless whoever calls it first may hear what was not heard here.
+    ///
+    /// # Errors
+    /// jax's state cannot be read.
+    pub fn note_lasting(
+        &mut self,
+        py: Python<'_>,
+        jax: &Jax,
+        lasting: Option<Lasting>,
+        is_unheard: bool,
+    ) -> PyResult<()> {
+        self.is_unheard = is_unheard;
+        if let Some(lasting) = lasting.filter(|_| !is_unheard)
+            && lasting.holds(py, jax, &self.known)?
+        {
+            self.lasting = Some(lasting);
+        }
+        Ok(())
+    }
+
     /// Nothing was forgotten since.
     pub fn is_current(&self, generation: Option<u64>) -> bool {
         self.generation == generation

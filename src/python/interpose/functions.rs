@@ -18,6 +18,7 @@ use crate::python::cache::call::{Site, call, call_of_user};
 use crate::python::cache::key::stable::{is_stable, register_stable};
 use crate::python::cache::store;
 use crate::python::cache::warm::library;
+use crate::python::cache::warm::lookup::note_unheard;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
@@ -266,7 +267,8 @@ pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult
     Ok(())
 }
 
-/// Notes which program a jit has for arguments with which it was called.
+/// Notes which program a jit has for arguments with which it was called. Whether its equations are part of the
+/// caller's program.
 ///
 /// # Safety
 /// Live objects: a jit, a tuple, a dict or null.
@@ -275,7 +277,7 @@ unsafe fn note_request(
     jitted: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
-) -> PyResult<()> {
+) -> PyResult<bool> {
     // SAFETY: as promised.
     let given = unsafe {
         let kwargs = Bound::from_borrowed_ptr_or_opt(py, kwargs);
@@ -283,8 +285,8 @@ unsafe fn note_request(
     };
     let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
     match requests.call_method1(pyo3::intern!(py, "note"), given) {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
+        Ok(is_part) => is_part.extract(),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -300,12 +302,16 @@ unsafe extern "C" fn call_jit(
             return Err(PyTypeError::new_err("jaxide: not a jit"));
         };
         let stock = || {
+            let made = session::traces_made();
             // SAFETY: the type's own function, with what CPython passed.
             let result =
                 unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) }?;
             if library::is_open() {
                 // SAFETY: as above.
-                unsafe { note_request(py, slf, args, kwargs) }?;
+                let is_part = unsafe { note_request(py, slf, args, kwargs) }?;
+                if is_part && session::traces_made() == made {
+                    note_unheard();
+                }
             }
             Ok(result)
         };

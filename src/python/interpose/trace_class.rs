@@ -34,6 +34,7 @@ unsafe extern "C" fn new_trace(
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
+    session::note_trace();
     let ours = if session::is_active() {
         // SAFETY: CPython passes a tuple and a dict or null.
         let asked = Python::attach(|py| unsafe {

@@ -300,6 +300,12 @@ impl Shelf {
                 return Err(refused("programs are no part of an entry"));
             }
         };
+        if let Object::Record { class, .. } = &object
+            && (class == REQUEST || class == RULE)
+        {
+            // jax says another thing under another configuration, and once it has forgotten its programs.
+            return Ok((made, expanded));
+        }
         // Another thread may have made it meanwhile: there is one.
         let new = (made.unbind(), expanded);
         let ((made, expanded), late) = self.made.get_or_insert(place, new, own);

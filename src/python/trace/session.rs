@@ -26,6 +26,21 @@ thread_local! {
     static OUTERMOST: Cell<u64> = const { Cell::new(0) };
 }
 
+thread_local! {
+    /// How many traces were made in this thread.
+    static MADE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A trace is made.
+pub fn note_trace() {
+    MADE.set(MADE.get() + 1);
+}
+
+/// How many traces were made in this thread so far.
+pub fn traces_made() -> u64 {
+    MADE.get()
+}
+
 /// How many outermost traces there were.
 static OUTERMOSTS: AtomicU64 = AtomicU64::new(0);
 /// How many activations of all threads there are.

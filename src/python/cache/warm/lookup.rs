@@ -1,7 +1,6 @@
 //! The portable key of a call, and what the store has under it.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicBool;
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -86,6 +85,21 @@ thread_local! {
     static IS_LEFT: Cell<bool> = const { Cell::new(false) };
 }
 
+thread_local! {
+    static UNHEARD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A jit has found its program, which is part of the call, or what is replayed was recorded so: whoever traces it
+/// may hear a warning that this process does not.
+pub fn note_unheard() {
+    UNHEARD.set(UNHEARD.get() + 1);
+}
+
+/// How often that was noted in this thread.
+pub fn unheard() -> u64 {
+    UNHEARD.get()
+}
+
 /// Whether the store is asked in this thread.
 pub fn is_asked() -> bool {
     is_open() && !IS_LEFT.get()
@@ -144,14 +158,7 @@ fn look<'py>(
     let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
     let mut pins = Pins::new(again.pins.take().into_iter().flatten().map(pin));
     pins.keep(std::mem::take(&mut again.own().kept));
-    let entry = Entry {
-        known: Known::Replay(recorded),
-        validity: Validity::of_what_lasts(),
-        pins,
-        generation: None,
-        lasting: None,
-        is_stored: AtomicBool::new(true),
-    };
+    let entry = Entry::new(Known::Replay(recorded), Validity::of_what_lasts(), pins, None);
     store::insert_loaded(py, site.id, &call.signature, entry)?;
     Ok(found(store::find(py, site.id, &call.signature)?))
 }

@@ -1,0 +1,96 @@
+"""First traces of fresh processes: stock jax, jaxide without a store, jaxide with a store that an
+earlier process has filled.
+
+The three take turns, each in a process of its own, after the arguments exist. The store is filled
+by one process that traces once. Texts of all three are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import jax
+
+import jaxide
+import models
+import report
+import workloads
+
+PROGRAMS = workloads.ALL | models.ALL
+KINDS = ("jax", "jaxide", "store")
+
+
+def trace_first(kind: str, workload: str) -> tuple[float, str]:
+    """What a fresh process does: makes the arguments, then traces once; seconds, and the text."""
+    fun, args = PROGRAMS[workload]()
+    jax.block_until_ready(args)
+    gc.collect()  # else one of what was imported comes within by chance
+    make_jaxpr = jax.make_jaxpr if kind == "jax" else jaxide.make_jaxpr
+    start = time.perf_counter()
+    made = make_jaxpr(fun)(*args)
+    seconds = time.perf_counter() - start
+    return seconds, hashlib.sha256(str(made).encode()).hexdigest()
+
+
+def in_a_process(kind: str, workload: str, folder: str, mode: str = "read") -> tuple[float, str]:
+    """The same in a process of its own."""
+    environment = {**os.environ, "JAXIDE_CACHE_DIR": "", "JAXIDE_CACHE_MODE": mode}
+    if kind == "store":
+        environment["JAXIDE_CACHE_DIR"] = folder
+    command = [sys.executable, __file__, "--first", kind, workload]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    seconds, text = json.loads(done.stdout.splitlines()[-1])
+    return seconds, text
+
+
+def measure(workload: str, processes: int) -> list[str]:
+    """The row of one workload."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = os.path.join(parent, "store")
+        in_a_process("store", workload, folder, "write")
+        runs = [[in_a_process(kind, workload, folder) for kind in KINDS] for _ in range(processes)]
+    texts = {text for run in runs for _, text in run}
+    stock, ours, store = (
+        statistics.median(run[place][0] for run in runs) for place in range(len(KINDS))
+    )
+    return [
+        workload,
+        "yes" if len(texts) == 1 else "**NO**",
+        *(f"{seconds * 1e3:.1f}" for seconds in (stock, ours, store)),
+        f"{stock / ours:.1f}x",
+        f"{stock / store:.1f}x",
+    ]
+
+
+def main() -> int:
+    """Prints the table and puts it into the document; fails if a text differs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--processes", type=int, default=5, help="fresh processes of each kind")
+    parser.add_argument("--only", choices=PROGRAMS, nargs="+", help="measure, do not record")
+    parser.add_argument("--first", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.first:
+        print(json.dumps(trace_first(*options.first)))
+        return 0
+    rows = []
+    for workload in options.only or PROGRAMS:
+        rows.append(measure(workload, options.processes))
+        print(*rows[-1], sep="  ", flush=True)
+    header = ["workload", "identical", "jax, ms", "jaxide, ms", "with a store, ms"]
+    header += ["ratio", "with a store"]
+    if not options.only:
+        report.record("warm_start", header, rows)
+    return 0 if all(row[1] == "yes" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
