@@ -47,6 +47,7 @@ __all__ = [
     "interposed_functions",
     "is_jax_altered",
     "is_noted_code",
+    "is_silent",
     "key_items",
     "keyword_defaults",
     "large_constants",
@@ -248,6 +249,9 @@ def write_store(closes: bool) -> tuple[int, int]:
 
 def store_info() -> dict[str, Any] | None:
     """What the open store has, and what was found in it; None where there is none."""
+
+def is_silent(function: Callable[[], Any]) -> bool:
+    """Whether a function gives no warning. Nobody hears those that it gives."""
 
 def without_store(function: Callable[[], Any]) -> Any:
     """Calls a function; meanwhile nothing is looked up in the store."""

@@ -42,7 +42,7 @@ mod _core {
         unpack_store, verify_store, write_store,
     };
     #[pymodule_export]
-    use super::cache::warm::lookup::without_store;
+    use super::cache::warm::lookup::{is_silent, without_store};
     #[pymodule_export]
     use super::clear::clear_memo;
     #[pymodule_export]

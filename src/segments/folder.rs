@@ -8,9 +8,13 @@ use std::cmp::Reverse;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use super::{Fingerprint, Segment, SegmentError, key_of, merge};
+
+/// Tells the writers of a process apart.
+static TURN: AtomicU64 = AtomicU64::new(0);
 
 const SUFFIX: &str = "jxs";
 /// What is left of a process that was killed while it wrote is removed once it is as old as this.
@@ -81,18 +85,29 @@ impl Folder {
     /// # Errors
     /// It cannot be written: nothing is left of it.
     pub fn write(&self, bytes: &[u8]) -> io::Result<PathBuf> {
-        make_private(&self.root)?;
-        make_private(&self.own)?;
         let path = self.own.join(format!("{:032x}.{SUFFIX}", key_of(bytes)));
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        // Processes of several machines may have one number, and threads of one process write at once.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let suffix = format!("{}-{}-{turn}.new", std::process::id(), now.as_nanos());
+        let beside = path.with_extension(suffix);
+        let mut tries = 3;
         let written = (|| {
             let mut options = OpenOptions::new();
             options.write(true).create_new(true);
             #[cfg(unix)]
             std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            // Of a process that had this number before.
-            let _ = fs::remove_file(&beside);
-            let mut file = options.open(&beside)?;
+            make_private(&self.root)?;
+            let mut file = loop {
+                make_private(&self.own)?;
+                match options.open(&beside) {
+                    // Somebody has removed the folder, which was empty.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && tries > 0 => {
+                        tries -= 1;
+                    }
+                    opened => break opened?,
+                }
+            };
             file.write_all(bytes)?;
             file.sync_data()?;
             drop(file);
@@ -153,8 +168,10 @@ impl Folder {
         }
         for folder in folders(&self.root) {
             remove_stale(&folder);
-            // Where it is empty.
-            let _ = fs::remove_dir(&folder);
+            if folder != self.own {
+                // Where it is empty.
+                let _ = fs::remove_dir(&folder);
+            }
         }
     }
 

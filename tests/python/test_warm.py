@@ -597,3 +597,54 @@ def test_a_linked_folder_of_jax_counts(tmp_path: Path) -> None:
         (tmp_path / "within/one.py").write_text(text)
         found.append(jaxide._core.inspect_store(tmp_path / "store", b"", [str(package)])["folder"])
     assert found[0] != found[1]
+
+
+def test_what_was_changed_for_a_while(tmp_path: Path) -> None:
+    script = "print(make(lambda x: jax.nn.softmax(x))(jnp.ones((3, 3))))\n"
+    change = """
+make(jnp.cos)(1.0)
+import jax._src.lax.lax as own
+before = own.exp
+jax.lax.exp = own.exp = lambda x, accuracy=None: jax.lax.sin(x)
+make(lambda x: jax.nn.softmax(x))(jnp.ones((3, 3)))
+jax.lax.exp = own.exp = before
+"""
+    own = tmp_path / "store"
+    stock, _, second = in_two_processes(own, script, first=change)
+    assert second == stock
+    stock, _, second = in_two_processes(own, change + script)
+    assert second == stock
+
+
+def test_meshes_whose_names_look_like_addresses(tmp_path: Path) -> None:
+    script = """
+mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), (NAME,))
+sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(NAME))
+print(make(lambda x: jnp.sin(jax.lax.with_sharding_constraint(x, sharding)) * 2)(jnp.ones(4)))
+"""
+    for name in ("0xa", "0xb"):
+        stock, first, second = in_two_processes(tmp_path / "store", f"NAME = {name!r}\n" + script)
+        assert first == stock
+        assert second == stock
+
+
+def test_threads_that_write_at_once(tmp_path: Path) -> None:
+    script = f"""
+    import threading, warnings
+    import jax, jax.numpy as jnp, jaxide
+    warnings.simplefilter("error")
+    jaxide.install(cache_dir={str(tmp_path / "store")!r})
+
+    def work(number):
+        for turn in range(6):
+            shape = (number + 1, turn + 1)
+            jaxide.make_jaxpr(lambda x: jnp.where(x > 0, x, 0).var())(jnp.ones(shape))
+            jaxide.clear_caches()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    print("done")
+    """
+    assert run_alone(script).stdout == "done\n"
+    assert _verify(tmp_path / "store") == []

@@ -72,7 +72,11 @@ def compilation_cache_dir() -> str | None:
 
 def _digests(package: str) -> list[str]:
     """The digests of the files of a package with code, as its installer noted them."""
-    record = importlib.metadata.distribution(package).read_text("RECORD") or ""
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    record = distribution.read_text("RECORD") or ""
     suffixes = (".py", ".so", ".pyd", ".dylib")
     return sorted(line for line in record.splitlines() if line.partition(",")[0].endswith(suffixes))
 
@@ -85,7 +89,7 @@ def installation() -> tuple[bytes, list[str]]:
         sys.flags.optimize,
         platform.machine(),
         *(importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")),
-        *map(_digests, ("jaxlib", "numpy")),
+        *map(_digests, ("jaxlib", "numpy", "scipy")),
     )
     names = ("jax", "jaxlib", "ml_dtypes", "opt_einsum", "jaxide")
     files = (str(importlib.import_module(name).__file__) for name in names)

@@ -12,7 +12,16 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jaxide._native.content import PLAIN, Known, Unsettled, Writer, encoded, is_genuine, name_of
+from jaxide._native.content import (
+    PLAIN,
+    Known,
+    Unsettled,
+    Writer,
+    encoded,
+    is_genuine,
+    name_of,
+    text_of,
+)
 from jaxide._native.interposed import name_of_callable
 
 
@@ -106,6 +115,10 @@ class _Portable(Writer):
             return self._code(value, depth)
         if (place := self._place(value)) is not None:
             return place
+        is_text = class_ in known.immutable or isinstance(value, known.effect)
+        if is_text and text_of(value) != repr(value):
+            # What looks like an address is none in every process.
+            raise Unsettled(f"a {name_of(class_)} prints with an address")
         return super()._written(value, class_, depth)
 
     def _place(self, value: Any) -> Any:

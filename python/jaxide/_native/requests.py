@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import enum
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxide import _core
 from jaxide._native.interposed import callables
+from jaxide._native.trampolines import copy_function
 
 # Where a jit is, its positional and its named arguments, with types in the place of arrays.
 Request = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -56,6 +59,8 @@ class Requests:
         self._symbols = symbols
         # By the address of the program: itself, so that its address is its own, and its params.
         self._known: dict[int, tuple[Any, Request, dict[str, Any]]] = {}
+        # Those of inlined jits that jax has traced without a warning.
+        self._silent: dict[int, Any] = {}
         # By the address of the jit.
         self._places: dict[int, tuple[Any, str]] = {}
         # Functions with derivative rules, by where they are from, and by name.
@@ -64,28 +69,55 @@ class Requests:
         # Params of their equations, twice: what differs is new in each call.
         self._twice: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
 
-    def note(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
-        """Notes which program a jit has for arguments, once it was called with them. Whether its
-        equations are part of the caller's program: then nobody asks for it."""
+    def note(
+        self,
+        jitted: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        was_traced: bool,
+        was_silent: bool,
+    ) -> bool:
+        """Notes which program a jit has for arguments, once it was called with them.
+
+        Whether somebody who traces the program, as this call has not, may hear a warning: equations
+        of a jit that is inlined are part of the caller's, so nobody asks for its program.
+        """
         info = getattr(jitted, "_jit_info", None)
         if info is None:
             return True
         place = self.place(jitted)
+        try:
+            request = place or "", self._types(args, 0), self._types(kwargs or {}, 0)
+            params = self._params(jitted, request)
+        except _Unknown:
+            return info.inline is not False and not was_traced
+        program = params["jaxpr"]
         if place is not None:
-            try:
-                request = place, self._types(args, 0), self._types(kwargs or {}, 0)
-                params = self._params(jitted, request)
-            except _Unknown:
-                return True
-            program = params["jaxpr"]
             known = self._known.get(id(program))
             if known is None or known[0] is not program:
                 self._known[id(program)] = program, request, params
-        return info.inline is not False
+        if info.inline is False or self._silent.get(id(program)) is program:
+            return False
+        if not was_traced:
+            was_silent = self._is_silent(jitted, request)
+        if was_silent and place is not None:
+            self._silent[id(program)] = program
+        return not was_silent and not was_traced
+
+    def _is_silent(self, jitted: Any, request: Request) -> bool:
+        """Whether jax gives no warning when it traces a jit, which it does once more."""
+        function = jitted._fun
+        if type(function) is not types.FunctionType:
+            return False
+        own = copy_function(function)
+        _, args, kwargs = request
+        infer = self._symbols.infer_params
+        return _core.is_silent(lambda: infer(own, jitted._jit_info, args, kwargs))
 
     def clear(self) -> None:
         """Forgets all, as jax has forgotten its programs."""
         self._known.clear()
+        self._silent.clear()
         self._twice.clear()
 
     def of(self, params: dict[str, Any]) -> Request | None:

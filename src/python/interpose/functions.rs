@@ -24,6 +24,7 @@ use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
 use crate::python::interpose::code_patch::{Code, PatchedFunction, keeps_versions};
 use crate::python::interpose::stand_in::{Layout, Stand, new_stand_in};
+use crate::python::jax::watch_warnings;
 use crate::python::trace::session;
 
 /// The functions that are interposed. Each lives as long as the process.
@@ -267,8 +268,8 @@ pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult
     Ok(())
 }
 
-/// Notes which program a jit has for arguments with which it was called. Whether its equations are part of the
-/// caller's program.
+/// Notes which program a jit has for arguments with which it was called. Whether somebody who traces it may hear
+/// what was not heard now.
 ///
 /// # Safety
 /// Live objects: a jit, a tuple, a dict or null.
@@ -277,15 +278,19 @@ unsafe fn note_request(
     jitted: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
+    was_traced: bool,
+    was_silent: bool,
 ) -> PyResult<bool> {
     // SAFETY: as promised.
     let given = unsafe {
         let kwargs = Bound::from_borrowed_ptr_or_opt(py, kwargs);
-        (Bound::from_borrowed_ptr(py, jitted), Bound::from_borrowed_ptr(py, args), kwargs)
+        let (jitted, args) =
+            (Bound::from_borrowed_ptr(py, jitted), Bound::from_borrowed_ptr(py, args));
+        (jitted, args, kwargs, was_traced, was_silent)
     };
     let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
     match requests.call_method1(pyo3::intern!(py, "note"), given) {
-        Ok(is_part) => is_part.extract(),
+        Ok(is_unheard) => is_unheard.extract(),
         Err(error) if error.is_instance_of::<PyException>(py) => Ok(true),
         Err(error) => Err(error),
     }
@@ -302,14 +307,15 @@ unsafe extern "C" fn call_jit(
             return Err(PyTypeError::new_err("jaxide: not a jit"));
         };
         let stock = || {
-            let made = session::traces_made();
+            let (made, warned) = (session::traces_made(), watch_warnings::count());
             // SAFETY: the type's own function, with what CPython passed.
             let result =
                 unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) }?;
             if library::is_open() {
+                let was_traced = session::traces_made() != made;
+                let was_silent = watch_warnings::count() == warned;
                 // SAFETY: as above.
-                let is_part = unsafe { note_request(py, slf, args, kwargs) }?;
-                if is_part && session::traces_made() == made {
+                if unsafe { note_request(py, slf, args, kwargs, was_traced, was_silent) }? {
                     note_unheard();
                 }
             }

@@ -18,7 +18,8 @@ use crate::python::cache::reasons::Reason;
 use crate::python::cache::store::{self, Entry, Known};
 use crate::python::cache::warm::library::{Library, current, is_open};
 use crate::python::jax::names::Jax;
-use crate::python::jax::world::Validity;
+use crate::python::jax::watch_warnings;
+use crate::python::jax::world::{Validity, times_changed};
 use crate::python::trace::abstract_eval::Context;
 
 /// What the store says of a call.
@@ -52,6 +53,9 @@ impl Lasting {
             return Ok(false);
         };
         let Some(library) = current(py) else { return Ok(false) };
+        if is_changed_by_hand() {
+            return Ok(false);
+        }
         // Who asks for devices where there are none starts a backend.
         if library.names().of_devices(py)? != Some(self.devices) {
             return Ok(false);
@@ -59,6 +63,12 @@ impl Lasting {
         let context = Context::current(py, jax)?;
         Ok(is_lasting(jax, context.for_eqns.bind(py), recorded, !self.is_given_traceback))
     }
+}
+
+/// Whether somebody has changed jax by hand in this process, and be it for a while: jax's own caches keep what was
+/// made meanwhile, so what is recorded may be of that, and stock jax may make what the store does not have.
+fn is_changed_by_hand() -> bool {
+    times_changed() != 0
 }
 
 /// Looks a call up of which the cache of the process knows nothing.
@@ -100,6 +110,14 @@ pub fn unheard() -> u64 {
     UNHEARD.get()
 }
 
+/// Whether a function gives no warning. Nobody hears those that it gives.
+#[pyfunction]
+pub fn is_silent(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let before = watch_warnings::count();
+    watch_warnings::silent(|| function.call0().map(drop))?;
+    Ok(watch_warnings::count() == before)
+}
+
 /// Whether the store is asked in this thread.
 pub fn is_asked() -> bool {
     is_open() && !IS_LEFT.get()
@@ -124,6 +142,9 @@ fn look<'py>(
     call: &Call,
     describe: &impl Fn(&mut Call) -> Result<(), Reason>,
 ) -> PyResult<Found<'py>> {
+    if is_changed_by_hand() {
+        return Ok(Found::default());
+    }
     // What has programs, or a place in the user's code, says something in this process only.
     let is_local = !call.programs.is_empty() || call.located || site.forgets;
     let Some(lasting) = site.lasting.filter(|_| !is_local && !store::is_barred(site.id)) else {

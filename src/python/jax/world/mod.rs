@@ -166,6 +166,14 @@ pub fn lowers_as_ever(py: Python<'_>) -> PyResult<Option<u64>> {
     Ok(is_as_ever.then(|| DISTURBED.load(Ordering::Relaxed)))
 }
 
+/// How often something was found to differ otherwise than before, where no module was imported meanwhile.
+static CHANGED: AtomicU64 = AtomicU64::new(0);
+
+/// How often somebody was found to have changed jax by hand.
+pub fn times_changed() -> u64 {
+    CHANGED.load(Ordering::Relaxed)
+}
+
 /// Whether nobody has changed what texts of programs depend on.
 #[pyfunction]
 pub fn prints_as_ever(py: Python<'_>) -> PyResult<bool> {
@@ -299,7 +307,8 @@ pub fn owns_primitive(jax: &Jax, primitive: &Bound<'_, PyAny>) -> bool {
 fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>) -> PyResult<()> {
     let Some(world) = WORLD.get(py) else { return Ok(()) };
     let survey = world.survey.get();
-    if survey.is_unfinished() || dicts.contains(&survey.number_of_modules()) {
+    let is_imported = survey.is_unfinished() || dicts.contains(&survey.number_of_modules());
+    if is_imported {
         if let Err(error) = survey.extend(py, false) {
             watch::put_back(dicts, functions);
             return Err(error);
@@ -346,6 +355,8 @@ fn look(py: Python<'_>, mut dicts: Vec<u32>, mut functions: Vec<watch::Function>
         let is_printed = found.getattr(pyo3::intern!(py, "is_printed"))?.is_truthy()?;
         let is_lowered = found.getattr(pyo3::intern!(py, "is_lowered"))?.is_truthy()?;
         DISTURBED.fetch_add(num_undone + u64::from(is_lowered), Ordering::Relaxed);
+        let is_other = LAST.peek(|last| last.difference.number() != number);
+        CHANGED.fetch_add(u64::from(is_other && !is_imported), Ordering::Relaxed);
         Ok(Some(Found { difference, is_printed, is_lowered }))
     };
     match look() {
