@@ -63,10 +63,7 @@ class EntryRecords(Records):
         Raises:
           Unstorable: by none.
         """
-        request = self._known.requests.of(params)
-        if request is None:
-            raise Unstorable("its program is of no jit of jax's")
-        return request
+        return _known(self._known.requests.of(params), "its program is of no jit of jax's")
 
     def rule_request(self, params: dict[str, Any]) -> Any:
         """By which call of a function with a derivative rule such params come about.
@@ -74,10 +71,13 @@ class EntryRecords(Records):
         Raises:
           Unstorable: by none.
         """
-        request = self._known.requests.rule_of(params)
-        if request is None:
-            raise Unstorable("its rule is of no function of jax's")
-        return request
+        return _known(self._known.requests.rule_of(params), "its rule is of no function of jax's")
+
+
+def _known(request: Any, otherwise: str) -> Any:
+    if request is None:
+        raise Unstorable(otherwise)
+    return request
 
 
 class EntryObjects(Objects):

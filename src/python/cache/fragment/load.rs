@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 use crate::expand::{Fragment, Operand, Template};
 
 use crate::python::cache::fragment::read_part::row;
-use crate::python::cache::fragment::record::needed_outputs;
 use crate::python::cache::fragment::recorded::{
     Captured, EquationObjects, Part, Recorded, Rows, Scope,
 };
@@ -19,7 +18,6 @@ use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::params::FragmentParams;
-use crate::python::cache::store;
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::owns_primitive;
 use crate::python::store::pieces::Reading;
@@ -66,18 +64,8 @@ pub fn load<'py>(
         Ok((level, reader.recipe(&part, transformed.len(), 0)?))
     })?;
     let tangents = SmallVec::from_vec(tangents);
-    let needed = needed_outputs(&recipe, &transformed, &tangents);
-    let needed = needed.map_err(|_| reader.reading.error("an output that nobody needs"))?;
-    Ok(Recorded {
-        number: store::new_fragment(),
-        part,
-        tangents,
-        recipe,
-        transformed,
-        needed,
-        structured_residuals,
-        programs: None,
-    })
+    Recorded::new(part, tangents, recipe, transformed, structured_residuals)
+        .map_err(|_| reader.reading.error("an output that nobody needs"))
 }
 
 struct Reader<'r, 'p, 'py> {

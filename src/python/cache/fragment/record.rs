@@ -11,16 +11,14 @@ use crate::ir::Var;
 use crate::python::cache::fragment::before::{Before, BeforeTangents, in_order_of_use};
 use crate::python::cache::fragment::read_part::Reading;
 use crate::python::cache::fragment::recorded::{Captured, Part, Recorded};
-use crate::python::cache::fragment::result::{Needed, Origin, Recipe, TransformedRecipe};
+use crate::python::cache::fragment::result::{Origin, Recipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::reasons::{
-    CAPTURED_TWICE, FORGOTTEN, KEPT_ELSEWHERE, ORDER_OF_CONSTANTS, OUTER_VALUE, Reason,
-    STRUCTURED_RESIDUALS,
+    CAPTURED_TWICE, FORGOTTEN, ORDER_OF_CONSTANTS, OUTER_VALUE, Reason, STRUCTURED_RESIDUALS,
 };
-use crate::python::cache::store;
 use crate::python::jax::names::Jax;
 use crate::python::trace::tracer::{Traced, traced, variable};
 
@@ -74,17 +72,7 @@ pub fn record<'py>(
     let structured_residuals = structured_residuals(&origin, before)?;
     check_constants(&origin, before)?;
     let transformed: Vec<_> = made.into_inner().into_iter().map(|(_, recipe)| recipe).collect();
-    let needed = needed_outputs(&recipe, &transformed, &tangents)?;
-    Ok(Recorded {
-        number: store::new_fragment(),
-        part,
-        tangents,
-        recipe,
-        transformed,
-        needed,
-        structured_residuals,
-        programs: None,
-    })
+    Recorded::new(part, tangents, recipe, transformed, structured_residuals)
 }
 
 /// What was appended to the tangents' programs, each with its level.
@@ -194,29 +182,4 @@ fn check_constants(origin: &Origin<'_, '_>, before: &Before<'_>) -> Result<(), R
         return Err(ORDER_OF_CONSTANTS);
     }
     Ok(())
-}
-
-/// The outputs of equations that the result and the residuals are made of.
-pub(super) fn needed_outputs(
-    recipe: &Recipe,
-    transformed: &[TransformedRecipe],
-    tangents: &[(usize, Part)],
-) -> Result<Needed, Reason> {
-    let residuals = tangents.iter().flat_map(|(_, part)| &part.consts);
-    let mut needed = Needed::default();
-    recipe.outs(&mut needed);
-    for (captured, _) in residuals {
-        if let Captured::Out(index) = captured {
-            Recipe::Out(*index).outs(&mut needed);
-        }
-    }
-    for recipe in transformed {
-        recipe.outs(&mut needed);
-    }
-    for (level, part) in tangents {
-        if !part.all_needed(needed.of_level(*level)) {
-            return Err(KEPT_ELSEWHERE);
-        }
-    }
-    Ok(needed)
 }

@@ -16,7 +16,7 @@ use crate::python::cache::programs::decision::Programs;
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cache::programs::plan::Plan;
-use crate::python::cache::reasons::{OUTER_VALUE, Reason};
+use crate::python::cache::reasons::{KEPT_ELSEWHERE, OUTER_VALUE, Reason};
 use crate::python::cache::store;
 use crate::python::jax::avals::{AvalInfo, aval_info};
 use crate::python::jax::names::Jax;
@@ -154,6 +154,30 @@ impl Captured {
 }
 
 impl Recorded {
+    /// What a call appends and returns, without programs.
+    ///
+    /// # Errors
+    /// An output of an equation of tangents is kept by something else than the result and the residuals.
+    pub(super) fn new(
+        part: Part,
+        tangents: SmallVec<[(usize, Part); 1]>,
+        recipe: Recipe,
+        transformed: Vec<TransformedRecipe>,
+        structured_residuals: Vec<(usize, Recipe)>,
+    ) -> Result<Recorded, Reason> {
+        let needed = needed_outputs(&recipe, &transformed, &tangents)?;
+        Ok(Recorded {
+            number: store::new_fragment(),
+            part,
+            tangents,
+            recipe,
+            transformed,
+            needed,
+            structured_residuals,
+            programs: None,
+        })
+    }
+
     /// Params that were made of others, as those of an equation that is not there.
     ///
     /// # Errors
@@ -333,4 +357,29 @@ impl Part {
             + 2 * (self.types.len() + self.consts.len()) * size_of::<usize>()
             + 3 * self.literals.len() * size_of::<usize>()
     }
+}
+
+/// The outputs of equations that the result and the residuals are made of.
+fn needed_outputs(
+    recipe: &Recipe,
+    transformed: &[TransformedRecipe],
+    tangents: &[(usize, Part)],
+) -> Result<Needed, Reason> {
+    let residuals = tangents.iter().flat_map(|(_, part)| &part.consts);
+    let mut needed = Needed::default();
+    recipe.outs(&mut needed);
+    for (captured, _) in residuals {
+        if let Captured::Out(index) = captured {
+            Recipe::Out(*index).outs(&mut needed);
+        }
+    }
+    for recipe in transformed {
+        recipe.outs(&mut needed);
+    }
+    for (level, part) in tangents {
+        if !part.all_needed(needed.of_level(*level)) {
+            return Err(KEPT_ELSEWHERE);
+        }
+    }
+    Ok(needed)
 }

@@ -276,15 +276,8 @@ pub fn write_store(py: Python<'_>, closes: bool) -> PyResult<(usize, usize)> {
 #[pyfunction]
 pub fn store_info(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     let Some(library) = current(py) else { return Ok(None) };
-    let info = PyDict::new(py);
-    let entries: usize =
-        library.shelves.iter().map(|(_, shelf)| shelf.segment().num_entries()).sum();
-    let usage = library.folder.usage();
-    info.set_item("folder", library.folder.path())?;
-    info.set_item("segments", library.shelves.len())?;
-    info.set_item("entries", entries)?;
-    info.set_item("files", usage.files)?;
-    info.set_item("bytes", usage.bytes)?;
+    let segments = library.shelves.iter().map(|(_, shelf)| shelf.segment());
+    let info = contents(py, &library.folder, segments)?;
     info.set_item("max_bytes", library.max_bytes)?;
     for (name, count) in
         [("hits", &library.hits), ("misses", &library.misses), ("refused", &library.refused)]
@@ -292,6 +285,22 @@ pub fn store_info(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
         info.set_item(name, count.load(Ordering::Relaxed))?;
     }
     Ok(Some(info))
+}
+
+/// What a folder and its segments of the installation have, as plain data.
+fn contents<'py, 's>(
+    py: Python<'py>,
+    folder: &Folder,
+    segments: impl ExactSizeIterator<Item = &'s Segment>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let usage = folder.usage();
+    let info = PyDict::new(py);
+    info.set_item("folder", folder.path())?;
+    info.set_item("segments", segments.len())?;
+    info.set_item("entries", segments.map(Segment::num_entries).sum::<usize>())?;
+    info.set_item("files", usage.files)?;
+    info.set_item("bytes", usage.bytes)?;
+    Ok(info)
 }
 
 /// The store of the installation in a folder, whether it is open or not.
@@ -311,14 +320,7 @@ pub fn inspect_store(
 ) -> PyResult<Bound<'_, PyDict>> {
     let (folder, _) = folder_of(&folder, &salt, &packages)?;
     let (segments, refused) = folder.segments()?;
-    let usage = folder.usage();
-    let info = PyDict::new(py);
-    let entries: usize = segments.iter().map(|(_, segment)| segment.num_entries()).sum();
-    info.set_item("folder", folder.path())?;
-    info.set_item("segments", segments.len())?;
-    info.set_item("entries", entries)?;
-    info.set_item("files", usage.files)?;
-    info.set_item("bytes", usage.bytes)?;
+    let info = contents(py, &folder, segments.iter().map(|(_, segment)| segment))?;
     info.set_item("damaged", reasons(&refused))?;
     Ok(info)
 }
