@@ -213,9 +213,17 @@ def interpose_function(
 class DerivationCache:
     """Stands in for a function of jax whose results jax keeps by a program and a key."""
 
-    def __new__(cls, name: str, stock: Callable[..., Any]) -> DerivationCache: ...
+    def __new__(cls, name: str, path: str, stock: Callable[..., Any]) -> DerivationCache: ...
     def __call__(self, jaxpr: Any, /, *key: Any) -> Any:
         """Makes twins of what is known for a program that says the same, else runs the function."""
+
+@final
+class Parts:
+    """Stands in for a function of jax that keeps the parts of programs that it makes."""
+
+    def __new__(cls, path: str, stock: Callable[..., Any]) -> Parts: ...
+    def __call__(self, jaxpr: Any, /, *key: Any) -> Any:
+        """Runs the function, and notes what it has made of which program."""
 
 def trust_callable(callable: Any) -> None:
     """Lets an object that lives as long as the process be an argument of remembered calls."""

@@ -71,6 +71,8 @@ pub enum Local {
     Object,
     /// The number of a program.
     Program,
+    /// The address of a traceback that stands for all that are equal.
+    Traceback,
     /// The version of the class that is named next.
     Version,
     /// The address of how the class that is named next is registered; zero where it is not.

@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::cache::derived_programs::DerivationCache;
+    use super::cache::derived_programs::{DerivationCache, Parts};
     #[pymodule_export]
     use super::cache::key::classes::set_known_classes;
     #[pymodule_export]

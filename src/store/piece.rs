@@ -3,13 +3,15 @@
 //! A piece is written and read as a document's objects are. Its opaque values are places in a list that
 //! whoever has the piece has too.
 
+use cranelift_entity::EntityRef;
+
 use super::{
     Object, ReadError, Section, WriteError,
     cursor::{Cursor, put_number},
     read::Objects,
     write::{put_object, put_value},
 };
-use crate::ir::ParamValue;
+use crate::ir::{ParamValue, SubprogramId};
 
 /// Writes a piece.
 #[derive(Clone, Debug, Default)]
@@ -80,12 +82,13 @@ impl<'f> PieceReader<'f> {
         Ok(self.cursor.index(len + 1, what)?.checked_sub(1))
     }
 
-    /// A value without programs.
+    /// A value; programs in it are places in a list of `programs`.
     ///
     /// # Errors
     /// There is none.
-    pub fn value(&mut self) -> Result<ParamValue, ReadError> {
-        Ok(self.objects.value(&mut self.cursor, &[])?.0)
+    pub fn value(&mut self, programs: usize) -> Result<ParamValue, ReadError> {
+        let places: Vec<_> = (0..programs).map(SubprogramId::new).collect();
+        Ok(self.objects.value(&mut self.cursor, &places)?.0)
     }
 
     /// An object, and how many values it is.

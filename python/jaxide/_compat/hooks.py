@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxide._compat import capabilities
+from jaxide._compat.passes import takes_live_inputs
 from jaxide._compat.sources import is_known
 from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 from jaxide._native import trust
@@ -74,13 +75,34 @@ _DERIVATIONS = {
 }
 
 
+# Other such functions. What they make has variables of the program.
+_PARTS = {
+    "interpreters.partial_eval:_dce_jaxpr": "jaxpr used_outputs instantiate",
+    "pjit:_dce_jaxpr_pjit": "jaxpr used_outputs",
+    "interpreters.partial_eval:_prune_closed_jaxpr_outputs": "jaxpr used_outputs",
+}
+# From jax 0.12 on.
+_NEW_PARTS = {
+    "interpreters.partial_eval:_dce_jaxpr": "jaxpr used_outputs instantiate live_inputs",
+    "interpreters.partial_eval:_prune_jaxpr_outputs_cached": "jaxpr used_outputs",
+}
+
+
 @functools.cache
 def derivations() -> dict[str, types.FunctionType]:
     """Those of these functions that this jax has, by path, as they are behind their caches."""
+    return _behind_caches({path: of for path, of in _DERIVATIONS.items() if is_known(path)})
+
+
+@functools.cache
+def parts() -> dict[str, types.FunctionType]:
+    """As ``derivations``, of functions that make a program of parts of another."""
+    return _behind_caches(_NEW_PARTS if takes_live_inputs() else _PARTS)
+
+
+def _behind_caches(paths: dict[str, str]) -> dict[str, types.FunctionType]:
     found: dict[str, types.FunctionType] = {}
-    for path, parameters in _DERIVATIONS.items() if capabilities.has("replays") else ():
-        if not is_known(path):
-            continue
+    for path, parameters in paths.items() if capabilities.has("replays") else ():
         # A native cache has no attribute for what it wraps.
         for behind in gc.get_referents(optional_symbol(path)):
             function = inspect.unwrap(behind) if callable(behind) else None
@@ -142,7 +164,10 @@ def is_hooked(name: str) -> bool:
 
 def hooked(name: str) -> Any:
     """A function of jax that the core steps into."""
-    return derivations()[name] if name in _DERIVATIONS else _HOOKED[name]()
+    for kept in (derivations(), parts()):
+        if name in kept:
+            return kept[name]
+    return _HOOKED[name]()
 
 
 def stock(name: str) -> Any:

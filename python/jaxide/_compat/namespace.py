@@ -23,6 +23,7 @@ from jaxide._compat.hooks import (
     flat_tree,
     hooked,
     is_hooked,
+    parts,
     stock,
 )
 from jaxide._compat.jaxprs import are_always_closed, closed_jaxpr_type, open_jaxpr
@@ -328,8 +329,14 @@ def _recording() -> dict[str, Any]:
         stock_struct_hash=compared and copy_function(compared[1]),
         result_struct=result_struct(),
         derivation_hooks={
-            path: _core.DerivationCache(function.__name__, copy_function(function))
-            for path, function in derivations().items()
+            **{
+                path: _core.DerivationCache(function.__name__, path, copy_function(function))
+                for path, function in derivations().items()
+            },
+            **{
+                path: _core.Parts(path, copy_function(function))
+                for path, function in parts().items()
+            },
         },
     )
 
@@ -621,6 +628,7 @@ def _evaluation() -> dict[str, Any]:
 def requests() -> Requests:
     """By which calls of its jits jax has made programs."""
     fun_sourceinfo = symbol("api_util:fun_sourceinfo")
+    reduction = checked_function("lax.lax:_reduction_jaxpr", "computation aval")
     return Requests(
         RequestSymbols(
             jit=type_of_jits(),
@@ -630,11 +638,28 @@ def requests() -> Requests:
             aval=symbol(f"{_CORE}:ShapedArray"),
             typeof=jax.typeof,
             with_rule=symbol("custom_derivatives:custom_jvp"),
-            source_of=lambda function: fun_sourceinfo(function.fun),
+            source_of=fun_sourceinfo,
             params_of=_params_of_rule,
+            contexts=_contexts,
+            within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
             configuration=_configuration,
+            derivations={path: symbol(path) for path in (*derivations(), *parts())},
+            reductions={fun_sourceinfo(getattr(jax.lax, name)): name for name in _REDUCTIONS},
+            reduction=lambda name, aval: reduction(getattr(jax.lax, name), aval),
         )
     )
+
+
+# Functions for which jax keeps the programs of scatters and reductions.
+_REDUCTIONS = ("add", "sub", "mul", "min", "max")
+
+
+def _contexts() -> tuple[Any, Any]:
+    """What jax's caches of programs go by besides, now and within an equation."""
+    trace_context = symbol("config:trace_context")
+    now = trace_context()
+    with symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager:
+        return now, trace_context()
 
 
 def _configuration() -> Any:

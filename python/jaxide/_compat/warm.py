@@ -26,6 +26,10 @@ def portable_names() -> Names:
         Symbols(
             known=objects().known,
             axis_env=symbol("core:AxisEnv"),
+            axis_data=symbol("interpreters.batching:AxisData"),
+            no_axis_name=symbol("core:no_axis_name"),
+            programs=(symbol("core:Jaxpr"), symbol("core:ClosedJaxpr")),
+            chain=requests().chain,
             slots={
                 class_: tuple(own_slots(class_))
                 for class_ in known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
@@ -59,6 +63,8 @@ def entry_objects() -> tuple[EntryRecords, EntryObjects]:
             shape, dtype, weak_type=weak_type
         ),
         typed_array=symbol("literals:TypedNdArray"),
+        axis_data=symbol("interpreters.batching:AxisData"),
+        no_axis_name=symbol("core:no_axis_name"),
     )
     private = storage()
     return EntryRecords(private, known), EntryObjects(private, known)

@@ -6,13 +6,14 @@ Nothing is imported for an entry: what it names is in a module that is there, or
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxide._native.content import Unsettled, name_of
-from jaxide._native.portable import primitive_at, primitive_place
+from jaxide._native.portable import fields_of, place_of, primitive_at, primitive_place
 from jaxide._native.requests import Requests
 from jaxide._native.storage import Objects, Private, Records, Unstorable
 
@@ -26,10 +27,15 @@ class CallObjects(NamedTuple):
     shape: Any
     make_shape: Callable[[Any, Any, bool], Any]
     typed_array: Any
+    axis_data: Any
+    no_axis_name: Any
 
 
 class EntryRecords(Records):
     """Records of the objects of entries."""
+
+    # Of other NaNs it counts which object they are.
+    nan = np.nan
 
     def __init__(self, private: Private, known: CallObjects):
         super().__init__(private, ())
@@ -53,8 +59,14 @@ class EntryRecords(Records):
         if type(value) is self._known.typed_array:
             # With its type, which may have a sharding.
             return "typed array", (np.asarray(value), value.aval)
+        if value is self._known.no_axis_name:
+            return "no axis name", None
+        if type(value) is self._known.axis_data:
+            return "axis data", fields_of(value)
         if isinstance(value, type) and self._classes.get(name_of(value)) is value:
             return "class", name_of(value)
+        if isinstance(value, type) and (place := place_of(value)) and place.startswith("jax._src."):
+            return "class at", place
         return super().record(value, place)
 
     def request(self, params: dict[str, Any]) -> Any:
@@ -64,6 +76,14 @@ class EntryRecords(Records):
           Unstorable: by none.
         """
         return _known(self._known.requests.of(params), "its program is of no jit of jax's")
+
+    def origin(self, program: Any) -> tuple[Any, ...]:
+        """How jax comes to a program.
+
+        Raises:
+          Unstorable: that is not known.
+        """
+        return _known(self._known.requests.origin(program), "its program is none that jax keeps")
 
     def rule_request(self, params: dict[str, Any]) -> Any:
         """By which call of a function with a derivative rule such params come about.
@@ -80,16 +100,38 @@ def _known(request: Any, otherwise: str) -> Any:
     return request
 
 
+def _class_at(place: str) -> type:
+    module, _, qualname = place.partition(":")
+    found = vars(sys.modules[module]).get(qualname) if module.startswith("jax._src.") else None
+    if not isinstance(found, type):
+        raise LookupError(place)
+    return found
+
+
 class EntryObjects(Objects):
     """Objects of the records of entries."""
 
     def __init__(self, private: Private, known: CallObjects):
         super().__init__(private)
+        self._requests = known.requests
         self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
         self._make["zero"] = known.zero
         self._make["request"] = known.requests.params
         self._make["rule"] = known.requests.params_of_rule
         self._make["shape"] = lambda parts: known.make_shape(*parts)
         self._make["class"] = self._class
+        self._make["class at"] = _class_at
+        self._make["no axis name"] = lambda parts: known.no_axis_name
+        self._make["axis data"] = lambda parts: known.axis_data(*parts)
         # Of an array of its own, as jax makes them.
         self._make["typed array"] = lambda parts: known.typed_array(parts[0].copy(), parts[1])
+
+    def program(self, request: Any, within: bool) -> Any:
+        """The program of a jit of jax's own."""
+        return self._requests.program(request, within)
+
+    def derived(
+        self, function: str, program: Any, key: tuple[Any, ...], index: int, within: bool
+    ) -> Any:
+        """What a function that keeps its results makes of a program."""
+        return self._requests.derive(function, program, key, index, within)

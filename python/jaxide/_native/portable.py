@@ -7,10 +7,13 @@ very object is. What has neither has no portable name, and a call with it is not
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from jaxide._native.content import (
     PLAIN,
@@ -30,6 +33,12 @@ class Symbols(NamedTuple):
 
     known: Known
     axis_env: Any
+    # What `vmap` says of an axis, and the name of one that has none.
+    axis_data: Any
+    no_axis_name: Any
+    # Classes of programs, and by which calls of its jits jax has made them.
+    programs: tuple[type, ...]
+    chain: Callable[[Any], tuple[Any, ...] | None]
     # Classes of jax that are what their slots are: array types, and what these have.
     slots: Mapping[type, tuple[str, ...]]
     # Name stacks, and what they consist of.
@@ -70,6 +79,11 @@ def place_of(value: Any) -> str | None:
     return None
 
 
+def fields_of(value: Any) -> tuple[Any, ...]:
+    """What a dataclass consists of."""
+    return tuple(getattr(value, field.name) for field in dataclasses.fields(value))
+
+
 class _Portable(Writer):
     """Writes contents that are the same in every process."""
 
@@ -83,6 +97,8 @@ class _Portable(Writer):
         """As for an executable, but that nothing is remembered."""
         class_ = type(value)
         if class_ in PLAIN:
+            if value != value and value is not np.nan:
+                raise Unsettled("a NaN is equal to no other")
             return PLAIN[class_](value)
         if class_ not in self._symbols.lasting:
             return self._written(value, class_, depth)
@@ -107,6 +123,14 @@ class _Portable(Writer):
             return name_of(class_), parts(getattr(value, slot) for slot in slots)
         if class_ is symbols.axis_env:
             return "axes", parts((tuple(value.axis_sizes.items()), tuple(value.spmd_axis_names)))
+        if isinstance(value, symbols.programs):
+            if (chain := symbols.chain(value)) is None:
+                raise Unsettled("a program that no jit of jax's own leads to")
+            return "program", parts(chain)
+        if value is symbols.no_axis_name:
+            return ("no axis name",)
+        if class_ is symbols.axis_data:
+            return "axis data", parts(fields_of(value))
         if class_ is symbols.name_stack:
             return "stack", parts(value.stack)
         if class_ in symbols.scopes:
@@ -171,6 +195,21 @@ class _Portable(Writer):
 
 
 _PRIMITIVES: dict[int, tuple[Any, str]] = {}
+# How many modules there were when those of jax were looked for, and these.
+_modules: tuple[int, list[tuple[str, dict[str, Any]]]] = 0, []
+
+
+def _own_modules() -> list[tuple[str, dict[str, Any]]]:
+    """The modules of jax with their variables."""
+    global _modules
+    if _modules[0] != len(sys.modules):
+        own = [
+            (name, vars(module))
+            for name, module in list(sys.modules.items())
+            if name.startswith("jax._src.")
+        ]
+        _modules = len(sys.modules), own
+    return _modules[1]
 
 
 def primitive_place(primitive: Any) -> str:
@@ -182,11 +221,7 @@ def primitive_place(primitive: Any) -> str:
     found = _PRIMITIVES.get(id(primitive))
     if found is None or found[0] is not primitive:
         attribute = str(primitive.name).replace("-", "_") + "_p"
-        places = [
-            name
-            for name, module in list(sys.modules.items())
-            if name.startswith("jax._src.") and vars(module).get(attribute) is primitive
-        ]
+        places = [name for name, own in _own_modules() if own.get(attribute) is primitive]
         if not places:
             raise Unsettled(f"{primitive} is no primitive of a module of jax")
         # The module that defines it is mostly the one of those that are below others.
@@ -218,6 +253,8 @@ class Names:
 
     def name(self, value: Any) -> bytes | None:
         """The portable name of an object; None where it has none."""
+        if value is np.nan:
+            return b"nan"
         if type(value) in (float, complex):
             # A number that is an object of its own in a key is none: it is not equal to itself.
             return None

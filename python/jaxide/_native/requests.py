@@ -8,10 +8,13 @@ to the one that jax has there.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
+import threading
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +29,8 @@ Request = tuple[str, tuple[Any, ...], dict[str, Any]]
 RuleRequest = tuple[str, tuple[Any, ...]]
 
 _MAX_DEPTH = 16
+# What the requests of reductions have in front of the name of the function.
+_REDUCTION = "reduction:"
 _MAX_TWICE = 1024
 
 
@@ -39,17 +44,55 @@ class Symbols(NamedTuple):
     array: Any
     aval: Any
     typeof: Callable[[Any], Any]
-    # The class of functions with a derivative rule, and where such a function is from.
+    # The class of functions with a derivative rule, and where a function is from.
     with_rule: type
     source_of: Callable[[Any], str]
     # The params of the equation that a function of one comes to, for types of arguments.
     params_of: Callable[[Any, tuple[Any, ...]], dict[str, Any]]
+    # What jax's caches of programs go by besides: what it is now, and what it is within an equation.
+    contexts: Callable[[], tuple[tuple[Any, ...], tuple[Any, ...]]]
+    # Has it be that for a while.
+    within_equation: Callable[[], contextlib.AbstractContextManager[Any]]
     # Everything that is configured in this thread, with a hash.
     configuration: Callable[[], Any]
+    # Functions that keep what they make of a program, by name.
+    derivations: Mapping[str, Callable[..., Any]]
+    # Functions of two numbers, by what programs of them say of their origin, and by name.
+    reductions: Mapping[str, str]
+    # The program, with constants, of a function with a name, for numbers of a type.
+    reduction: Callable[[str, Any], tuple[Any, Any]]
 
 
 class _Unknown(Exception):
     """An argument of which nothing is known."""
+
+
+class _Calls(threading.local):
+    """The calls of jits that are under way in a thread, the innermost last; None in the place of one
+    that was asked for its program."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Any] = []
+
+
+class _Kept(NamedTuple):
+    """In which context jax keeps a program, and whether that is one within an equation."""
+
+    context: tuple[Any, ...]
+    within: bool
+
+
+class _Derived(NamedTuple):
+    """A program that a function which keeps its results has made."""
+
+    # The program, and the one that it was made of.
+    item: weakref.ref[Any]
+    function: str
+    of: weakref.ref[Any]
+    key: tuple[Any, ...]
+    # Which item of the result it is.
+    index: int
+    kept: _Kept
 
 
 class Requests:
@@ -58,16 +101,63 @@ class Requests:
     def __init__(self, symbols: Symbols):
         self._symbols = symbols
         # By the address of the program: itself, so that its address is its own, and its params.
-        self._known: dict[int, tuple[Any, Request, dict[str, Any]]] = {}
+        self._known: dict[int, tuple[Any, Request, dict[str, Any], _Kept]] = {}
         # Those of inlined jits that jax has traced without a warning.
         self._silent: dict[int, Any] = {}
         # By the address of the jit.
         self._places: dict[int, tuple[Any, str]] = {}
+        # The calls of jits that are under way, those of each thread.
+        self._calls = _Calls()
         # Functions with derivative rules, by where they are from, and by name.
         self._rules: dict[str, str] = {}
         self._functions: dict[str, Any] = {}
+        # By the address of the program.
+        self._derived: dict[int, _Derived] = {}
         # Params of their equations, twice: what differs is new in each call.
         self._twice: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    def begin(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+        """Notes that a jit is called: rules may be given its program before the call is over."""
+        self._calls.under_way.append((jitted, args, kwargs))
+
+    def end(self) -> None:
+        """Notes that the call that was noted last is over."""
+        if self._calls.under_way:
+            self._calls.under_way.pop()
+
+    def _note_under_way(self, source: str) -> None:
+        """Notes which program the jit has that is called, if it is of a function at a place in source
+        code."""
+        calls = self._calls.under_way
+        if not calls or calls[-1] is None:
+            return
+        jitted, args, kwargs = calls[-1]
+        if self.place(jitted) is None or self._symbols.source_of(jitted._fun) != source:
+            return
+        # jax may trace it for that, and come here again.
+        calls[-1] = None
+        try:
+            self._noted(jitted, args, kwargs)
+        except _Unknown:
+            pass
+
+    def _noted(
+        self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> tuple[Any, Request]:
+        """The program that a jit has for arguments, which is noted, and the request for it.
+
+        Raises:
+          _Unknown: it has none that is always the same.
+        """
+        place = self.place(jitted)
+        request = place or "", self._types(args, 0), self._types(kwargs or {}, 0)
+        params = self._params(jitted, request)
+        program = params["jaxpr"]
+        if place is not None:
+            known = self._known.get(id(program))
+            if known is None or known[0] is not program:
+                self._known[id(program)] = program, request, params, self._kept()
+        return program, request
 
     def note(
         self,
@@ -85,17 +175,11 @@ class Requests:
         info = getattr(jitted, "_jit_info", None)
         if info is None:
             return True
-        place = self.place(jitted)
         try:
-            request = place or "", self._types(args, 0), self._types(kwargs or {}, 0)
-            params = self._params(jitted, request)
+            program, request = self._noted(jitted, args, kwargs)
         except _Unknown:
             return info.inline is not False and not was_traced
-        program = params["jaxpr"]
-        if place is not None:
-            known = self._known.get(id(program))
-            if known is None or known[0] is not program:
-                self._known[id(program)] = program, request, params
+        place = self.place(jitted)
         if info.inline is False or self._silent.get(id(program)) is program:
             return False
         if not was_traced:
@@ -117,6 +201,7 @@ class Requests:
     def clear(self) -> None:
         """Forgets all, as jax has forgotten its programs."""
         self._known.clear()
+        self._derived.clear()
         self._silent.clear()
         self._twice.clear()
 
@@ -126,12 +211,19 @@ class Requests:
         known = self._known.get(id(program))
         if known is None or known[0] is not program:
             return None
-        _, request, own = known
+        _, request, own, _ = known
         same = len(own) == len(params) and all(
             name == other and (value is params[name] or _is_same(value, params[name]))
             for (name, value), other in zip(own.items(), params, strict=True)
         )
         return request if same else None
+
+    def is_requested(self, params: dict[str, Any]) -> bool:
+        """Whether a request leads to the params of an equation now."""
+        program = params.get("jaxpr")
+        if self.of(params) is None:
+            return False
+        return bool(self._known[id(program)][3].context == self._symbols.contexts()[0])
 
     def params(self, request: Request) -> dict[str, Any]:
         """The params that jax has for a request.
@@ -153,8 +245,135 @@ class Requests:
         except _Unknown:
             raise LookupError(place) from None
         program = params["jaxpr"]
-        self._known[id(program)] = program, request, params
+        self._known[id(program)] = program, request, params, self._kept()
         return dict(params)
+
+    def note_derived(
+        self, function: str, program: Any, key: tuple[Any, ...], items: list[tuple[int, Any]]
+    ) -> None:
+        """Notes which programs a function that keeps its results has made of a program, each with
+        its place in the result."""
+        of, kept = weakref.ref(program), self._kept()
+        for index, item in items:
+            if item is program or id(item) in self._derived:
+                continue
+
+            def forget(_: Any, place: int = id(item)) -> None:
+                self._derived.pop(place, None)
+
+            made = _Derived(weakref.ref(item, forget), function, of, key, index, kept)
+            self._derived[id(item)] = made
+
+    def origin(self, program: Any) -> tuple[Any, ...] | None:
+        """How jax comes to a program: whether it keeps that within an equation, and the request of its
+        jit; or that, the function that has made it, of which program, the key, and the item of the
+        result. None where it is not known."""
+        known = self._known.get(id(program))
+        if known is not None and known[0] is program:
+            return known[3].within, known[1]
+        derived = self._derived.get(id(program))
+        if derived is None or derived.item() is not program:
+            return self._found(program)
+        base = derived.of()
+        if base is None:
+            return None
+        return derived.kept.within, derived.function, base, derived.key, derived.index
+
+    def _found(self, program: Any) -> tuple[Any, ...] | None:
+        """The request of a program of which nothing was noted so far."""
+        names = getattr(program, "jaxpr", program).debug_info
+        if names.traced_for == "reduction_jaxpr":
+            return self._reduction_of(program, self._symbols.reductions.get(names.func_src_info))
+        if names.traced_for == "jit":
+            self._note_under_way(names.func_src_info)
+        known = self._known.get(id(program))
+        return (known[3].within, known[1]) if known is not None and known[0] is program else None
+
+    def _kept(self) -> _Kept:
+        now, within = self._symbols.contexts()
+        return _Kept(now, now == within)
+
+    def _is_of_now(self, program: Any, contexts: tuple[Any, Any]) -> bool:
+        """Whether jax comes to a program whose origin is known by what it keeps now."""
+        known, derived = self._known.get(id(program)), self._derived.get(id(program))
+        if known is not None and known[0] is program:
+            kept = known[3]
+        elif derived is not None:
+            kept = derived.kept
+        else:
+            return False
+        return bool(kept.context == contexts[kept.within])
+
+    def _reduction_of(self, program: Any, name: str | None) -> tuple[Any, ...] | None:
+        aval = program.invars[0].aval if program.invars else None
+        if name is None or type(aval) is not self._symbols.aval:
+            return None
+        request: Request = _REDUCTION + name, (aval,), {}
+        for within in (False, True):
+            with self._symbols.within_equation() if within else contextlib.nullcontext():
+                made, consts = self._symbols.reduction(name, aval)
+                kept = self._kept()
+            if made is program and not consts:
+                self._known[id(program)] = program, request, {}, kept
+                return kept.within, request
+        return None
+
+    def chain(self, program: Any) -> tuple[Any, ...] | None:
+        """The request of the jit that a program comes from, and what was made of its program one after
+        the other; None where that is not known."""
+        steps: list[Any] = []
+        while len(steps) < _MAX_DEPTH:
+            match self.origin(program):
+                case (within, request):
+                    return within, request, *reversed(steps)
+                case (within, function, base, key, index):
+                    steps.append((within, function, key, index))
+                    program = base
+                case _:
+                    break
+        return None
+
+    def bases(self, program: Any) -> list[Any]:
+        """The programs of which functions that keep their results have made a program, the nearest
+        first; after the one that a jit of jax's own has comes None."""
+        found: list[Any] = []
+        contexts = self._symbols.contexts()
+        while len(found) < _MAX_DEPTH:
+            origin = self.origin(program)
+            if origin is None or not self._is_of_now(program, contexts):
+                break
+            match origin:
+                case (_, _):
+                    found.append(None)
+                    break
+                case (_, _, base, _, _):
+                    found.append(base)
+                    program = base
+        return found
+
+    def program(self, request: Request, within: bool) -> Any:
+        """The program of a jit of jax's own, or of a reduction.
+
+        Raises:
+          LookupError: no jit is at its place.
+        """
+        place, args, _ = request
+        with self._symbols.within_equation() if within else contextlib.nullcontext():
+            if place.startswith(_REDUCTION):
+                return self._symbols.reduction(place.removeprefix(_REDUCTION), *args)[0]
+            return self.params(request)["jaxpr"]
+
+    def derive(
+        self, function: str, program: Any, key: tuple[Any, ...], index: int, within: bool
+    ) -> Any:
+        """What a function that keeps its results makes of a program.
+
+        Raises:
+          LookupError: there is no such function, or no such item.
+        """
+        with self._symbols.within_equation() if within else contextlib.nullcontext():
+            made = self._symbols.derivations[function](program, *key)
+        return made[index] if isinstance(made, tuple) else made
 
     def rule_of(self, params: dict[str, Any]) -> RuleRequest | None:
         """The function of jax, and the types, whose call comes to an equation with such params, but
@@ -190,7 +409,7 @@ class Requests:
         for value, name in list(callables()):
             if type(value) is self._symbols.with_rule and name not in self._functions:
                 self._functions[name] = value
-                self._rules.setdefault(self._symbols.source_of(value), name)
+                self._rules.setdefault(self._symbols.source_of(value.fun), name)
 
     def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
         _, args, kwargs = request
@@ -212,10 +431,16 @@ class Requests:
         found: Any = sys.modules.get(module) if module.partition(".")[0] == "jax" else None
         for part in qualname.split("."):
             found = getattr(found, part, None)
-        if found is not jitted:
-            return None
-        # It lives as long as its module.
         place = f"{module}:{qualname}"
+        if found is not jitted:
+            # That of a function with a derivative rule, or of a universal function.
+            for attribute in ("fun", "_func"):
+                if getattr(found, attribute, None) is jitted:
+                    place = f"{place}.{attribute}"
+                    break
+            else:
+                return None
+        # It lives as long as its module.
         self._places[id(jitted)] = jitted, place
         return place
 

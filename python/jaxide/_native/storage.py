@@ -164,6 +164,9 @@ _REASONS = {
 class Objects:
     """Objects of records."""
 
+    # The one that jax has.
+    nan = np.nan
+
     def __init__(self, private: Private):
         self._private = private
         kinds = (*private.kinds, private.stand_in)

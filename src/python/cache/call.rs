@@ -732,7 +732,8 @@ fn learn<'py>(
             }
         }
         (Ok(mut recorded), None) => {
-            let asks = lookup::is_asked() && !site.forgets && !context.has_given_traceback();
+            let is_own = !site.forgets || site.lasting.is_some();
+            let asks = lookup::is_asked() && is_own && !context.has_given_traceback();
             if recorded.is_confirmed(jax, py, asks)? {
                 Known::Replay(recorded)
             } else {

@@ -8,13 +8,15 @@
 //! often, or what else is made of the program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashSet;
 
 use crate::expand::CallableId;
+use crate::segments::Key;
 
 use crate::python::cache::audit;
 use crate::python::cache::call::watched;
@@ -28,6 +30,8 @@ use crate::python::cache::reasons::{
     BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
 };
 use crate::python::cache::store::{self, Hits};
+use crate::python::cache::warm::derivations::{self, Sought};
+use crate::python::cache::warm::lookup;
 use crate::python::cpython::native::{address, attached};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::{Jax, jax};
@@ -40,6 +44,8 @@ use crate::python::trace::session;
 /// Stands in for a function whose results jax keeps by a program and a key.
 #[pyclass(module = "jaxide._core", frozen)]
 pub struct DerivationCache {
+    /// The name of the function, which no other has.
+    path: String,
     stock: Py<PyAny>,
     id: CallableId,
     hits: Arc<Hits>,
@@ -48,9 +54,9 @@ pub struct DerivationCache {
 #[pymethods]
 impl DerivationCache {
     #[new]
-    fn new(name: &str, stock: Py<PyAny>) -> Self {
+    fn new(name: &str, path: String, stock: Py<PyAny>) -> Self {
         let (id, hits) = store::new_callable(name);
-        Self { stock, id, hits }
+        Self { path, stock, id, hits }
     }
 
     /// Makes fresh copies of what is known for a structurally equal program, else runs the function and
@@ -78,6 +84,7 @@ impl DerivationCache {
                 return run();
             }
         };
+        let own_key = key;
         let key = (self.id.0, id.raw(), configuration.number, key).into_pyobject(py)?;
         let known = match Memo::get(&key)? {
             Some(known) if known.get().validity.holds() && is_as_before(py)? => Some(known),
@@ -89,7 +96,10 @@ impl DerivationCache {
                 if audit::is_due() {
                     return self.audited(jax, &key, derivation, given, run);
                 }
-                return derivation.fresh_copy(jax, py, given);
+                let copy = derivation.fresh_copy(jax, py, given)?;
+                let made = derivation.made(&copy);
+                derivations::note(jax, &self.path, jaxpr, own_key, made)?;
+                return Ok(copy.into_any());
             }
             Some(Ok(candidate)) => Some(candidate),
             Some(Err(reason)) => {
@@ -106,6 +116,29 @@ impl DerivationCache {
             store::count_bypass(self.id, WARNED);
             return run();
         }
+        let sought = Sought::new(py, jax, &self.path, &given, own_key, configuration.number)?;
+        let found = match &sought {
+            Some(sought) => sought.found(py, jax, &given)?,
+            None => None,
+        };
+        let (given, found) = match found {
+            None => (given, None),
+            Some(result) => {
+                let again = Given::of_program(jax, jaxpr).map_err(PyRuntimeError::new_err)?.0;
+                let learnt = attached(|| Derivation::learn(jax, given, &result, candidate));
+                (again, learnt.ok().map(|derivation| (derivation, result)))
+            }
+        };
+        if let Some((derivation, result)) = found {
+            self.hits.add_one();
+            if audit::is_due() {
+                return self.audited(jax, &key, &derivation, given, run);
+            }
+            derivations::note(jax, &self.path, jaxpr, own_key, derivation.made(&result))?;
+            let validity = Validity::of_what_lasts();
+            Memo::insert(&key, KnownDerivation::new(Ok(derivation), validity, None))?;
+            return Ok(result.into_any());
+        }
         let warnings = watch_warnings::count();
         let (result, refusal, validity) = watched(py, jax, Ok(configuration), run)?;
         let result = result?;
@@ -117,12 +150,22 @@ impl DerivationCache {
             given.note_warned(py, jax);
             Err(WARNED)
         };
+        let mut lasting = None;
         match &derivation {
-            Ok(_) => store::count_miss(self.id),
+            Ok(derivation) => {
+                store::count_miss(self.id);
+                let result = derivation.result.bind(py);
+                derivations::note(jax, &self.path, jaxpr, own_key, derivation.made(result))?;
+                if let Some(sought) = sought
+                    && sought.holds(py, jax, &derivation.given, result)?
+                {
+                    lasting = Some(sought.key);
+                }
+            }
             Err(reason) => store::count_bypass(self.id, reason),
         }
         if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
-            Memo::insert(&key, KnownDerivation { derivation, validity })?;
+            Memo::insert(&key, KnownDerivation::new(derivation, validity, lasting))?;
         }
         Ok(result)
     }
@@ -150,6 +193,47 @@ impl DerivationCache {
             Memo::forget_all_of(py, self.id)?;
             audit::derivation(self.id, key, derivation.result.bind(py), &result)?;
         }
+        Ok(result)
+    }
+}
+
+/// Stands in for a function that keeps the parts of programs that it makes, which have variables of these: notes
+/// where they come from.
+#[pyclass(module = "jaxide._core", frozen)]
+pub struct Parts {
+    /// The name of the function, which no other has.
+    path: String,
+    stock: Py<PyAny>,
+}
+
+#[pymethods]
+impl Parts {
+    #[new]
+    fn new(path: String, stock: Py<PyAny>) -> Self {
+        Self { path, stock }
+    }
+
+    /// Runs the function.
+    #[pyo3(signature = (jaxpr, *key))]
+    fn __call__<'py>(
+        &self,
+        jaxpr: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = jaxpr.py();
+        let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
+        let result = self.stock.bind(py).call1(PyTuple::new(py, args)?)?;
+        if !lookup::is_asked() || session::is_idle(py)? {
+            return Ok(result);
+        }
+        let jax = jax(py)?;
+        let items = match result.cast_exact::<PyTuple>() {
+            Ok(items) => items.iter().collect(),
+            Err(_) => vec![result.clone()],
+        };
+        let made =
+            items.into_iter().enumerate().filter(|(_, item)| is_jaxpr(py, jax, item.as_ptr()));
+        derivations::note(jax, &self.path, jaxpr, key, made.collect())?;
         Ok(result)
     }
 }
@@ -235,13 +319,44 @@ pub fn forget(py: Python<'_>) {
 
 /// What is known of a function, a key, and the structurally equal programs.
 #[pyclass(module = "jaxide._core", frozen)]
-struct KnownDerivation {
+pub struct KnownDerivation {
     /// Or why what was derived from one program says nothing about that of others.
     derivation: Result<Derivation, Reason>,
     validity: Validity,
+    /// Under which key it is to be stored, if it is, and whether that was done.
+    lasting: Option<Key>,
+    pub is_stored: AtomicBool,
+}
+
+/// What is known and to be stored, which the store does not have.
+pub fn lasting(py: Python<'_>) -> Vec<Bound<'_, KnownDerivation>> {
+    let Some(memo) = MEMO.get(py) else { return Vec::new() };
+    let known = memo.known.bind(py).values().into_iter();
+    let known = known.filter_map(|known| known.cast_into::<KnownDerivation>().ok());
+    let is_new = |known: &Bound<'_, KnownDerivation>| {
+        let known = known.get();
+        known.lasting.is_some() && !known.is_stored.load(Ordering::Relaxed)
+    };
+    known.filter(is_new).collect()
 }
 
 impl KnownDerivation {
+    fn new(
+        derivation: Result<Derivation, Reason>,
+        validity: Validity,
+        lasting: Option<Key>,
+    ) -> Self {
+        Self { derivation, validity, lasting, is_stored: AtomicBool::new(false) }
+    }
+
+    /// Under which key it is to be stored, from which programs it was derived, and what; None where it does
+    /// not hold any more.
+    pub fn to_store<'py>(&self, py: Python<'py>) -> Option<(Key, &Given, &Bound<'py, PyTuple>)> {
+        let (Ok(derivation), Some(key)) = (&self.derivation, self.lasting) else { return None };
+        let holds = self.validity.holds();
+        holds.then(|| (key, &*derivation.given, derivation.result.bind(py)))
+    }
+
     fn memory_bytes(&self, py: Python<'_>) -> usize {
         let derived = self.derivation.iter().flat_map(|derivation| &derivation.programs).flatten();
         size_of::<Self>() + derived.map(|derived| derived.memory_bytes(py)).sum::<usize>()
@@ -357,7 +472,7 @@ impl Derivation {
         jax: &Jax,
         py: Python<'py>,
         given: Given,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, PyTuple>> {
         let result = self.result.bind(py);
         let instantiation = Instantiation::of(given, self.given.clone());
         let items = result.iter().zip(&self.programs).map(|(item, derived)| match derived {
@@ -365,7 +480,13 @@ impl Derivation {
             None => Ok(item),
         });
         let items: Vec<_> = items.collect::<PyResult<_>>()?;
-        Ok(PyTuple::new(py, items)?.into_any())
+        PyTuple::new(py, items)
+    }
+
+    /// The programs among what the function has made, with their places.
+    fn made<'py>(&self, result: &Bound<'py, PyTuple>) -> Vec<(usize, Bound<'py, PyAny>)> {
+        let items = result.iter().zip(&self.programs).enumerate();
+        items.filter_map(|(place, (item, made))| made.is_some().then_some((place, item))).collect()
     }
 }
 

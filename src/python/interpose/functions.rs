@@ -268,6 +268,31 @@ pub fn put(py: Python<'_>, on: bool, is_outdated: impl Fn() -> bool) -> PyResult
     Ok(())
 }
 
+/// Notes that a jit is called.
+///
+/// # Safety
+/// Live objects: a jit, a tuple, a dict or null.
+unsafe fn begin_request(
+    py: Python<'_>,
+    jitted: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    kwargs: *mut ffi::PyObject,
+) -> PyResult<()> {
+    // SAFETY: as promised.
+    let given = unsafe {
+        let kwargs = Bound::from_borrowed_ptr_or_opt(py, kwargs);
+        (Bound::from_borrowed_ptr(py, jitted), Bound::from_borrowed_ptr(py, args), kwargs)
+    };
+    let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
+    requests.call_method1(pyo3::intern!(py, "begin"), given).map(drop)
+}
+
+/// Notes that the call that was noted last is over.
+fn end_request(py: Python<'_>) -> PyResult<()> {
+    let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
+    requests.call_method0(pyo3::intern!(py, "end")).map(drop)
+}
+
 /// Notes which program a jit has for arguments with which it was called. Whether somebody who traces it may hear
 /// what was not heard now.
 ///
@@ -308,10 +333,18 @@ unsafe extern "C" fn call_jit(
         };
         let stock = || {
             let (made, warned) = (session::traces_made(), watch_warnings::count());
+            let is_noted = library::is_open();
+            if is_noted {
+                // SAFETY: CPython passes a tuple, and a dict or null.
+                unsafe { begin_request(py, slf, args, kwargs) }?;
+            }
             // SAFETY: the type's own function, with what CPython passed.
-            let result =
-                unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) }?;
-            if library::is_open() {
+            let result = unsafe { Bound::from_owned_ptr_or_err(py, (jit.call)(slf, args, kwargs)) };
+            if is_noted {
+                end_request(py)?;
+            }
+            let result = result?;
+            if is_noted {
                 let was_traced = session::traces_made() != made;
                 let was_silent = watch_warnings::count() == warned;
                 // SAFETY: as above.
@@ -367,8 +400,7 @@ fn site_of(jitted: &Bound<'_, PyAny>) -> PyResult<Arc<Site>> {
     };
     let forgets = !is_stable(jitted.as_ptr());
     let pure = Site { forgets, ..Site::pure(&name) };
-    let place = if forgets { None } else { place_of(jitted)? };
-    let site = Arc::new(match place {
+    let site = Arc::new(match place_of(jitted)? {
         Some(place) => pure.lasting("jit", &place),
         None => pure,
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet};
 use rustc_hash::FxHashMap;
 
 use crate::ir::{Atom, AtomKind, EffectsId, Eqn, ParamsId, Program, Var};
@@ -70,6 +70,9 @@ pub trait JaxprView<'py> {
     fn has_effects(&self, eqn: &Self::Eqn) -> PyResult<bool>;
 
     fn eqn_effects(&self, eqn: &Self::Eqn) -> PyResult<Effects<'py>>;
+
+    /// Whether the effects of an equation that has none are a set, as they mostly are.
+    fn has_set_of_effects(&self, eqn: &Self::Eqn) -> bool;
 
     fn eqn_invars(&self, eqn: &Self::Eqn)
     -> impl ExactSizeIterator<Item = Operand<'py, Self::Var>>;
@@ -210,6 +213,10 @@ impl<'py> JaxprView<'py> for GraphView<'_, 'py> {
         Ok(all.map(of).collect())
     }
 
+    fn has_set_of_effects(&self, &eqn: &Eqn) -> bool {
+        self.table.stands_for_no_effects(self.program().eqn(eqn).primitive).is_none()
+    }
+
     fn eqn_invars(&self, &eqn: &Eqn) -> impl ExactSizeIterator<Item = Operand<'py, Var>> {
         self.program().eqn_invars(eqn).iter().map(|&atom| self.operand(atom))
     }
@@ -319,6 +326,11 @@ impl<'py> JaxprView<'py> for ListsView<'_, 'py> {
 
     fn eqn_effects(&self, eqn: &ListedEqn<'py>) -> PyResult<Effects<'py>> {
         with_numbers(&eqn.parts.effects, &self.numbers.borrow())
+    }
+
+    fn has_set_of_effects(&self, eqn: &ListedEqn<'py>) -> bool {
+        let effects = &eqn.parts.effects;
+        effects.is_instance_of::<PySet>() || effects.is_instance_of::<PyFrozenSet>()
     }
 
     fn eqn_invars(

@@ -6,19 +6,27 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cranelift_entity::EntityRef;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyFloat, PyString, PyTuple};
 
 use crate::ir::{ForeignId, ParamValue};
 use crate::segments::{Fingerprint, Key, Part, Segment, SegmentWriter};
-use crate::store::{Array, Object, PieceReader, PieceWriter, ReadError, object_piece};
+use crate::store::{Array, Object, PieceReader, PieceWriter, object_piece};
 
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::store::load::make_array;
-use crate::python::store::save::Saver;
+use crate::python::store::save::{PlaceOf, Saver};
 use crate::python::store::values::make_value;
+
+create_exception!(
+    jaxide._core,
+    Inapplicable,
+    PyException,
+    "What an entry says is not what jax would make in this process."
+);
 
 /// The record of a dict of params.
 const PARAMS: &str = "params";
@@ -37,6 +45,7 @@ pub enum Form {
     /// By which call of a function with a derivative rule jax makes one like it.
     Rule,
 }
+
 /// How many objects may refer to each other in a row.
 const MAX_DEPTH: usize = 64;
 /// How many values an object may be made of, each counted as often as it is referred to.
@@ -61,7 +70,7 @@ impl<'a, 'py> EntrySaver<'a, 'py> {
     /// # Errors
     /// jax is not what it was.
     pub fn new(records: &'a Bound<'py, PyAny>) -> PyResult<Self> {
-        Ok(Self { saver: Saver::new(records)?, entries: Vec::new() })
+        Ok(Self { saver: Saver::new(records, false)?, entries: Vec::new() })
     }
 
     /// Adds the entry that `write` writes.
@@ -170,9 +179,59 @@ impl<'py> Piece<'_, '_, 'py> {
     /// # Errors
     /// It has no form.
     pub fn value(&mut self, value: &Bound<'py, PyAny>) -> PyResult<()> {
-        let value = self.saver.value(value, "")?;
-        let local = localized(&value, &mut self.rows);
+        self.value_among(value, &mut |_| Err(refused("a program within a value")))
+    }
+
+    /// Writes a value whose programs are places in a list.
+    ///
+    /// # Errors
+    /// It has no form, or a program is not in the list.
+    pub fn value_among(
+        &mut self,
+        value: &Bound<'py, PyAny>,
+        place_of: &mut PlaceOf<'_, 'py>,
+    ) -> PyResult<()> {
+        self.check_nans(value)?;
+        let value = self.saver.value_among(value, "", Some(place_of))?;
+        self.localized(&value)
+    }
+
+    /// A NaN is equal to no other: numpy's is the one that a reading has.
+    fn check_nans(&self, value: &Bound<'py, PyAny>) -> PyResult<()> {
+        if let Ok(number) = value.cast_exact::<PyFloat>() {
+            let is_own = number.value().is_nan() && !self.saver.is_nan(value)?;
+            return if is_own { Err(refused("a NaN of its own")) } else { Ok(()) };
+        }
+        if let Ok(items) = value.cast::<PyTuple>() {
+            return items.iter().try_for_each(|item| self.check_nans(&item));
+        }
+        if let Ok(items) = value.cast::<PyDict>() {
+            return items.iter().try_for_each(|(_, item)| self.check_nans(&item));
+        }
+        Ok(())
+    }
+
+    fn localized(&mut self, value: &ParamValue) -> PyResult<()> {
+        let local = localized(value, &mut self.rows);
         self.writer.value(&local).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+
+    /// Why something cannot be written.
+    #[allow(clippy::unused_self)] // as of a `Reading`
+    pub fn error(&self, what: &str) -> PyErr {
+        refused(what)
+    }
+
+    /// What the records say of a program.
+    ///
+    /// # Errors
+    /// Those of the records.
+    pub fn asked(
+        &self,
+        method: &Bound<'py, PyString>,
+        program: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.saver.asked(method, program)
     }
 
     /// Writes a dict of params, which is one object for all entries of the segment.
@@ -181,6 +240,9 @@ impl<'py> Piece<'_, '_, 'py> {
     /// A param has no form.
     pub fn params(&mut self, params: &Bound<'py, PyDict>, form: Form) -> PyResult<()> {
         let py = params.py();
+        if form == Form::Content {
+            self.check_nans(params)?;
+        }
         let (class, value) = match form {
             Form::Content => (PARAMS, params.clone().into_any()),
             Form::Request => (REQUEST, self.saver.asked(intern!(py, "request"), params)?),
@@ -356,8 +418,25 @@ impl<'py> Reading<'_, 'py> {
     /// # Errors
     /// There is none.
     pub fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
-        let read: Result<ParamValue, ReadError> = self.reader.value();
-        value(self.maker, &read.map_err(refused)?, &self.objects)
+        self.value_among(&[])
+    }
+
+    /// Reads a value whose programs are places in a list.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn value_among(&mut self, programs: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
+        let read = self.reader.value(programs.len()).map_err(refused)?;
+        make_value(self.maker, &read, &|value| match value {
+            ParamValue::Opaque(place) => self.objects.get(place.index()).cloned(),
+            ParamValue::Program(place) => programs.get(place.index()).cloned(),
+            _ => None,
+        })
+    }
+
+    /// What makes objects.
+    pub fn maker(&self) -> &Bound<'py, PyAny> {
+        self.maker
     }
 
     /// Why what was read is refused.

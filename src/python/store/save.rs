@@ -6,7 +6,7 @@ use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyList, PyString};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
@@ -42,7 +42,7 @@ pub fn save_program<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let py = root.py();
     let _no_collection = NoCollection::start(py);
-    let mut saver = Saver::new(records)?;
+    let mut saver = Saver::new(records, true)?;
     saver.document.root = saver.value(root, "")?;
     saver.share_vars();
     let bytes =
@@ -68,6 +68,8 @@ pub struct Saver<'a, 'py> {
     vars: Vec<(ForeignId, Var, usize)>,
     /// The jaxprs with an equation that refers to a jaxpr, and that equation.
     callers: FxHashMap<usize, (usize, Eqn)>,
+    /// Whether programs may be among the objects.
+    has_programs: bool,
     depth: usize,
 }
 
@@ -77,15 +79,19 @@ enum Visit<'py> {
     Leave(Bound<'py, PyAny>, Bound<'py, Graph>),
 }
 
+/// The place of a program in a list that whoever writes has.
+pub type PlaceOf<'l, 'py> = dyn FnMut(&Bound<'py, PyAny>) -> PyResult<usize> + 'l;
+
 /// What stands for a value that refers to an object; None for others.
 pub(super) type Leaf<'l, S> = dyn FnMut(&mut S, &ParamValue) -> PyResult<Option<ParamValue>> + 'l;
 
 impl<'a, 'py> Saver<'a, 'py> {
-    /// Nothing is stored so far; `records` says what objects are.
+    /// Nothing is stored so far; `records` says what objects are, and `has_programs` whether programs may be
+    /// among them.
     ///
     /// # Errors
     /// jax is not what it was.
-    pub(super) fn new(records: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+    pub(super) fn new(records: &'a Bound<'py, PyAny>, has_programs: bool) -> PyResult<Self> {
         Ok(Self {
             jax: jax(records.py())?,
             records,
@@ -105,17 +111,23 @@ impl<'a, 'py> Saver<'a, 'py> {
             stacks: FxHashMap::default(),
             vars: Vec::new(),
             callers: FxHashMap::default(),
+            has_programs,
             depth: 0,
         })
     }
 
-    /// What a method of the records says of params.
+    /// What a method of the records says of params, or of a program.
     pub(super) fn asked(
         &self,
         method: &Bound<'py, PyString>,
-        params: &Bound<'py, PyDict>,
+        value: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.records.call_method1(method, (params,))
+        self.records.call_method1(method, (value,))
+    }
+
+    /// Whether an object is the NaN that stands for all.
+    pub(super) fn is_nan(&self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        Ok(self.records.getattr(intern!(self.py(), "nan"))?.is(value))
     }
 
     /// The objects.
@@ -129,13 +141,30 @@ impl<'a, 'py> Saver<'a, 'py> {
 
     /// A value; `place` is the param that has it.
     pub(super) fn value(&mut self, value: &Bound<'py, PyAny>, place: &str) -> PyResult<ParamValue> {
+        self.value_among(value, place, None)
+    }
+
+    /// As `value`, where programs are places in a list, if there is one.
+    pub(super) fn value_among(
+        &mut self,
+        value: &Bound<'py, PyAny>,
+        place: &str,
+        mut place_of: Option<&mut PlaceOf<'_, 'py>>,
+    ) -> PyResult<ParamValue> {
         let (mut builder, mut table) = (Builder::new(DeadCode::Keep), ObjectTable::default());
         let canonical = canonical_value(self.jax, &mut builder, &mut table, value)?;
         let py = self.py();
         self.stored(&canonical, &mut |saver, value| {
             let object = match value {
                 ParamValue::Opaque(object) => table.object(py, *object),
-                ParamValue::Program(id) => table.object(py, builder.subprogram_data(*id).object),
+                ParamValue::Program(id) => {
+                    let program = table.object(py, builder.subprogram_data(*id).object);
+                    if let Some(place_of) = &mut place_of {
+                        let place = place_of(&program)?;
+                        return Ok(Some(ParamValue::Program(SubprogramId::new(place))));
+                    }
+                    program
+                }
                 _ => return Ok(None),
             };
             Ok(Some(ParamValue::Opaque(saver.object(&object, place)?)))
@@ -207,6 +236,9 @@ impl<'a, 'py> Saver<'a, 'py> {
         if object.is_instance(self.jax.jaxpr_type.bind(py))?
             || object.get_type().is(&self.jax.closed_jaxpr_type)
         {
+            if !self.has_programs {
+                return Err(PyRuntimeError::new_err("a program within an object"));
+            }
             return self.jaxpr(object);
         }
         if object.get_type().is(&value_classes(py)?.numpy_array) {

@@ -7,7 +7,8 @@ use pyo3::types::{PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyTuple};
 
 use crate::ir::ParamValue;
 
-/// The object that a value is. `objects` makes dtypes, members of enumerations and named tuples; `made` says
+/// The object that a value is. `objects` has the NaN that stands for all, makes dtypes, members of enumerations and
+/// named tuples; `made` says
 /// what a program or an opaque value is.
 ///
 /// # Errors
@@ -26,6 +27,9 @@ pub fn make_value<'py>(
         ParamValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
         ParamValue::Int(value) => value.into_pyobject(py)?.into_any(),
         ParamValue::BigInt(digits) => py.get_type::<PyInt>().call1((&**digits,))?,
+        ParamValue::Float(bits) if *bits == f64::NAN.to_bits() => {
+            objects.getattr(intern!(py, "nan"))?
+        }
         ParamValue::Float(bits) => PyFloat::new(py, f64::from_bits(*bits)).into_any(),
         ParamValue::Complex(real, imaginary) => {
             let [real, imaginary] = [real, imaginary].map(|bits| f64::from_bits(*bits));

@@ -9,6 +9,7 @@ use crate::python::cache::fragment::recorded::{
 };
 use crate::python::cache::programs::compare::Comparison;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
+use crate::python::cache::programs::references::are_repeated;
 use crate::python::cache::programs::requests::{is_requested, rule_of};
 use crate::python::cpython::native::with_bytes;
 use crate::python::jax::names::Jax;
@@ -60,7 +61,7 @@ impl Part {
             let params = equation.params.bind(py);
             let is_plain = params.values().iter().all(|value| typed_hash(&value).is_some());
             // What jax has for a call of its own jit is the same at every call.
-            if is_plain || is_requested(jax, params) {
+            if is_plain || is_requested(jax, params) || asks && are_repeated(jax, params) {
                 continue;
             }
             let rule = if asks { rule_of(jax, equation.primitive.bind(py), params)? } else { None };

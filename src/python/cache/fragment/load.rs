@@ -18,6 +18,7 @@ use crate::python::cache::key::canonical::canonical;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::params::FragmentParams;
+use crate::python::cache::programs::references::References;
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::owns_primitive;
 use crate::python::store::pieces::Reading;
@@ -38,7 +39,8 @@ pub fn load<'py>(
     call: &Call,
     stack: Option<&Stack>,
 ) -> PyResult<Recorded> {
-    let mut reader = Reader { reading, jax, context, call, stack, outs: Vec::new() };
+    let references = References::default();
+    let mut reader = Reader { reading, jax, context, call, stack, references, outs: Vec::new() };
     let part = reader.part(call.args.len(), None)?;
     reader.outs.push((usize::MAX, part.out_rows.len()));
     let tangents = reader.list(|reader| {
@@ -74,6 +76,7 @@ struct Reader<'r, 'p, 'py> {
     context: &'r Bound<'py, PyAny>,
     call: &'r Call,
     stack: Option<&'r Stack>,
+    references: References<'py>,
     /// How many outputs the equations of each level have.
     outs: Vec<(usize, usize)>,
 }
@@ -181,7 +184,11 @@ impl<'py> Reader<'_, '_, 'py> {
         if !owns_primitive(jax, &primitive) {
             return Err(self.reading.error("an object that is no primitive of jax's"));
         }
-        let params = self.reading.object()?;
+        let params = if self.flag()? {
+            self.references.read(self.reading, jax)?.into_any()
+        } else {
+            self.reading.object()?
+        };
         let rule = match params.cast_exact::<PyTuple>() {
             Ok(twice) => Some(self.rule(&primitive, twice)?),
             Err(_) => None,

@@ -6,6 +6,7 @@ use crate::expand::Operand;
 
 use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, Recorded};
 use crate::python::cache::fragment::result::{Recipe, TransformedRecipe};
+use crate::python::cache::programs::references::{References, are_repeated};
 use crate::python::cache::programs::requests::{is_requested, rule_of};
 use crate::python::cache::rules::has_programs;
 use crate::python::jax::names::Jax;
@@ -20,38 +21,49 @@ pub fn is_lasting(
     recorded: &Recorded,
     with_programs: bool,
 ) -> bool {
-    let lasts = |(equation, form): (&EquationObjects, Form)| {
-        let has_form =
-            form == Form::Content || with_programs && is_made_again(jax, context, equation, form);
+    let lasts = |(equation, wording): (&EquationObjects, Wording)| {
+        let has_form = wording == Wording::Form(Form::Content)
+            || with_programs && is_made_again(jax, context, equation, wording);
         equation.effects.is_none()
             && !equation.is_on_operands()
             && equation.context.is(context)
             && equation.no_effects.as_ref().is_none_or(|none| none.is(&jax.no_effects))
             && has_form
     };
-    recorded.programs.is_none()
-        && recorded.parts().all(|part| {
-            forms(jax, context.py(), part).all(lasts)
-                && part.scopes.iter().all(|scope| scope.traceback.is_none())
-                && part.consts.iter().all(|(captured, _)| !matches!(captured, Captured::Value(_)))
-        })
+    recorded.parts().all(|part| {
+        wordings(jax, context.py(), part).all(lasts)
+            && part.scopes.iter().all(|scope| scope.traceback.is_none())
+            && part.consts.iter().all(|(captured, _)| !matches!(captured, Captured::Value(_)))
+    })
+}
+
+/// How the params of an equation are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wording {
+    /// As one object.
+    Form(Form),
+    /// With references to programs, each by how jax comes to it.
+    References,
 }
 
 /// The equations of a part, each with how its params are written.
-fn forms<'p>(
+fn wordings<'p>(
     jax: &Jax,
     py: Python<'_>,
     part: &'p Part,
-) -> impl Iterator<Item = (&'p EquationObjects, Form)> {
+) -> impl Iterator<Item = (&'p EquationObjects, Wording)> {
     part.equations.iter().enumerate().map(move |(index, equation)| {
-        let form = if part.regenerated.iter().any(|(other, _)| *other == index) {
-            Form::Rule
-        } else if has_programs(jax, equation.params.bind(py)) {
-            Form::Request
+        let params = equation.params.bind(py);
+        let wording = if part.regenerated.iter().any(|(other, _)| *other == index) {
+            Wording::Form(Form::Rule)
+        } else if !has_programs(jax, params) {
+            Wording::Form(Form::Content)
+        } else if is_requested(jax, params) {
+            Wording::Form(Form::Request)
         } else {
-            Form::Content
+            Wording::References
         };
-        (equation, form)
+        (equation, wording)
     })
 }
 
@@ -60,13 +72,16 @@ fn is_made_again(
     jax: &Jax,
     context: &Bound<'_, PyAny>,
     equation: &EquationObjects,
-    form: Form,
+    wording: Wording,
 ) -> bool {
     let py = context.py();
     let (primitive, params) = (equation.primitive.bind(py), equation.params.bind(py));
-    match form {
-        Form::Rule => rule_of(jax, primitive, params).is_ok_and(|rule| rule.is_some()),
-        Form::Content | Form::Request => is_requested(jax, params),
+    match wording {
+        Wording::Form(Form::Rule) => {
+            rule_of(jax, primitive, params).is_ok_and(|rule| rule.is_some())
+        }
+        Wording::Form(Form::Content | Form::Request) => is_requested(jax, params),
+        Wording::References => are_repeated(jax, params),
     }
 }
 
@@ -80,7 +95,8 @@ pub fn save<'py>(
     py: Python<'py>,
     recorded: &Recorded,
 ) -> PyResult<()> {
-    let mut writer = Writer { piece, jax, py };
+    let references = References::default();
+    let mut writer = Writer { piece, jax, py, references };
     writer.part(&recorded.part)?;
     writer.piece.number(recorded.tangents.len());
     for (level, part) in &recorded.tangents {
@@ -104,6 +120,7 @@ struct Writer<'w, 's, 'a, 'py> {
     piece: &'w mut Piece<'s, 'a, 'py>,
     jax: &'w Jax,
     py: Python<'py>,
+    references: References<'py>,
 }
 
 impl Writer<'_, '_, '_, '_> {
@@ -149,10 +166,15 @@ impl Writer<'_, '_, '_, '_> {
         }
         self.piece.number(part.fragment.num_args());
         self.piece.number(part.equations.len());
-        let equations = forms(self.jax, self.py, part);
-        for (template, (equation, form)) in part.fragment.templates().iter().zip(equations) {
+        let equations = wordings(self.jax, self.py, part);
+        for (template, (equation, wording)) in part.fragment.templates().iter().zip(equations) {
             self.object(&equation.primitive)?;
-            self.piece.params(equation.params.bind(self.py), form)?;
+            let params = equation.params.bind(self.py);
+            self.piece.number(usize::from(wording == Wording::References));
+            match wording {
+                Wording::Form(form) => self.piece.params(params, form)?,
+                Wording::References => self.references.write(self.piece, self.jax, params)?,
+            }
             self.piece.number(usize::from(equation.no_effects.is_some()));
             self.piece.number(template.operands().len());
             for operand in template.operands() {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::expand::Tag;
+use crate::expand::{Local, Tag};
 use crate::ir::Atom;
 
 use crate::python::cache::key::arguments::Call;
@@ -174,7 +174,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
         traceback: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyAny>, Reason> {
         let canonical = canonical_traceback(self.jax, traceback).map_err(|_| UNKNOWN_OBJECT)?;
-        self.call.signature.address(Tag::Identity, 1, address(&canonical) as u64);
+        self.call.signature.tag(Tag::Identity, 1);
+        self.call.signature.local(Local::Traceback, address(&canonical) as u64);
         let kept = canonical.clone().unbind();
         if self.mode.is_program() {
             self.call.own().tracebacks.push(kept);

@@ -48,6 +48,12 @@ impl Programs {
         Self { number, given, for_others: None, repeated: SmallVec::new(), made: Vec::new() }
     }
 
+    /// As this, where it is known that the same programs give the same.
+    #[must_use]
+    pub fn repeating(self) -> Self {
+        Self { repeated: SmallVec::from_slice(&[Repeat::Same]), ..self }
+    }
+
     /// Notes that the call has programs.
     pub fn note_given(&self, py: Python<'_>, given: &Given) {
         note_given(given.first(py), self.number, given.programs[0].as_ptr() as usize);

@@ -2,8 +2,10 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+
+use crate::segments::Key;
 
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::forms::{open, rules_of};
@@ -11,7 +13,7 @@ use crate::python::cache::programs::registry::{has_replays, nested_of, was_given
 use crate::python::cache::programs::running::is_running;
 use crate::python::cache::programs::sharing::are_ambiguous;
 use crate::python::cache::programs::structural_id::{
-    StructuralId, structural_id_of, tracebacks_of,
+    StructuralId, portable_id, structural_id_of, tracebacks_of,
 };
 use crate::python::cache::programs::warned;
 use crate::python::cache::reasons::Reason;
@@ -142,6 +144,37 @@ impl Given {
             tracebacks.extend(all.iter().map(|traceback| traceback.as_ptr() as usize));
         }
         Some(tracebacks)
+    }
+
+    /// The tracebacks of their equations, and of those nested in them, in order. None where they are
+    /// forgotten.
+    pub fn lines(&self, py: Python<'_>, jax: &Jax) -> Option<Vec<Py<PyAny>>> {
+        let mut lines = Vec::new();
+        for program in self.open.iter().chain(&self.nested) {
+            let (open, _) = open(jax, program.bind(py)).ok()?;
+            let all = tracebacks_of(structural_id_of(jax, &open).ok()?)?;
+            lines.extend(all.iter().map(|traceback| traceback.clone_ref(py)));
+        }
+        Some(lines)
+    }
+
+    /// What is the same in another process: the portable ids of the programs, and which of the nested ones
+    /// and of the lines are the same. None where something has no portable id.
+    pub fn portable(&self, py: Python<'_>, jax: &Jax) -> Option<Vec<Key>> {
+        let mut words = Vec::new();
+        for program in &self.open {
+            words.push(portable_id(structural_id_of(jax, program.bind(py)).ok()?)?);
+        }
+        let mut repetition = |objects: &[Py<PyAny>]| {
+            let mut first: FxHashMap<usize, usize> = FxHashMap::default();
+            words.push(objects.len() as Key);
+            for (place, object) in objects.iter().enumerate() {
+                words.push(*first.entry(object.as_ptr() as usize).or_insert(place) as Key);
+            }
+        };
+        repetition(&self.nested);
+        repetition(&self.lines(py, jax)?);
+        Some(words)
     }
 
     /// Whether a program is one of them.

@@ -17,6 +17,8 @@
 //! warned.rs        programs of which jax has warned
 //! custom_rules.rs  params that jax regenerates at each call
 //! requests.rs      params that jax makes again when it is asked
+//! references.rs    how entries of the store refer to programs
+//! stored.rs        programs that were derived, as bytes and back
 //! ```
 
 pub mod canonicalize;
@@ -29,9 +31,11 @@ pub mod given;
 pub mod instantiate;
 pub mod params;
 pub mod plan;
+pub mod references;
 pub mod registry;
 pub mod requests;
 pub mod running;
 mod sharing;
+pub mod stored;
 pub mod structural_id;
 mod warned;

@@ -12,8 +12,8 @@ use crate::python::jax::names::Jax;
 /// Whether a call of a jit of its own leads jax to the very programs in params.
 pub fn is_requested(jax: &Jax, params: &Bound<'_, PyDict>) -> bool {
     let py = params.py();
-    let request = jax.requests.bind(py).call_method1(intern!(py, "of"), (params,));
-    request.is_ok_and(|request| !request.is_none())
+    let requested = jax.requests.bind(py).call_method1(intern!(py, "is_requested"), (params,));
+    requested.is_ok_and(|requested| requested.is_truthy().unwrap_or(false))
 }
 
 /// How params are regenerated that a call of a function of jax's with a derivative rule comes to; None where

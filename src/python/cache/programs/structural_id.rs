@@ -10,12 +10,18 @@ use hashlink::LruCache;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
+use crate::expand::{Local, Signature};
+use crate::segments::{Key, key_of};
+
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::encode::{encode_derivative_rule, encode_fully, encode_jaxpr};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::registry::{jits_of, known_id, nested_of, note, note_jits};
 use crate::python::cache::reasons::{Reason, UNKNOWN_OBJECT};
+use crate::python::cache::warm::keys::portable_words;
+use crate::python::cache::warm::library::{self, Library};
+use crate::python::cache::warm::lookup;
 use crate::python::cpython::address_cache::Locked;
 use crate::python::jax::names::Jax;
 
@@ -36,6 +42,8 @@ struct StructuralIds {
     by_key: LruCache<Box<[u64]>, (StructuralId, Pins)>,
     /// The tracebacks of their equations, each one that stands for all that are equal.
     tracebacks: FxHashMap<StructuralId, Arc<Vec<Py<PyAny>>>>,
+    /// What names them in every process, but for the tracebacks: these by which of them are equal.
+    portable: FxHashMap<StructuralId, Key>,
     last: u64,
 }
 
@@ -56,18 +64,24 @@ impl StructuralIds {
         self.last += 1;
         let id = StructuralId(self.last);
         let same = self.by_key.insert(key, (id, pins));
-        let of_same = same.as_ref().and_then(|(id, _)| self.tracebacks.remove(id));
+        let of_same = same.as_ref().and_then(|(id, _)| self.forget(*id));
         self.tracebacks.insert(id, Arc::new(tracebacks));
         let many = self.by_key.len() > MAX_IDS;
         let last = if many { self.by_key.remove_lru() } else { None };
-        let of_last = last.as_ref().and_then(|(_, (id, _))| self.tracebacks.remove(id));
+        let of_last = last.as_ref().and_then(|(_, (id, _))| self.forget(*id));
         (id, (None, last, of_last, (same, of_same)))
+    }
+
+    fn forget(&mut self, id: StructuralId) -> Option<Arc<Vec<Py<PyAny>>>> {
+        self.portable.remove(&id);
+        self.tracebacks.remove(&id)
     }
 }
 
 static IDS: Locked<StructuralIds> = Locked::new(|| StructuralIds {
     by_key: LruCache::new(usize::MAX),
     tracebacks: FxHashMap::default(),
+    portable: FxHashMap::default(),
     last: 0,
 });
 
@@ -83,13 +97,18 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
         return Ok(id);
     }
     let mut call = Call::new(0);
+    let library = if lookup::is_asked() { library::current(py) } else { None };
     let describe = |call: &mut Call| {
         call.pins = Some(Vec::new());
+        if library.is_some() {
+            call.signature = Signature::new(0).noting_locals();
+        }
         encode_jaxpr(jax, program, call)
     };
     encode_fully(py, &mut call, describe).map_err(|_| UNKNOWN_OBJECT)??;
     let mut nested: Vec<(StructuralId, Py<PyAny>)> = Vec::new();
     let mut of_jits: Vec<Py<PyAny>> = Vec::new();
+    let mut inner_ids = Vec::with_capacity(call.programs.len());
     for &inner in &call.programs {
         // SAFETY: a part of the program.
         let inner = unsafe { Bound::from_borrowed_ptr(py, inner) };
@@ -100,6 +119,7 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
         if call.of_jits.contains(&inner.as_ptr()) {
             of_jits.push(open.unbind());
         }
+        inner_ids.push(id);
         nested.push((id, inner.unbind()));
         nested.extend(of_inner);
     }
@@ -111,6 +131,12 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
     let key = call.signature.words().into();
     let (id, old) = IDS.with(|ids| ids.of_key(py, key, pins, tracebacks));
     drop(old);
+    if let Some(library) = library {
+        let portable = portable_of(py, &library, &call.signature, &inner_ids);
+        if let Some(portable) = portable.map_err(|_| UNKNOWN_OBJECT)? {
+            IDS.with(|ids| ids.portable.insert(id, portable));
+        }
+    }
     note(program, id, nested).map_err(|_| UNKNOWN_OBJECT)?;
     note_jits(program, of_jits);
     Ok(id)
@@ -120,6 +146,30 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
 /// forgotten.
 pub fn tracebacks_of(id: StructuralId) -> Option<Arc<Vec<Py<PyAny>>>> {
     IDS.with(|ids| ids.tracebacks.get(&id).cloned())
+}
+
+/// What names programs with a structural id in every process; None where that is not known.
+pub fn portable_id(id: StructuralId) -> Option<Key> {
+    IDS.with(|ids| ids.portable.get(&id).copied())
+}
+
+/// What names a program in every process, by its signature and the ids of the programs in it, in order.
+fn portable_of(
+    py: Python<'_>,
+    library: &Library,
+    signature: &Signature,
+    inner: &[StructuralId],
+) -> PyResult<Option<Key>> {
+    let mut inner = inner.iter();
+    let mut places: FxHashMap<u64, Key> = FxHashMap::default();
+    let words = portable_words(py, library, signature, &mut |local, word| match local {
+        Local::Program => inner.next().and_then(|&id| portable_id(id)),
+        _ => {
+            let next = places.len() as Key;
+            Some(*places.entry(word).or_insert(next))
+        }
+    })?;
+    Ok(words.map(|words| key_of(&words)))
 }
 
 /// Whether two derivative rules are structurally equal.

@@ -11,12 +11,14 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::segments::{Fingerprint, Folder, Key, Segment, SegmentError, merge};
 
+use crate::python::cache::derived_programs;
 use crate::python::cache::fragment::save::save;
+use crate::python::cache::programs::stored;
 use crate::python::cache::store::{self, Known};
 use crate::python::cache::warm::names::Names;
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::names::jax;
-use crate::python::store::pieces::{EntrySaver, Reading, Shelf};
+use crate::python::store::pieces::{EntrySaver, Inapplicable, Reading, Shelf};
 
 /// An open store.
 pub struct Library {
@@ -159,9 +161,13 @@ impl Library {
         read: impl Fn(&mut Reading<'_, 'py>) -> PyResult<R>,
     ) -> PyResult<Option<R>> {
         for (_, shelf) in &self.shelves {
-            if let Some(found) = shelf.entry(key, self.maker.bind(py), &read)? {
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(Some(found));
+            match shelf.entry(key, self.maker.bind(py), &read) {
+                Ok(None) => {}
+                Err(error) if error.is_instance_of::<Inapplicable>(py) => break,
+                found => {
+                    self.hits.fetch_add(1, Ordering::Relaxed);
+                    return found;
+                }
             }
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
@@ -196,9 +202,13 @@ impl Library {
         let mut written = Vec::new();
         for entry in &entries {
             let entry = entry.bind(py).get();
-            let (Known::Replay(recorded), Some(lasting)) = (&entry.known, entry.lasting) else {
-                continue;
+            let recorded = match &entry.known {
+                Known::Replay(recorded) => recorded,
+                // Of programs that jax comes to again the first recording says all.
+                Known::Candidate(recorded) if recorded.programs.is_some() => recorded,
+                Known::Candidate(_) | Known::Bypass(_) => continue,
             };
+            let Some(lasting) = entry.lasting else { continue };
             if !entry.validity.holds() || !entry.pins.are_alive(py) {
                 continue;
             }
@@ -207,6 +217,18 @@ impl Library {
                 // What has no form is not looked at again.
                 Err(error) if error.is_instance_of::<PyException>(py) => {
                     entry.is_stored.store(true, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let derived = derived_programs::lasting(py);
+        let mut written_derived = Vec::new();
+        for known in &derived {
+            let Some((key, given, result)) = known.get().to_store(py) else { continue };
+            match saver.entry(key, |piece| stored::save(piece, jax, given, result)) {
+                Ok(()) => written_derived.push(known.get()),
+                Err(error) if error.is_instance_of::<PyException>(py) => {
+                    known.get().is_stored.store(true, Ordering::Relaxed);
                 }
                 Err(error) => return Err(error),
             }
@@ -224,7 +246,10 @@ impl Library {
         for entry in &written {
             entry.is_stored.store(true, Ordering::Relaxed);
         }
-        Ok((written.len(), num_bytes))
+        for known in &written_derived {
+            known.is_stored.store(true, Ordering::Relaxed);
+        }
+        Ok((written.len() + written_derived.len(), num_bytes))
     }
 }
 

@@ -10,17 +10,22 @@ use crate::segments::{Key, key_of};
 
 use crate::python::cache::call::Site;
 use crate::python::cache::fragment::load::load;
+use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::fragment::save::is_lasting;
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::programs::decision::Programs;
+use crate::python::cache::programs::given::Given;
 use crate::python::cache::reasons::Reason;
 use crate::python::cache::store::{self, Entry, Known};
+use crate::python::cache::warm::keys::{key_of_parts, portable_words};
 use crate::python::cache::warm::library::{Library, current, is_open};
 use crate::python::jax::names::Jax;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{Validity, times_changed};
 use crate::python::trace::abstract_eval::Context;
+use crate::python::trace::session;
 
 /// What the store says of a call.
 #[derive(Default)]
@@ -67,7 +72,7 @@ impl Lasting {
 
 /// Whether somebody has changed jax by hand in this process, and be it for a while: jax's own caches keep what was
 /// made meanwhile, so what is recorded may be of that, and stock jax may make what the store does not have.
-fn is_changed_by_hand() -> bool {
+pub fn is_changed_by_hand() -> bool {
     times_changed() != 0
 }
 
@@ -145,9 +150,9 @@ fn look<'py>(
     if is_changed_by_hand() {
         return Ok(Found::default());
     }
-    // What has programs, or a place in the user's code, says something in this process only.
-    let is_local = !call.programs.is_empty() || call.located || site.forgets;
-    let Some(lasting) = site.lasting.filter(|_| !is_local && !store::is_barred(site.id)) else {
+    // What has a place in the user's code says something in this process only.
+    let lasting = site.lasting.filter(|_| !call.located && !store::is_barred(site.id));
+    let Some(lasting) = lasting else {
         return Ok(Found::default());
     };
     let signature = Signature::new(call.signature.configuration()).noting_locals();
@@ -157,17 +162,29 @@ fn look<'py>(
     }
     let Some(devices) = library.names().of_devices(py)? else { return Ok(Found::default()) };
     let is_given_traceback = context.has_given_traceback();
-    let beside = [lasting, devices, u128::from(is_given_traceback)];
-    let Some(key) = portable_key(py, library, beside, &again.signature)? else {
+    let mut programs = Vec::with_capacity(again.programs.len());
+    for &program in &again.programs {
+        // SAFETY: an argument of the call.
+        let program = unsafe { Bound::from_borrowed_ptr(py, program) };
+        let Some(name) = library.names().of_value(&program)? else { return Ok(Found::default()) };
+        programs.push(name);
+    }
+    let mut programs = programs.into_iter();
+    let mut name = |local, _| if local == Local::Program { programs.next() } else { None };
+    let Some(words) = portable_words(py, library, &again.signature, &mut name)? else {
         return Ok(Found::default());
     };
+    let configuration = library.names().of_configuration(py, call.signature.configuration())?;
+    let Some(configuration) = configuration else { return Ok(Found::default()) };
+    let beside = [lasting, devices, u128::from(is_given_traceback), configuration];
+    let key = key_of_parts(&beside, &words);
     let lasting = Lasting { key, devices, is_given_traceback };
     let found = |entry| Found { entry, lasting: Some(lasting) };
     let eqn_context = Context::current(py, jax)?.for_eqns.bind(py).clone();
     let read =
         library.read(py, key, |reading| load(reading, jax, &eqn_context, call, context.stack()));
     let recorded = match read {
-        Ok(Some(recorded)) => recorded,
+        Ok(Some(recorded)) => Recorded { programs: of_store(py, jax, call), ..recorded },
         Ok(None) => return Ok(found(None)),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             library.refuse(py, &error)?;
@@ -179,9 +196,23 @@ fn look<'py>(
     let pin = |pin| unsafe { Bound::from_borrowed_ptr(py, pin) };
     let mut pins = Pins::new(again.pins.take().into_iter().flatten().map(pin));
     pins.keep(std::mem::take(&mut again.own().kept));
-    let entry = Entry::new(Known::Replay(recorded), Validity::of_what_lasts(), pins, None);
+    let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
+    let entry = Entry::new(Known::Replay(recorded), Validity::of_what_lasts(), pins, generation);
     store::insert_loaded(py, site.id, &call.signature, entry)?;
     Ok(found(store::find(py, site.id, &call.signature)?))
+}
+
+/// What is known of the programs of a call that the store has: jax comes to them again.
+fn of_store(py: Python<'_>, jax: &Jax, call: &Call) -> Option<Programs> {
+    let programs = Programs::new(Given::of(py, jax, call)?).repeating();
+    programs.note_own(py);
+    Some(programs)
+}
+
+/// Whether a value has a portable name: an equal one is the same to jax. It has none where there is no store.
+pub fn has_name(value: &Bound<'_, PyAny>) -> bool {
+    let library = current(value.py());
+    library.is_some_and(|library| library.names().of_value(value).is_ok_and(|name| name.is_some()))
 }
 
 /// What names something that is done with a value, in every process; None where the value has no name, or where
@@ -193,50 +224,4 @@ pub fn lasting_name(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Key
     let Some(library) = current(value.py()) else { return Ok(None) };
     let name = library.names().of_value(value)?;
     Ok(name.map(|name| key_of(format!("{what} {name:x}").as_bytes())))
-}
-
-/// The key of a signature with the names of objects in the place of their addresses; None where one has no
-/// name. Which of several with one name are the same object does not count: they are types, whose content
-/// counts, or are where their name says, once.
-fn portable_key(
-    py: Python<'_>,
-    library: &Library,
-    beside: [Key; 3],
-    signature: &Signature,
-) -> PyResult<Option<Key>> {
-    let configuration = signature.configuration();
-    let Some(named) = library.names().of_configuration(py, configuration)? else {
-        return Ok(None);
-    };
-    let mut bytes: Vec<u8> = Vec::with_capacity(64 + 24 * signature.words().len());
-    for key in beside.into_iter().chain([named]) {
-        bytes.extend(key.to_le_bytes());
-    }
-    let mut locals = signature.locals().unwrap_or_default().iter().peekable();
-    for (position, &word) in signature.words().iter().enumerate().skip(1) {
-        match locals.next_if(|(place, _)| *place == position) {
-            None => {
-                bytes.push(0);
-                bytes.extend(word.to_le_bytes());
-            }
-            Some((_, Local::Object)) => {
-                bytes.push(1);
-                let address = usize::try_from(word).unwrap_or_default();
-                if address == 0 {
-                    bytes.extend([0; 16]);
-                    continue;
-                }
-                // SAFETY: the signature was just made of the arguments of the call under way.
-                let Some(name) = (unsafe { library.names().of(py, address) })? else {
-                    return Ok(None);
-                };
-                bytes.extend(name.to_le_bytes());
-            }
-            // The class that comes next says all of it: one of the user's has no name.
-            Some((_, Local::Version)) => bytes.push(2),
-            Some((_, Local::Registration)) => bytes.extend([3, u8::from(word != 0)]),
-            Some((_, Local::Program)) => return Ok(None),
-        }
-    }
-    Ok(Some(key_of(&bytes)))
 }
