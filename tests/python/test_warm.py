@@ -494,6 +494,99 @@ def in_two_processes(
     return said
 
 
+# The second process has the equations of the bodies in other lines.
+DERIVED = """
+from jax import lax
+x = jnp.arange(6.0).reshape(2, 3)
+
+def cell(c, a):
+    # here
+    c = jnp.where(c > 0, jnp.tanh(c * a), a)
+    return c, jnp.logaddexp(c, a)
+# there
+
+def looped(x):
+    return lax.scan(cell, x[0], x)[1].sum()
+
+@jax.jit
+def inner(x):
+    # here
+    return jnp.var(x, -1) + jnp.where(x[0] > 1, x[0], 0.5).sum()
+# there
+
+@jax.jit
+def outer(x):
+    return inner(x) * 2 + inner(x + 1)
+
+def picked(x):
+    return jnp.take_along_axis(jax.nn.log_softmax(x), jnp.zeros((2, 1), int), 1).sum()
+
+functions = {
+    "looped": jax.grad(looped),
+    "twice": jax.grad(lambda x: outer(x).sum()),
+    "shared": jax.grad(lambda x: inner(x).sum() + outer(x).sum()),
+    "second": jax.hessian(lambda v: inner(v[None] * jnp.ones((2, 3))).sum()),
+    "batched": jax.vmap(outer),
+    "batched gradient": jax.vmap(jax.grad(lambda v: inner(v[None] * x).sum())),
+    "forward": jax.jacfwd(outer),
+    "picked": jax.grad(picked),
+    "rematerialized": jax.grad(jax.checkpoint(lambda x: outer(x).sum())),
+}
+arguments = {"batched": jnp.ones((4, 2, 3)), "second": x[0], "batched gradient": x}
+for name in os.environ["NAMES"].split(", ") if os.environ.get("NAMES") else functions:
+    made = make(functions[name])(arguments.get(name, x))
+    print(name, made)
+    print(made.pretty_print(source_info=True, name_stack=True))
+"""
+COUNT = """
+counts = jaxide.cache_info().callables
+print("@", sum(counts[name].misses for name in counts if name.endswith("_jaxpr")))
+print("@", jaxide.cache_info().store.refused)
+"""
+
+
+@pytest.mark.parametrize("names", ["", "shared, picked", "batched gradient, second, looped"])
+def test_derived_programs(tmp_path: Path, names: str) -> None:
+    """What jax has made of a program is there, with the lines and the nested programs at hand."""
+    script = DERIVED.replace("# here", "# here\n\n")
+    before = DERIVED.replace("# there", "# there\n\n")
+    own = {"JAX_PLATFORMS": "cpu", "JAXIDE_CACHE_DIR": str(tmp_path / "store")}
+    start = "import os, jax, jax.numpy as jnp\nmake = jax.make_jaxpr\n"
+    with_jaxide = start + "import jaxide; make = jaxide.make_jaxpr\n"
+    run_alone(with_jaxide + before, **own, NAMES=names)
+    stock = run_alone(start + "\n" + script, **own).stdout
+    *said, misses, refused = run_alone(with_jaxide + script + COUNT, **own).stdout.splitlines()
+    assert said == stock.splitlines()
+    assert refused == "@ 0"
+    if not names:
+        # In one of dozens is a program that jax does not keep.
+        assert int(misses.removeprefix("@ ")) <= 3
+
+
+def test_lines_of_calls_that_derive(tmp_path: Path) -> None:
+    """What is derived has the line of the call in equations that are none of the program's: in one
+    process that is a line of the program, in the next one it is not."""
+    script = """
+from jax import lax
+of_jax = jax.jit(lax.cond, static_argnums=(1, 2))
+own = jax.jit(lambda p, f, g, *x: lax.cond(p, f, g, *x), static_argnums=(1, 2))
+x = jnp.ones(3)
+for function in (
+    jax.vmap(lambda x: cond(x > 0, jnp.sin, jnp.ones_like, x)),
+    jax.grad(lambda x: cond(x[0] > 0, jnp.sin, jnp.ones_like, x).sum()),
+):
+    print(make(function)(x).pretty_print(source_info=True))
+"""
+    own = {"JAX_PLATFORMS": "cpu", "JAXIDE_CACHE_DIR": str(tmp_path / "store")}
+    start = "import jax, jax.numpy as jnp\nmake = jax.make_jaxpr\n"
+    with_jaxide = start.replace("make =", "import jaxide; make =").replace(
+        "jax.make", "jaxide.make"
+    )
+    run_alone(with_jaxide + script.replace("cond(x", "of_jax(x"), **own)
+    script = script.replace("cond(x", "own(x")
+    assert run_alone(with_jaxide + script, **own).stdout == run_alone(start + script, **own).stdout
+
+
 def test_programs_of_jits_under_other_configurations(tmp_path: Path) -> None:
     script = """
 def power(x):

@@ -628,7 +628,6 @@ def _evaluation() -> dict[str, Any]:
 def requests() -> Requests:
     """By which calls of its jits jax has made programs."""
     fun_sourceinfo = symbol("api_util:fun_sourceinfo")
-    reduction = checked_function("lax.lax:_reduction_jaxpr", "computation aval")
     return Requests(
         RequestSymbols(
             jit=type_of_jits(),
@@ -642,16 +641,11 @@ def requests() -> Requests:
             params_of=_params_of_rule,
             contexts=_contexts,
             within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
+            user_context=symbol("source_info_util:user_context"),
             configuration=_configuration,
             derivations={path: symbol(path) for path in (*derivations(), *parts())},
-            reductions={fun_sourceinfo(getattr(jax.lax, name)): name for name in _REDUCTIONS},
-            reduction=lambda name, aval: reduction(getattr(jax.lax, name), aval),
         )
     )
-
-
-# Functions for which jax keeps the programs of scatters and reductions.
-_REDUCTIONS = ("add", "sub", "mul", "min", "max")
 
 
 def _contexts() -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from jaxide._compat.interposing import world
+from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.namespace import numpy_error_state, requests
 from jaxide._compat.objects import objects
 from jaxide._compat.storage import own_slots, storage
@@ -28,7 +29,7 @@ def portable_names() -> Names:
             axis_env=symbol("core:AxisEnv"),
             axis_data=symbol("interpreters.batching:AxisData"),
             no_axis_name=symbol("core:no_axis_name"),
-            programs=(symbol("core:Jaxpr"), symbol("core:ClosedJaxpr")),
+            programs=(symbol("core:Jaxpr"), closed_jaxpr_type()),
             chain=requests().chain,
             slots={
                 class_: tuple(own_slots(class_))

@@ -65,8 +65,8 @@ class EntryRecords(Records):
             return "axis data", fields_of(value)
         if isinstance(value, type) and self._classes.get(name_of(value)) is value:
             return "class", name_of(value)
-        if isinstance(value, type) and (place := place_of(value)) and place.startswith("jax._src."):
-            return "class at", place
+        if isinstance(value, type) and (at := place_of(value)) and at.startswith("jax._src."):
+            return "class at", at
         return super().record(value, place)
 
     def request(self, params: dict[str, Any]) -> Any:
@@ -83,7 +83,10 @@ class EntryRecords(Records):
         Raises:
           Unstorable: that is not known.
         """
-        return _known(self._known.requests.origin(program), "its program is none that jax keeps")
+        origin: tuple[Any, ...] = _known(
+            self._known.requests.origin(program), "its program is none that jax keeps"
+        )
+        return origin
 
     def rule_request(self, params: dict[str, Any]) -> Any:
         """By which call of a function with a derivative rule such params come about.
@@ -126,12 +129,19 @@ class EntryObjects(Objects):
         # Of an array of its own, as jax makes them.
         self._make["typed array"] = lambda parts: known.typed_array(parts[0].copy(), parts[1])
 
-    def program(self, request: Any, within: bool) -> Any:
+    def program(self, request: Any, within: bool, traceback: Any) -> Any:
         """The program of a jit of jax's own."""
-        return self._requests.program(request, within)
+        return self._requests.program(request, within, traceback)
 
     def derived(
-        self, function: str, program: Any, key: tuple[Any, ...], index: int, within: bool
+        self,
+        function: str,
+        program: Any,
+        key: tuple[Any, ...],
+        index: int,
+        within: bool,
+        traceback: Any,
     ) -> Any:
         """What a function that keeps its results makes of a program."""
-        return self._requests.derive(function, program, key, index, within)
+        with self._requests.as_for(within, traceback):
+            return self._requests.derive(function, program, key, index)

@@ -212,6 +212,16 @@ def _own_modules() -> list[tuple[str, dict[str, Any]]]:
     return _modules[1]
 
 
+# What stands before the place of a primitive in that of its node in a backward pass.
+_NODE = "node of "
+
+
+def _node_of(primitive: Any) -> Any:
+    """The node of a primitive in a backward pass, which there is one of (jax 0.12 on)."""
+    make = getattr(sys.modules["jax._src.interpreters.ad"], "vjp_node", None)
+    return None if make is None else make(primitive)
+
+
 def primitive_place(primitive: Any) -> str:
     """Where in a module of jax a primitive is.
 
@@ -220,6 +230,10 @@ def primitive_place(primitive: Any) -> str:
     """
     found = _PRIMITIVES.get(id(primitive))
     if found is None or found[0] is not primitive:
+        if (inner := getattr(primitive, "prim", None)) is not None and _node_of(inner) is primitive:
+            place = f"{_NODE}{primitive_place(inner)}"
+            _PRIMITIVES[id(primitive)] = primitive, place
+            return place
         attribute = str(primitive.name).replace("-", "_") + "_p"
         places = [name for name, own in _own_modules() if own.get(attribute) is primitive]
         if not places:
@@ -236,6 +250,8 @@ def primitive_at(place: str, class_: Any) -> Any:
     Raises:
       LookupError: there is none, or its module is not imported.
     """
+    if place.startswith(_NODE):
+        return _node_of(primitive_at(place.removeprefix(_NODE), class_))
     module, _, attribute = place.partition(":")
     found = vars(sys.modules[module])[attribute] if module.startswith("jax._src.") else None
     if not isinstance(found, class_):

@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +29,6 @@ Request = tuple[str, tuple[Any, ...], dict[str, Any]]
 RuleRequest = tuple[str, tuple[Any, ...]]
 
 _MAX_DEPTH = 16
-# What the requests of reductions have in front of the name of the function.
-_REDUCTION = "reduction:"
 _MAX_TWICE = 1024
 
 
@@ -49,18 +47,16 @@ class Symbols(NamedTuple):
     source_of: Callable[[Any], str]
     # The params of the equation that a function of one comes to, for types of arguments.
     params_of: Callable[[Any, tuple[Any, ...]], dict[str, Any]]
-    # What jax's caches of programs go by besides: what it is now, and what it is within an equation.
+    # What jax's caches of programs go by besides: what it is now, and within an equation.
     contexts: Callable[[], tuple[tuple[Any, ...], tuple[Any, ...]]]
     # Has it be that for a while.
     within_equation: Callable[[], contextlib.AbstractContextManager[Any]]
+    # Has equations have a traceback for a while.
+    user_context: Callable[[Any], contextlib.AbstractContextManager[Any]]
     # Everything that is configured in this thread, with a hash.
     configuration: Callable[[], Any]
     # Functions that keep what they make of a program, by name.
     derivations: Mapping[str, Callable[..., Any]]
-    # Functions of two numbers, by what programs of them say of their origin, and by name.
-    reductions: Mapping[str, str]
-    # The program, with constants, of a function with a name, for numbers of a type.
-    reduction: Callable[[str, Any], tuple[Any, Any]]
 
 
 class _Unknown(Exception):
@@ -68,8 +64,8 @@ class _Unknown(Exception):
 
 
 class _Calls(threading.local):
-    """The calls of jits that are under way in a thread, the innermost last; None in the place of one
-    that was asked for its program."""
+    """The calls of jits that are under way in a thread, the innermost last; None in the place of
+    one that was asked for its program."""
 
     def __init__(self) -> None:
         self.under_way: list[Any] = []
@@ -91,7 +87,7 @@ class _Derived(NamedTuple):
     of: weakref.ref[Any]
     key: tuple[Any, ...]
     # Which item of the result it is.
-    index: int
+    item_index: int
     kept: _Kept
 
 
@@ -126,8 +122,8 @@ class Requests:
             self._calls.under_way.pop()
 
     def _note_under_way(self, source: str) -> None:
-        """Notes which program the jit has that is called, if it is of a function at a place in source
-        code."""
+        """Notes which program the jit has that is called, if it is of a function at a place in
+        source code."""
         calls = self._calls.under_way
         if not calls or calls[-1] is None:
             return
@@ -136,10 +132,9 @@ class Requests:
             return
         # jax may trace it for that, and come here again.
         calls[-1] = None
-        try:
+        # Whatever is wrong with the call, the call itself says.
+        with contextlib.suppress(Exception):
             self._noted(jitted, args, kwargs)
-        except _Unknown:
-            pass
 
     def _noted(
         self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -265,9 +260,9 @@ class Requests:
             self._derived[id(item)] = made
 
     def origin(self, program: Any) -> tuple[Any, ...] | None:
-        """How jax comes to a program: whether it keeps that within an equation, and the request of its
-        jit; or that, the function that has made it, of which program, the key, and the item of the
-        result. None where it is not known."""
+        """How jax comes to a program: whether it keeps that within an equation, and the request of
+        its jit; or that, the function that has made it, of which program, the key, and the item of
+        the result. None where it is not known."""
         known = self._known.get(id(program))
         if known is not None and known[0] is program:
             return known[3].within, known[1]
@@ -277,13 +272,11 @@ class Requests:
         base = derived.of()
         if base is None:
             return None
-        return derived.kept.within, derived.function, base, derived.key, derived.index
+        return derived.kept.within, derived.function, base, derived.key, derived.item_index
 
     def _found(self, program: Any) -> tuple[Any, ...] | None:
         """The request of a program of which nothing was noted so far."""
         names = getattr(program, "jaxpr", program).debug_info
-        if names.traced_for == "reduction_jaxpr":
-            return self._reduction_of(program, self._symbols.reductions.get(names.func_src_info))
         if names.traced_for == "jit":
             self._note_under_way(names.func_src_info)
         known = self._known.get(id(program))
@@ -304,23 +297,9 @@ class Requests:
             return False
         return bool(kept.context == contexts[kept.within])
 
-    def _reduction_of(self, program: Any, name: str | None) -> tuple[Any, ...] | None:
-        aval = program.invars[0].aval if program.invars else None
-        if name is None or type(aval) is not self._symbols.aval:
-            return None
-        request: Request = _REDUCTION + name, (aval,), {}
-        for within in (False, True):
-            with self._symbols.within_equation() if within else contextlib.nullcontext():
-                made, consts = self._symbols.reduction(name, aval)
-                kept = self._kept()
-            if made is program and not consts:
-                self._known[id(program)] = program, request, {}, kept
-                return kept.within, request
-        return None
-
     def chain(self, program: Any) -> tuple[Any, ...] | None:
-        """The request of the jit that a program comes from, and what was made of its program one after
-        the other; None where that is not known."""
+        """The request of the jit that a program comes from, and what was made of its program one
+        after the other; None where that is not known."""
         steps: list[Any] = []
         while len(steps) < _MAX_DEPTH:
             match self.origin(program):
@@ -351,28 +330,32 @@ class Requests:
                     program = base
         return found
 
-    def program(self, request: Request, within: bool) -> Any:
-        """The program of a jit of jax's own, or of a reduction.
+    @contextlib.contextmanager
+    def as_for(self, within: bool, traceback: Any) -> Iterator[None]:
+        """Within, jax traces as for an equation with a traceback, and within one or not."""
+        with contextlib.ExitStack() as stack:
+            if within:
+                stack.enter_context(self._symbols.within_equation())
+            if traceback is not None:
+                stack.enter_context(self._symbols.user_context(traceback))
+            yield
+
+    def program(self, request: Request, within: bool, traceback: Any) -> Any:
+        """The program of a jit of jax's own.
 
         Raises:
           LookupError: no jit is at its place.
         """
-        place, args, _ = request
-        with self._symbols.within_equation() if within else contextlib.nullcontext():
-            if place.startswith(_REDUCTION):
-                return self._symbols.reduction(place.removeprefix(_REDUCTION), *args)[0]
+        with self.as_for(within, traceback):
             return self.params(request)["jaxpr"]
 
-    def derive(
-        self, function: str, program: Any, key: tuple[Any, ...], index: int, within: bool
-    ) -> Any:
+    def derive(self, function: str, program: Any, key: tuple[Any, ...], index: int) -> Any:
         """What a function that keeps its results makes of a program.
 
         Raises:
           LookupError: there is no such function, or no such item.
         """
-        with self._symbols.within_equation() if within else contextlib.nullcontext():
-            made = self._symbols.derivations[function](program, *key)
+        made = self._symbols.derivations[function](program, *key)
         return made[index] if isinstance(made, tuple) else made
 
     def rule_of(self, params: dict[str, Any]) -> RuleRequest | None:
@@ -408,8 +391,9 @@ class Requests:
     def _look_for_rules(self) -> None:
         for value, name in list(callables()):
             if type(value) is self._symbols.with_rule and name not in self._functions:
-                self._functions[name] = value
-                self._rules.setdefault(self._symbols.source_of(value.fun), name)
+                function: Any = value
+                self._functions[name] = function
+                self._rules.setdefault(self._symbols.source_of(function.fun), name)
 
     def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
         _, args, kwargs = request

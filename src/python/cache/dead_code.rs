@@ -19,6 +19,7 @@ use crate::ir::Var;
 
 use crate::python::cache::call::derive_params;
 use crate::python::cache::fragment::agree::same_value;
+use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::params::{
     FragmentParams, is_of_fragment, note_without_dead_code, without_dead_code,
 };
@@ -27,8 +28,8 @@ use crate::python::cpython::native::address;
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::world::{difference, poll_soon};
 use crate::python::program::graph::{ChangedParams, Graph};
-use crate::python::program::jaxpr_view::{GraphView, JaxprView, Operand};
-use crate::python::program::lazy_jaxpr::graph_behind;
+use crate::python::program::jaxpr_view::{GraphView, JaxprView, ListsView, Operand};
+use crate::python::program::lazy_jaxpr::{graph_behind, unfilled};
 
 /// Stands in for `dce_jaxpr_consts(jaxpr, used_outputs, instantiate)`.
 #[pyfunction]
@@ -250,6 +251,9 @@ fn params_by_rule<'py>(
     if is_remembered && let Some(known) = without_dead_code(params) {
         return Ok(Some(known));
     }
+    if of_jit && jax.trim_keeps_programs.is_truthy(primitive.py())? && is_live(jax, params)? {
+        return Ok(Some(Arc::new(FragmentParams::of_program(params.clone()))));
+    }
     let run = || trimmed(jax, primitive, &eqn()?);
     if !of_jit && jax.trim_shares_programs.is_truthy(primitive.py())? {
         return Ok(run()?.map(|new| Arc::new(FragmentParams::of_program(new))));
@@ -262,6 +266,29 @@ fn params_by_rule<'py>(
     let new = Arc::new(FragmentParams::new(new));
     note_without_dead_code(params, &new);
     Ok(Some(new))
+}
+
+/// Whether nothing is dead in the program of a jit, all of its outputs being used: jax 0.12 leaves its equation as it
+/// is.
+fn is_live(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let Some(program) = params.get_item(intern!(params.py(), "jaxpr"))? else { return Ok(false) };
+    let Ok((open, _)) = open(jax, &program) else { return Ok(false) };
+    match unfilled(jax, &open) {
+        Some(graph) => is_all_live(jax, &GraphView::new(jax, &graph)),
+        None => is_all_live(jax, &ListsView::new(jax, &open)),
+    }
+}
+
+fn is_all_live<'py, V: JaxprView<'py>>(jax: &Jax, view: &V) -> PyResult<bool> {
+    if view.outvars()?.is_empty() || !view.effects()?.is_empty() || !view.constvars()?.is_empty() {
+        return Ok(false);
+    }
+    let invars = view.invars()?;
+    // Of a jit's node in a backward pass jax makes an equation anew, so its program is a new one too.
+    let live = all_live(jax, view, |_, eqn, primitive, _| {
+        Ok(primitive.is(&jax.jit_primitive) && is_live(jax, &view.params(eqn))?)
+    })?;
+    Ok(live.is_some_and(|live| invars.iter().all(|var| live.has(view.number(var)))))
 }
 
 /// The params of an equation after a rule of jax's, all of its outputs being used; None where the rule

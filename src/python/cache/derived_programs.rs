@@ -20,7 +20,7 @@ use crate::segments::Key;
 
 use crate::python::cache::audit;
 use crate::python::cache::call::watched;
-use crate::python::cache::key::trace_context::configuration_now;
+use crate::python::cache::key::trace_context::{Configuration, configuration_now};
 use crate::python::cache::programs::forms::{Form, close, is_jaxpr, open};
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::instantiate::Instantiation;
@@ -117,18 +117,7 @@ impl DerivationCache {
             return run();
         }
         let sought = Sought::new(py, jax, &self.path, &given, own_key, configuration.number)?;
-        let found = match &sought {
-            Some(sought) => sought.found(py, jax, &given)?,
-            None => None,
-        };
-        let (given, found) = match found {
-            None => (given, None),
-            Some(result) => {
-                let again = Given::of_program(jax, jaxpr).map_err(PyRuntimeError::new_err)?.0;
-                let learnt = attached(|| Derivation::learn(jax, given, &result, candidate));
-                (again, learnt.ok().map(|derivation| (derivation, result)))
-            }
-        };
+        let (given, found) = stored(jax, jaxpr, sought.as_ref(), given, candidate)?;
         if let Some((derivation, result)) = found {
             self.hits.add_one();
             if audit::is_due() {
@@ -139,6 +128,44 @@ impl DerivationCache {
             Memo::insert(&key, KnownDerivation::new(Ok(derivation), validity, None))?;
             return Ok(result.into_any());
         }
+        let keys = (&key, own_key);
+        self.run_and_learn(jax, jaxpr, keys, configuration, given, candidate, sought, run)
+    }
+}
+
+/// What was derived as the store has it, and the function's result.
+type Stored<'py> = (Derivation, Bound<'py, PyTuple>);
+
+/// What the store has of a function that is given a program, and what that says of others.
+fn stored<'py>(
+    jax: &Jax,
+    jaxpr: &Bound<'py, PyAny>,
+    sought: Option<&Sought>,
+    given: Given,
+    candidate: Option<&Derivation>,
+) -> PyResult<(Given, Option<Stored<'py>>)> {
+    let Some(sought) = sought else { return Ok((given, None)) };
+    let Some(result) = sought.found(jaxpr.py(), jax, &given)? else { return Ok((given, None)) };
+    let again = Given::of_program(jax, jaxpr).map_err(PyRuntimeError::new_err)?.0;
+    let learnt = attached(|| Derivation::learn(jax, given, &result, candidate));
+    Ok((again, learnt.ok().map(|derivation| (derivation, result))))
+}
+
+impl DerivationCache {
+    /// Runs the function, and notes what it makes.
+    #[allow(clippy::too_many_arguments)] // a call, and what is known of it
+    fn run_and_learn<'py>(
+        &self,
+        jax: &Jax,
+        jaxpr: &Bound<'py, PyAny>,
+        (key, own_key): (&Bound<'py, PyTuple>, &Bound<'py, PyTuple>),
+        configuration: Configuration,
+        given: Given,
+        candidate: Option<&Derivation>,
+        sought: Option<Sought>,
+        run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = jaxpr.py();
         let warnings = watch_warnings::count();
         let (result, refusal, validity) = watched(py, jax, Ok(configuration), run)?;
         let result = result?;
@@ -165,13 +192,11 @@ impl DerivationCache {
             Err(reason) => store::count_bypass(self.id, reason),
         }
         if !matches!(derivation, Err(CHANGED_MEANWHILE)) {
-            Memo::insert(&key, KnownDerivation::new(derivation, validity, lasting))?;
+            Memo::insert(key, KnownDerivation::new(derivation, validity, lasting))?;
         }
         Ok(result)
     }
-}
 
-impl DerivationCache {
     /// Runs the function, and compares what it makes with what is remembered.
     #[cold]
     fn audited<'py>(

@@ -185,7 +185,7 @@ impl<'py> Reader<'_, '_, 'py> {
             return Err(self.reading.error("an object that is no primitive of jax's"));
         }
         let params = if self.flag()? {
-            self.references.read(self.reading, jax)?.into_any()
+            self.references.read(self.reading, jax, None)?.into_any()
         } else {
             self.reading.object()?
         };

@@ -10,6 +10,7 @@ use crate::python::cache::programs::references::{References, are_repeated};
 use crate::python::cache::programs::requests::{is_requested, rule_of};
 use crate::python::cache::rules::has_programs;
 use crate::python::jax::names::Jax;
+use crate::python::jax::world::owns_primitive;
 use crate::python::store::pieces::{Form, Piece};
 
 /// Whether what was recorded says the same in another process: there are no arrays, no places in the
@@ -24,7 +25,8 @@ pub fn is_lasting(
     let lasts = |(equation, wording): (&EquationObjects, Wording)| {
         let has_form = wording == Wording::Form(Form::Content)
             || with_programs && is_made_again(jax, context, equation, wording);
-        equation.effects.is_none()
+        owns_primitive(jax, equation.primitive.bind(context.py()))
+            && equation.effects.is_none()
             && !equation.is_on_operands()
             && equation.context.is(context)
             && equation.no_effects.as_ref().is_none_or(|none| none.is(&jax.no_effects))

@@ -176,7 +176,7 @@ impl<'py> References<'py> {
         Ok(self.known.len() - 1)
     }
 
-    /// Reads params.
+    /// Reads params. jax traces what it has not traced so far as for an equation with a traceback, if there is one.
     ///
     /// # Errors
     /// The bytes say something that is not there, or a replay has made programs that jax would make anew.
@@ -184,6 +184,7 @@ impl<'py> References<'py> {
         &mut self,
         reading: &mut Reading<'_, 'py>,
         jax: &Jax,
+        traceback: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let len = reading.number(MAX_PROGRAMS, "program")?;
         for _ in 0..len {
@@ -193,7 +194,10 @@ impl<'py> References<'py> {
                     let within = reading.number(2, "flag")? == 1;
                     let request = reading.value()?;
                     let maker = reading.maker();
-                    maker.call_method1(intern!(maker.py(), "program"), (request, within))?
+                    maker.call_method1(
+                        intern!(maker.py(), "program"),
+                        (request, within, traceback),
+                    )?
                 }
                 _ => {
                     let within = reading.number(2, "flag")? == 1;
@@ -207,7 +211,7 @@ impl<'py> References<'py> {
                         return Err(Inapplicable::new_err(()));
                     }
                     let maker = reading.maker();
-                    let args = (function, base, key, index, within);
+                    let args = (function, base, key, index, within, traceback);
                     maker.call_method1(intern!(maker.py(), "derived"), args)?
                 }
             };

@@ -5,7 +5,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 use rustc_hash::FxHashMap;
 
 use crate::ir::{
@@ -71,6 +71,7 @@ fn lasts<'py, V: JaxprView<'py>>(
         let Some(eqn) = eqn else { return Ok(false) };
         if view.has_effects(&eqn)?
             || !view.has_set_of_effects(&eqn)
+            || !owns_primitive(jax, &view.primitive(&eqn))
             || !view.context(&eqn).is(context)
             || !are_named_beside(jax, &given.nested, &view.params(&eqn))
         {
@@ -170,15 +171,15 @@ impl<'py> Writer<'_, '_, '_, 'py> {
             if primitives.write(self.piece, address(&primitive)) {
                 self.piece.object(&primitive)?;
             }
-            let own_params = view.params(&eqn);
-            if params.write(self.piece, address(&own_params)) {
-                self.params(&own_params)?;
-            }
             let source = view.source(&eqn)?;
             self.line(&source)?;
             let stack = canonical(&source.name_stack)?;
             if stacks.write(self.piece, address(&stack)) {
                 self.piece.object(&stack)?;
+            }
+            let own_params = view.params(&eqn);
+            if params.write(self.piece, address(&own_params)) {
+                self.references.write(self.piece, self.jax, &own_params)?;
             }
             let operands = view.eqn_invars(&eqn);
             self.piece.number(operands.len());
@@ -203,10 +204,6 @@ impl<'py> Writer<'_, '_, '_, 'py> {
             self.piece.object(aval)?;
         }
         Ok(())
-    }
-
-    fn params(&mut self, params: &Bound<'py, PyDict>) -> PyResult<()> {
-        self.references.write(self.piece, self.jax, params)
     }
 
     /// The place of an equation's traceback among the lines; zero where it has none.
@@ -354,12 +351,6 @@ impl<'py> Reader<'_, '_, 'py> {
             rows.primitives.push(table.primitive(builder, &primitive)?);
         }
         let primitive = rows.primitives[place];
-        let (place, is_new) = self.place(rows.params.len())?;
-        if is_new {
-            let params = self.references.read(self.reading, jax)?;
-            rows.params.push(table.params_id(jax, builder, &params)?);
-        }
-        let params = rows.params[place];
         let line = self.reading.optional(self.lines.len(), "line")?;
         let (stack, is_new) = self.place(stacks.len())?;
         if is_new {
@@ -369,16 +360,22 @@ impl<'py> Reader<'_, '_, 'py> {
             }
             stacks.push(canonical(&object)?);
         }
-        let source = match rows.sources.get(&(line, stack)) {
-            Some(&source) => source,
-            None => {
-                let traceback = line.map(|line| self.lines[line].bind(py).clone());
-                let source = SourceRef { traceback, name_stack: stacks[stack].clone() };
-                let source = table.source(jax, builder, &source)?;
-                rows.sources.insert((line, stack), source);
-                source
-            }
+        let source = if let Some(&source) = rows.sources.get(&(line, stack)) {
+            source
+        } else {
+            let traceback = line.map(|line| self.lines[line].bind(py).clone());
+            let source = SourceRef { traceback, name_stack: stacks[stack].clone() };
+            let source = table.source(jax, builder, &source)?;
+            rows.sources.insert((line, stack), source);
+            source
         };
+        let (place, is_new) = self.place(rows.params.len())?;
+        if is_new {
+            let traceback = line.map(|line| self.lines[line].bind(py));
+            let params = self.references.read(self.reading, jax, traceback)?;
+            rows.params.push(table.params_id(jax, builder, &params)?);
+        }
+        let params = rows.params[place];
         let operands = self.operands(builder, table, rows)?;
         let (mut types, mut dropped) = (Vec::new(), Vec::new());
         for _ in 0..self.number()? {

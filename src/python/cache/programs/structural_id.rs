@@ -19,7 +19,7 @@ use crate::python::cache::key::pins::Pins;
 use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::registry::{jits_of, known_id, nested_of, note, note_jits};
 use crate::python::cache::reasons::{Reason, UNKNOWN_OBJECT};
-use crate::python::cache::warm::keys::portable_words;
+use crate::python::cache::warm::keys::{place_of, portable_words};
 use crate::python::cache::warm::library::{self, Library};
 use crate::python::cache::warm::lookup;
 use crate::python::cpython::address_cache::Locked;
@@ -164,10 +164,7 @@ fn portable_of(
     let mut places: FxHashMap<u64, Key> = FxHashMap::default();
     let words = portable_words(py, library, signature, &mut |local, word| match local {
         Local::Program => inner.next().and_then(|&id| portable_id(id)),
-        _ => {
-            let next = places.len() as Key;
-            Some(*places.entry(word).or_insert(next))
-        }
+        _ => Some(place_of(&mut places, word)),
     })?;
     Ok(words.map(|words| key_of(&words)))
 }

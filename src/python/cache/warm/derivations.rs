@@ -6,12 +6,14 @@ use pyo3::types::PyTuple;
 
 use crate::segments::{Key, key_of};
 
+use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::stored;
 use crate::python::cache::warm::keys::key_of_parts;
 use crate::python::cache::warm::library::current;
 use crate::python::cache::warm::lookup::{self, is_changed_by_hand};
 use crate::python::jax::names::Jax;
+use crate::python::jax::source::SourceRef;
 use crate::python::trace::abstract_eval::Context;
 
 /// How the store may have what a function makes of a program.
@@ -48,7 +50,9 @@ impl Sought {
         };
         let Some(name) = names.of_value(key)? else { return Ok(None) };
         let Some(mut words) = given.portable(py, jax) else { return Ok(None) };
-        words.extend([devices, configuration, name]);
+        // What the function adds of its own has the line of the call, which may be one of the program's.
+        let Some(line) = place_of_call(py, jax, given)? else { return Ok(None) };
+        words.extend([devices, configuration, name, line]);
         let key = key_of_parts(&words, &key_of(function.as_bytes()).to_le_bytes());
         Ok(Some(Self { key, devices, unheard: lookup::unheard() }))
     }
@@ -98,6 +102,20 @@ impl Sought {
         let context = Context::current(py, jax)?;
         stored::is_lasting(jax, context.for_eqns.bind(py), given, result)
     }
+}
+
+/// The place of the line of the call among those of the programs given, or the one after them; None where these are
+/// forgotten.
+fn place_of_call(py: Python<'_>, jax: &Jax, given: &Given) -> PyResult<Option<Key>> {
+    let Some(lines) = given.lines(py, jax) else { return Ok(None) };
+    let place = match SourceRef::current(py, jax)?.traceback {
+        None => None,
+        Some(traceback) => {
+            let own = canonical_traceback(jax, &traceback)?;
+            lines.iter().position(|line| line.is(&own))
+        }
+    };
+    Ok(Some(place.unwrap_or(lines.len()) as Key))
 }
 
 /// Notes which programs a function has made of one, with their places in its result: entries name them so.

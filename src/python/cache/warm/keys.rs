@@ -1,6 +1,7 @@
 //! Keys of the store: what signatures say, in words that mean the same in every process.
 
 use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
 
 use crate::expand::{Local, Signature};
 use crate::segments::{Key, key_of};
@@ -56,7 +57,15 @@ pub fn portable_words(
 /// The key of numbers and bytes.
 pub fn key_of_parts(parts: &[Key], bytes: &[u8]) -> Key {
     let mut all: Vec<u8> = Vec::with_capacity(16 * parts.len() + bytes.len());
-    parts.iter().for_each(|part| all.extend(part.to_le_bytes()));
+    for part in parts {
+        all.extend(part.to_le_bytes());
+    }
     all.extend(bytes);
     key_of(&all)
+}
+
+/// The place of a word among those that came first, as a name: which ones are the same.
+pub fn place_of(places: &mut FxHashMap<u64, Key>, word: u64) -> Key {
+    let next = places.len() as Key;
+    *places.entry(word).or_insert(next)
 }

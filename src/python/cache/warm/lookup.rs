@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
 
 use crate::expand::{Local, Signature};
 use crate::segments::{Key, key_of};
@@ -19,7 +20,7 @@ use crate::python::cache::programs::decision::Programs;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::reasons::Reason;
 use crate::python::cache::store::{self, Entry, Known};
-use crate::python::cache::warm::keys::{key_of_parts, portable_words};
+use crate::python::cache::warm::keys::{key_of_parts, place_of, portable_words};
 use crate::python::cache::warm::library::{Library, current, is_open};
 use crate::python::jax::names::Jax;
 use crate::python::jax::watch_warnings;
@@ -150,9 +151,7 @@ fn look<'py>(
     if is_changed_by_hand() {
         return Ok(Found::default());
     }
-    // What has a place in the user's code says something in this process only.
-    let lasting = site.lasting.filter(|_| !call.located && !store::is_barred(site.id));
-    let Some(lasting) = lasting else {
+    let Some(lasting) = site.lasting.filter(|_| !store::is_barred(site.id)) else {
         return Ok(Found::default());
     };
     let signature = Signature::new(call.signature.configuration()).noting_locals();
@@ -170,7 +169,12 @@ fn look<'py>(
         programs.push(name);
     }
     let mut programs = programs.into_iter();
-    let mut name = |local, _| if local == Local::Program { programs.next() } else { None };
+    // What is appended has the lines of the call at hand, or is not stored.
+    let mut places = FxHashMap::default();
+    let mut name = |local, word| match local {
+        Local::Program => programs.next(),
+        _ => Some(place_of(&mut places, word)),
+    };
     let Some(words) = portable_words(py, library, &again.signature, &mut name)? else {
         return Ok(Found::default());
     };
