@@ -587,6 +587,24 @@ for function in (
     assert run_alone(with_jaxide + script, **own).stdout == run_alone(start + script, **own).stdout
 
 
+def test_programs_that_were_traced_under_another_configuration(tmp_path: Path) -> None:
+    """A jit of jax's own has another program under each: what is known of one says nothing of the
+    other, though both are of the same call."""
+    script = """
+x = jnp.ones((3, 3))
+for precision in ("highest", "tensorfloat32"):
+    with jax.default_matmul_precision(FIRST or precision):
+        program = make(lambda x: jnp.vdot(x, x) + jnp.linalg.matrix_power(x, 3).sum())(x)
+    run = jax.jit(jax.extend.core.jaxpr_as_fun(program), inline=True)
+    with jax.default_matmul_precision(precision):
+        print(make(jax.grad(lambda x: run(x)[0]))(x))
+"""
+    script = "import jax.extend\nFIRST = 'bfloat16'" + script
+    first = script.replace("'bfloat16'", "''")
+    stock, _, read = in_two_processes(tmp_path / "store", script, first=first)
+    assert read == stock
+
+
 def test_programs_of_jits_under_other_configurations(tmp_path: Path) -> None:
     script = """
 def power(x):

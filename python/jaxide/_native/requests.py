@@ -299,10 +299,12 @@ class Requests:
 
     def chain(self, program: Any) -> tuple[Any, ...] | None:
         """The request of the jit that a program comes from, and what was made of its program one
-        after the other; None where that is not known."""
+        after the other; None where that is not known, or leads to another program now."""
         steps: list[Any] = []
+        contexts = self._symbols.contexts()
         while len(steps) < _MAX_DEPTH:
-            match self.origin(program):
+            origin = self.origin(program)
+            match origin if self._is_of_now(program, contexts) else None:
                 case (within, request):
                     return within, request, *reversed(steps)
                 case (within, function, base, key, index):
