@@ -12,6 +12,7 @@ __all__ = [
     "Found",
     "Graph",
     "HeardWarnings",
+    "Parts",
     "Place",
     "Rows",
     "Script",
