@@ -41,6 +41,16 @@ use crate::python::program::graph::Graph;
 use crate::python::program::read::graph_of;
 use crate::python::trace::session;
 
+/// Calls a function of a program and a key.
+fn run_stock<'py>(
+    stock: &Py<PyAny>,
+    jaxpr: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
+    stock.bind(jaxpr.py()).call1(PyTuple::new(jaxpr.py(), args)?)
+}
+
 /// Stands in for a function whose results jax keeps by a program and a key.
 #[pyclass(module = "jaxide._core", frozen)]
 pub struct DerivationCache {
@@ -69,10 +79,7 @@ impl DerivationCache {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = jaxpr.py();
         let jax = jax(py)?;
-        let run = || -> PyResult<Bound<'py, PyAny>> {
-            let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
-            self.stock.bind(py).call1(PyTuple::new(py, args)?)
-        };
+        let run = || run_stock(&self.stock, jaxpr, key);
         if session::is_idle(py)? {
             return run();
         }
@@ -246,8 +253,7 @@ impl Parts {
         key: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = jaxpr.py();
-        let args: Vec<_> = std::iter::once(jaxpr.clone()).chain(key.iter()).collect();
-        let result = self.stock.bind(py).call1(PyTuple::new(py, args)?)?;
+        let result = run_stock(&self.stock, jaxpr, key)?;
         if !lookup::is_asked() || session::is_idle(py)? {
             return Ok(result);
         }

@@ -350,7 +350,7 @@ impl Shelf {
         }
         let made = match &object {
             Object::Record { class, fields } => {
-                let fields = value(maker, fields, &objects)?;
+                let fields = value(maker, fields, &objects, &[])?;
                 if class == PARAMS {
                     fields.cast::<PyDict>()?.clone().into_any()
                 } else {
@@ -380,9 +380,11 @@ fn value<'py>(
     maker: &Bound<'py, PyAny>,
     value: &ParamValue,
     objects: &[Bound<'py, PyAny>],
+    programs: &[Bound<'py, PyAny>],
 ) -> PyResult<Bound<'py, PyAny>> {
-    make_value(maker, value, &|opaque| match opaque {
+    make_value(maker, value, &|value| match value {
         ParamValue::Opaque(place) => objects.get(place.index()).cloned(),
+        ParamValue::Program(place) => programs.get(place.index()).cloned(),
         _ => None,
     })
 }
@@ -427,11 +429,7 @@ impl<'py> Reading<'_, 'py> {
     /// There is none.
     pub fn value_among(&mut self, programs: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
         let read = self.reader.value(programs.len()).map_err(refused)?;
-        make_value(self.maker, &read, &|value| match value {
-            ParamValue::Opaque(place) => self.objects.get(place.index()).cloned(),
-            ParamValue::Program(place) => programs.get(place.index()).cloned(),
-            _ => None,
-        })
+        value(self.maker, &read, &self.objects, programs)
     }
 
     /// What makes objects.

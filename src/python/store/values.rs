@@ -8,8 +8,7 @@ use pyo3::types::{PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyTuple};
 use crate::ir::ParamValue;
 
 /// The object that a value is. `objects` has the NaN that stands for all, makes dtypes, members of enumerations and
-/// named tuples; `made` says
-/// what a program or an opaque value is.
+/// named tuples; `made` says what a program or an opaque value is.
 ///
 /// # Errors
 /// What `objects` raises; a value that `made` does not know.
