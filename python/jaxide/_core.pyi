@@ -49,7 +49,9 @@ __all__ = [
     "is_jax_altered",
     "is_noted_code",
     "is_silent",
+    "is_store_open",
     "key_items",
+    "key_of_value",
     "keyword_defaults",
     "large_constants",
     "liveness",
@@ -76,6 +78,8 @@ __all__ = [
     "set_warning_hook",
     "set_world",
     "store_info",
+    "store_value",
+    "stored_value",
     "tables",
     "trust_callable",
     "unpack_store",
@@ -116,9 +120,10 @@ class Graph:
     def dump(self) -> str:
         """The program as text with the IR's own names, nested programs included."""
 
-    def fingerprint(self, of: str) -> int:
+    def fingerprint(self, of: str, objects: Any = None) -> int:
         """128 bits that stand for what the program says: its "structure" (constants by type), its
-        "content" (constants by value), or what its "execution" depends on."""
+        "content" (constants by value), or what its "execution" depends on. ``objects`` says what
+        the objects of the program are, where it is given."""
 
     def equals(self, other: Graph, of: str) -> bool:
         """Whether another program is the same but for the names of variables and sources."""
@@ -261,6 +266,19 @@ def store_info() -> dict[str, Any] | None:
 
 def is_silent(function: Callable[[], Any]) -> bool:
     """Whether a function gives no warning. Nobody hears those that it gives."""
+
+def is_store_open() -> bool:
+    """Whether there is a store, which this thread asks."""
+
+def key_of_value(words: bytes) -> int | None:
+    """The key of words that mean the same in every process, for the current configuration; None
+    where the store is not asked."""
+
+def stored_value(key: int) -> Any:
+    """The value that the store has under a key; None where it has none."""
+
+def store_value(key: int, value: Any) -> None:
+    """Has the store keep a value of numbers, texts and tuples, once it is written."""
 
 def without_store(function: Callable[[], Any]) -> Any:
     """Calls a function; meanwhile nothing is looked up in the store."""

@@ -44,6 +44,8 @@ mod _core {
     #[pymodule_export]
     use super::cache::warm::lookup::{is_silent, without_store};
     #[pymodule_export]
+    use super::cache::warm::values::{is_store_open, key_of_value, store_value, stored_value};
+    #[pymodule_export]
     use super::clear::clear_memo;
     #[pymodule_export]
     use super::cpython::environment::environment_variables;

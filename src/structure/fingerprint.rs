@@ -468,8 +468,10 @@ impl<O: Objects> Reading<'_, O> {
             return Ok(known);
         }
         let mut hasher = StableHasher::new();
-        if self.purpose == Purpose::Execution {
-            self.objects().settle_type(id, self.program().ty(id))?;
+        if self.purpose == Purpose::Execution
+            && let Some(besides) = self.objects().settle_type(id, self.program().ty(id))?
+        {
+            hasher.fingerprint(besides);
         }
         self.ty(&mut hasher, self.program().ty(id))?;
         let own = hasher.finish();

@@ -93,13 +93,13 @@ pub trait Objects: Sized {
         Ok(())
     }
 
-    /// Makes sure, for an execution, that what is fed of a type says which type it is.
+    /// Makes sure, for an execution, that what is fed of a type says which type it is; what is to be fed besides.
     ///
     /// # Errors
     /// There may be another type that reads the same.
-    fn settle_type(&self, id: TypeId, ty: &Type) -> Result<(), Self::Error> {
+    fn settle_type(&self, id: TypeId, ty: &Type) -> Result<Option<Fingerprint>, Self::Error> {
         let _ = (id, ty);
-        Ok(())
+        Ok(None)
     }
 
     /// Whether a param has a part in the execution of an equation.

@@ -29,6 +29,7 @@ does the work.
 ``warm``               what of jax the store needs
 ``transposition``      the steps of the backward pass
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
+``lowerings``          what lowering and compiling a program comes to in the next process
 =====================  =========================================================================
 """
 
@@ -61,6 +62,7 @@ from jaxide._compat.jaxprs import new_var as new_var
 from jaxide._compat.jaxprs import open_part as open_part
 from jaxide._compat.jaxprs import program as program
 from jaxide._compat.jaxprs import scan_counts as scan_counts
+from jaxide._compat.jaxprs import with_names as with_names
 from jaxide._compat.jaxprs import with_operands as with_operands
 from jaxide._compat.jaxprs import with_parts as with_parts
 from jaxide._compat.jaxprs import with_values as with_values
@@ -82,6 +84,8 @@ from jaxide._compat.jits import user_stack as user_stack
 from jaxide._compat.lowering_rules import is_file_of_jax as is_file_of_jax
 from jaxide._compat.lowering_rules import is_internal_file as is_internal_file
 from jaxide._compat.lowering_rules import lowering_rules as lowering_rules
+from jaxide._compat.lowerings import Lowered as Lowered
+from jaxide._compat.lowerings import lowerings as lowerings
 from jaxide._compat.namespace import load_namespace
 from jaxide._compat.namespace import numpy_error_state as numpy_error_state
 from jaxide._compat.objects import flat_trees as flat_trees
@@ -104,6 +108,7 @@ from jaxide._compat.warm import compilation_cache_dir as compilation_cache_dir
 from jaxide._compat.warm import entry_objects as entry_objects
 from jaxide._compat.warm import installation as installation
 from jaxide._compat.warm import portable_names as portable_names
+from jaxide._compat.warm import portable_objects as portable_objects
 
 
 def is_disabled() -> bool:
@@ -144,6 +149,11 @@ def native() -> bool:
             jit_tracing()
         except Mismatch as error:
             capabilities.lose("executables", str(error))
+    if capabilities.has("stored executables"):
+        try:
+            lowerings()
+        except Mismatch as error:
+            capabilities.lose("stored executables", str(error))
     _warn_of(capabilities.off())
     return capabilities.has("traces")
 
@@ -151,6 +161,11 @@ def native() -> bool:
 def shares_executables() -> bool:
     """Whether functions with equal programs share executables."""
     return native() and capabilities.has("executables")
+
+
+def stores_executables() -> bool:
+    """Whether the store says to what programs were compiled."""
+    return shares_executables() and capabilities.has("stored executables")
 
 
 def _warn_of(off: list[str]) -> None:

@@ -276,6 +276,29 @@ CAPABILITIES = (
             "util:test_event",
         ),
     ),
+    Capability(
+        "stored executables",
+        "the store says to what programs were compiled, and they are not lowered again",
+        ("executables",),
+        (
+            *_paths(
+                "interpreters.pxla",
+                "lower_sharding_computation _dce_jaxpr _cached_lowering_to_hlo MeshComputation "
+                "UnloadedMeshExecutable _cached_compilation create_compile_options",
+            ),
+            *_paths(
+                "compiler",
+                "compile_or_get_cached _resolve_compilation_strategy _get_cache_key _cache_read "
+                "use_detailed_logging",
+            ),
+            *_paths(
+                "compilation_cache",
+                "get_cache_key is_cache_used is_executable_in_cache get_executable_and_time "
+                "_initialize_cache",
+            ),
+            *_paths("cache_key", "get _hash_computation _canonicalize_ir _serialize_ir"),
+        ),
+    ),
 )
 BY_NAME = {capability.name: capability for capability in CAPABILITIES}
 

@@ -116,6 +116,15 @@ def with_values(jaxpr: Any, consts: list[Any]) -> Any:
     return with_parts(jaxpr, list(open_part(jaxpr).constvars), consts, None)
 
 
+def with_names(jaxpr: Any, arg_names: Any, result_paths: Any) -> Any:
+    """The closed jaxpr with other names of its arguments and results."""
+    inner = open_part(jaxpr)
+    info = inner.debug_info._replace(arg_names=arg_names, result_paths=result_paths)
+    if inner is jaxpr:
+        return jaxpr.replace(debug_info=info)
+    return close(inner.replace(debug_info=info), jaxpr.consts)
+
+
 def jaxprs_in(params: dict[str, Any]) -> list[Any]:
     """The open jaxprs among params."""
     found = symbol("core:jaxprs_in_params")(params)

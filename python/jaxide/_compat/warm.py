@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,38 +20,47 @@ from jaxide._compat.objects import objects
 from jaxide._compat.storage import own_slots, storage
 from jaxide._compat.symbols import known_symbols, symbol
 from jaxide._native.entries import CallObjects, EntryObjects, EntryRecords
-from jaxide._native.portable import Names, Symbols
+from jaxide._native.portable import Names, PortableObjects, Symbols
 
 
 def portable_names() -> Names:
     """Portable names of objects of jax."""
-    return Names(
-        Symbols(
-            known=objects().known,
-            axis_env=symbol("core:AxisEnv"),
-            axis_data=symbol("interpreters.batching:AxisData"),
-            no_axis_name=symbol("core:no_axis_name"),
-            programs=(symbol("core:Jaxpr"), closed_jaxpr_type()),
-            chain=requests().chain,
-            slots={
-                class_: tuple(own_slots(class_))
-                for class_ in known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
-            },
-            name_stack=symbol("source_info_util:NameStack"),
-            scopes=(symbol("source_info_util:Scope"), symbol("source_info_util:Transform")),
-            lasting=frozenset(
-                (
-                    *map(type, storage().dtypes.values()),
-                    jax.sharding.NamedSharding,
-                    *known_symbols(("core:ManualAxisType", "core:MemorySpace")).values(),
-                )
-            ),
-            trace_context=symbol("config:trace_context"),
-            settings=jax.config._value_holders,
-            number_errors=numpy_error_state,
-            world=world().content,
-            backends=vars(sys.modules["jax._src.xla_bridge"]),
-        )
+    return Names(_symbols())
+
+
+def portable_objects(describe_captured: Callable[[Any], bytes]) -> PortableObjects:
+    """What the objects of programs are to executables, in every process; of a captured array
+    ``describe_captured`` says it."""
+    return PortableObjects(_symbols(), describe_captured)
+
+
+@functools.cache
+def _symbols() -> Symbols:
+    return Symbols(
+        known=objects().known,
+        axis_env=symbol("core:AxisEnv"),
+        axis_data=symbol("interpreters.batching:AxisData"),
+        no_axis_name=symbol("core:no_axis_name"),
+        programs=(symbol("core:Jaxpr"), closed_jaxpr_type()),
+        chain=requests().chain,
+        slots={
+            class_: tuple(own_slots(class_))
+            for class_ in known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
+        },
+        name_stack=symbol("source_info_util:NameStack"),
+        scopes=(symbol("source_info_util:Scope"), symbol("source_info_util:Transform")),
+        lasting=frozenset(
+            (
+                *map(type, storage().dtypes.values()),
+                jax.sharding.NamedSharding,
+                *known_symbols(("core:ManualAxisType", "core:MemorySpace")).values(),
+            )
+        ),
+        trace_context=symbol("config:trace_context"),
+        settings=jax.config._value_holders,
+        number_errors=numpy_error_state,
+        world=world().content,
+        backends=vars(sys.modules["jax._src.xla_bridge"]),
     )
 
 

@@ -5,6 +5,7 @@
 ``intercept``           what a jit of jax does where it is traced or executed
 ``executables``         executables, found by program and key
 ``executable_key``      what an executable depends on besides the program
+``stored_lowerings``    what programs were compiled to, in the store
 ``captured_arrays``     the values of captured arrays
 ``hoist_constants``     constants of nested programs become the program's own
 ``hoist_computations``  what depends on captured arrays alone leaves nested programs

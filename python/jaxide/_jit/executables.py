@@ -34,6 +34,7 @@ from jaxide._jit.deduplicate import deduplicate
 from jaxide._jit.executable_key import Call, Key, key_of
 from jaxide._jit.hoist_constants import hoist_constants
 from jaxide._jit.split import split
+from jaxide._jit.stored_lowerings import StoredLowering, names_of
 from jaxide._native.bounded import touch, trim
 from jaxide._native.content import Unsettled, noting_rules
 from jaxide._reports import audit
@@ -81,8 +82,13 @@ class Executable:
         warnings: list[lowering_warnings.Said],
         preparation: Any = None,
         built_in: int = 0,
+        entry: str | None = None,
+        names: tuple[Any, ...] = (),
     ):
         self.key = key
+        # The key of jax's persistent compilation cache, where the module is known by it only, and
+        # the names of arguments and results that are in the module.
+        self.entry, self.names = entry, names
         # jax's own object, which has the module and the executable.
         self.lowering = lowering
         # What was warned of when it was made.
@@ -258,6 +264,8 @@ class Executables:
             # jax has warned then, and has arrays as they were.
             return self._stock(args, params, "it was lowered before it was called", plan.known)
         stock = functools.partial(self._stock, args, params, known=plan.known, program=program)
+        if _compat.stores_executables():
+            _compat.lowerings().begin()
         assigned = _core.num_settings_assigned()
         try:
             disturbed = _core.lowers_as_ever()
@@ -271,21 +279,23 @@ class Executables:
             run, executable_is_new = self._make(made, captured)
         except (Unsettled, _NotHoisted) as error:
             return stock(str(error))
-        if not executable_is_new and plan.known and audit.is_executable_due():
-            lower = functools.partial(made.lowered_alone, run.executable)
-            if not audit.executable_holds(params, run.executable.lowering, lower):
+        executable = run.executable
+        is_given = plan.known if not executable_is_new else executable.entry is not None
+        if is_given and audit.is_executable_due():
+            lower = functools.partial(made.lowered_alone, executable)
+            if not audit.executable_holds(params, executable.lowering, lower, executable.entry):
                 with self._lock:
                     self._drop(program)
                 return stock(audit.BARRED)
         if not executable_is_new:
-            lowering_warnings.say_again(run.executable.warnings)
+            lowering_warnings.say_again(executable.warnings)
         jax_.test_event("jit_cpp_cache_miss")
-        if run.executable.is_shared or made.is_settled():
+        if executable.is_shared or made.is_settled():
             plan.runs[resolved, context] = run
         outcome = Outcome(
             plan.known,
             executable_is_new,
-            len(plan.consts) if run.executable.preparation is not None else 0,
+            len(plan.consts) if executable.preparation is not None else 0,
             None,
             made.lowering,
             made.compiling,
@@ -324,6 +334,8 @@ class Executables:
                 found = self._with_arguments(made, wanted, one_device=not is_chosen)
             # Somebody changed something meanwhile: nobody else runs this.
             found.is_shared &= made.is_settled()
+            if found.is_shared and made.stored is not None:
+                made.stored.keep()
         assert found is not None
         prepared = made.prepared(found) if found.preparation is not None else ()
         if found.is_shared:
@@ -533,6 +545,8 @@ class _Making:
         self.assigned = assigned
         # Seconds that were spent.
         self.lowering = self.compiling = 0.0
+        # What the store shall have of it, once it is known that nothing else has changed.
+        self.stored: StoredLowering | None = None
 
     def is_settled(self) -> bool:
         """Whether what is set, and jax, are what they were all the time."""
@@ -548,17 +562,30 @@ class _Making:
         return self.values, captured_arrays.places(self.plan.consts)
 
     def with_constants(self, key: Key) -> Executable:
-        """The executable that jax makes, captured arrays built in."""
+        """The executable that jax makes, captured arrays built in; that which the store knows."""
+        jaxpr, consts = self.params["jaxpr"], self.plan.consts
+        stored = StoredLowering.sought(jaxpr, self.call, self.key, consts)
+        lowering, entry = self._found(stored)
         with lowering_warnings.noting() as said:
-            lowering = self._compiled(deduplicate(self.params["jaxpr"]), self.call.resolved)
-        built_in = captured_arrays.num_bytes(self.plan.consts)
-        made = Executable(key, lowering, said, built_in=built_in)
+            if lowering is None:
+                compile_ = None if stored is None else stored.compile
+                lowering = self._compiled(deduplicate(jaxpr), self.call.resolved, compile_)
+        built_in = captured_arrays.num_bytes(consts)
+        names = () if entry is None else names_of(jaxpr)
+        made = Executable(key, lowering, said, built_in=built_in, entry=entry, names=names)
+        self.stored = None if said or entry is not None else stored
         # Somebody may have written to an array meanwhile: nobody else runs this.
         is_same = (
             not self.plan.may_change or captured_arrays.values(self.plan.consts) == self.values
         )
         made.is_shared = is_same
         return made
+
+    def _found(self, stored: StoredLowering | None) -> tuple[Any, str | None]:
+        begin = time.perf_counter()
+        found = None if stored is None else stored.found()
+        self.compiling += time.perf_counter() - begin
+        return found or (None, None)
 
     def with_arguments(self, key: Key, one_device: bool) -> Executable:
         """One whose first arguments are made of captured arrays."""
@@ -596,6 +623,10 @@ class _Making:
 
     def lowered_alone(self, executable: Executable) -> Any:
         """What the jaxpr is lowered to by itself, in the way that an executable was."""
+        if executable.entry is not None:
+            # As it was lowered for the key.
+            jaxpr = _compat.with_names(self.params["jaxpr"], *executable.names)
+            return self.jax_.lower(deduplicate(jaxpr), self.call.resolved)
         if executable.preparation is None:
             return self.jax_.lower(self.params["jaxpr"], self.call.resolved)
         hoisted, _ = hoist_constants(self.params["jaxpr"])
@@ -606,10 +637,17 @@ class _Making:
         resolved = self.jax_.with_arguments(self.call.resolved, parts.prepared)
         return self.jax_.lower(parts.rest, resolved)
 
-    def _compiled(self, jaxpr: Any, resolved: tuple[Any, ...]) -> Any:
+    def _compiled(
+        self,
+        jaxpr: Any,
+        resolved: tuple[Any, ...],
+        compile_: Callable[[Any], None] | None = None,
+    ) -> Any:
         begin = time.perf_counter()
         lowering = self.jax_.lower(jaxpr, resolved)
         middle = time.perf_counter()
+        if compile_ is not None:
+            compile_(lowering)
         lowering.compile()
         self.lowering += middle - begin
         self.compiling += time.perf_counter() - middle

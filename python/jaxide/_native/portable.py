@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxide._native.content import (
     PLAIN,
+    Contents,
     Known,
     Unsettled,
     Writer,
@@ -257,6 +258,42 @@ def primitive_at(place: str, class_: Any) -> Any:
     if not isinstance(found, class_):
         raise LookupError(place)
     return found
+
+
+class PortableObjects:
+    """What the objects of a program are to an executable, in every process."""
+
+    def __init__(self, symbols: Symbols, describe_captured: Callable[[Any], bytes]):
+        self._symbols = symbols
+        self._contents = Contents(symbols.known)
+        self._lasting: dict[int, tuple[Any, Any]] = {}
+        self.settle_class = self._contents.settle_class
+        self.describe_captured = describe_captured
+
+    def write(self, value: Any) -> Any:
+        """The content of an object, in tuples of texts, bytes and whole numbers.
+
+        Raises:
+          Unsettled: it has none that another process has too.
+        """
+        return _Portable(self._symbols, self._lasting).write(value)
+
+    def describe_settled(self, value: Any) -> bytes:
+        """The content of an object.
+
+        Raises:
+          Unsettled: as for :meth:`write`.
+        """
+        return encoded(self.write(value))
+
+    def settle_type(self, aval: Any) -> bytes:
+        """What the text of an array type does not say of it.
+
+        Raises:
+          Unsettled: as for :meth:`write`.
+        """
+        self._contents.settle_type(aval)
+        return self.describe_settled(aval)
 
 
 class Names:

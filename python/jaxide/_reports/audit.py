@@ -481,7 +481,9 @@ def is_executable_due() -> bool:
     return due
 
 
-def executable_holds(params: Mapping[str, Any], shared: Any, lower: Callable[[], Any]) -> bool:
+def executable_holds(
+    params: Mapping[str, Any], shared: Any, lower: Callable[[], Any], entry: str | None = None
+) -> bool:
     """Whether a program is lowered to what the executable was made of that it is about to run.
 
     Where it is not, that is written down, and the function barred.
@@ -490,6 +492,8 @@ def executable_holds(params: Mapping[str, Any], shared: Any, lower: Callable[[],
       params: those of the jit that is executed.
       shared: what was lowered for another function.
       lower: lowers this one's program as jax does.
+      entry: what jax's persistent compilation cache has as key of the module, where the store
+        says so, and the module is not there.
     """
     with warnings.catch_warnings():
         # They were said when the other one was lowered.
@@ -497,12 +501,15 @@ def executable_holds(params: Mapping[str, Any], shared: Any, lower: Callable[[],
         own = lower()
     if own is shared:
         return True
-    callbacks = _callbacks(shared), _callbacks(own)
-    every = [*callbacks[0], *callbacks[1]]
-    texts = [
-        _module(lowering, own, every)
-        for lowering, own in zip((shared, own), callbacks, strict=True)
-    ]
+    if entry is None:
+        callbacks = _callbacks(shared), _callbacks(own)
+        every = [*callbacks[0], *callbacks[1]]
+        texts = [
+            _module(lowering, own, every)
+            for lowering, own in zip((shared, own), callbacks, strict=True)
+        ]
+    else:
+        texts = [entry, _compat.lowerings().key(own) or entry]
     told = [_told(lowering) for lowering in (shared, own)]
     reason = None
     if texts[0] != texts[1]:
@@ -520,7 +527,7 @@ def executable_holds(params: Mapping[str, Any], shared: Any, lower: Callable[[],
     details = {
         "key": {name: _text(value) for name, value in params.items() if name != "jaxpr"},
         "program": _text(params["jaxpr"]),
-        "shared": {"module": str(shared.stablehlo()), **_texts(told[0])},
+        "shared": {"module": entry or str(shared.stablehlo()), **_texts(told[0])},
         "jax": {"module": str(own.stablehlo()), **_texts(told[1])},
     }
     _found("executable", place, reason, details)

@@ -105,6 +105,15 @@ impl<V, K: Eq + Hash> AddressCache<V, K> {
         })
     }
 
+    /// What `body` makes of the values that it does not leave out, with their keys.
+    pub fn filtered<R>(&self, body: impl Fn(&V) -> Option<R>) -> Vec<(K, R)>
+    where
+        K: Clone,
+    {
+        let some = |(key, value): (&K, &V)| Some((key.clone(), body(value)?));
+        self.0.with(|all| all.iter().filter_map(some).collect())
+    }
+
     pub fn clear(&self) -> Evicted<Option<FxHashMap<K, V>>> {
         self.0.clear()
     }

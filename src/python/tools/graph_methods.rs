@@ -38,13 +38,22 @@ impl Graph {
     }
 
     /// 128 bits that stand for what the program says: its "structure" (constants by type), its
-    /// "content" (constants by value), or what its "execution" depends on.
+    /// "content" (constants by value), or what its "execution" depends on. `objects` says what the
+    /// objects of the program are, where it is given.
     ///
     /// Raises:
     ///     What describing an object of the program raises.
-    fn fingerprint(slf: &Bound<'_, Self>, of: &str) -> PyResult<u128> {
-        let purpose = purpose(of)?;
-        let program = PyObjects::of(jax(slf.py())?, slf, purpose)?;
+    #[pyo3(signature = (of, objects=None))]
+    fn fingerprint(
+        slf: &Bound<'_, Self>,
+        of: &str,
+        objects: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u128> {
+        let (jax, purpose) = (jax(slf.py())?, purpose(of)?);
+        let program = match objects {
+            None => PyObjects::of(jax, slf, purpose)?,
+            Some(source) => PyObjects::said_by(jax, slf, purpose, source)?,
+        };
         Ok(fingerprint(program, purpose)?.0)
     }
 
@@ -154,5 +163,5 @@ pub fn graph_of<'py>(jaxpr: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Graph>> {
 #[pyfunction]
 pub fn fingerprint_of(jaxpr: &Bound<'_, PyAny>, purpose: &str) -> PyResult<u128> {
     let jax = jax(jaxpr.py())?;
-    Graph::fingerprint(&read(jax, jaxpr, Detail::Structure)?, purpose)
+    Graph::fingerprint(&read(jax, jaxpr, Detail::Structure)?, purpose, None)
 }

@@ -31,6 +31,8 @@ pub struct PyObjects<'py> {
     jax: &'py Jax,
     graph: Bound<'py, Graph>,
     purpose: Purpose,
+    /// What says what objects are.
+    source: Bound<'py, PyAny>,
     /// Descriptions by address, of objects that the programs keep alive; shared by those of one hash.
     described: Rc<RefCell<FxHashMap<usize, Fingerprint>>>,
 }
@@ -51,8 +53,9 @@ impl Kept {
         let Self { graph, program, purpose } = self;
         let graph = graph.bind(py).clone();
         let key = address(graph.as_any());
-        let described = Rc::default();
-        let objects = PyObjects { jax: jax(py)?, graph, purpose: *purpose, described };
+        let (jax, described) = (jax(py)?, Rc::default());
+        let source = jax.objects.bind(py).clone();
+        let objects = PyObjects { jax, graph, purpose: *purpose, source, described };
         Ok(Nested { key, program: program.clone(), objects })
     }
 }
@@ -80,17 +83,21 @@ impl<'py> PyObjects<'py> {
         graph: &Bound<'py, Graph>,
         purpose: Purpose,
     ) -> PyResult<Nested<Self>> {
-        Self::nested_in(jax, graph, purpose, Rc::default())
+        Self::said_by(jax, graph, purpose, jax.objects.bind(graph.py()).clone())
     }
 
-    fn nested_in(
+    /// A program with its objects, where `source` says what these are.
+    ///
+    /// # Errors
+    /// A nested program cannot be read.
+    pub fn said_by(
         jax: &'py Jax,
         graph: &Bound<'py, Graph>,
         purpose: Purpose,
-        described: Rc<RefCell<FxHashMap<usize, Fingerprint>>>,
+        source: Bound<'py, PyAny>,
     ) -> PyResult<Nested<Self>> {
         let program = Graph::resolved_program(graph, jax)?;
-        let objects = Self { jax, graph: graph.clone(), purpose, described };
+        let objects = Self { jax, graph: graph.clone(), purpose, source, described: Rc::default() };
         Ok(Nested { key: address(graph.as_any()), program, objects })
     }
 
@@ -151,16 +158,13 @@ impl<'py> PyObjects<'py> {
         if let Some(known) = known {
             return Ok(known);
         }
-        let objects = self.jax.objects.bind(self.py());
         let describe = if self.purpose == Purpose::Execution {
             intern!(self.py(), "describe_settled")
         } else {
             intern!(self.py(), "describe")
         };
-        let described = objects.call_method1(describe, (value,))?;
-        let mut hasher = StableHasher::new();
-        hasher.bytes(described.cast::<PyBytes>()?.as_bytes());
-        let own = hasher.finish();
+        let described = self.source.call_method1(describe, (value,))?;
+        let own = fingerprint_of_bytes(&described)?;
         self.described.borrow_mut().insert(address(value), own);
         Ok(own)
     }
@@ -251,13 +255,12 @@ impl<'py> PyObjects<'py> {
                 }
             }
         }
-        let objects = self.jax.objects.bind(self.py());
         let same = if self.purpose == Purpose::Execution {
             intern!(self.py(), "interchangeable")
         } else {
             intern!(self.py(), "same")
         };
-        objects.call_method1(same, (own, other))?.is_truthy()
+        self.source.call_method1(same, (own, other))?.is_truthy()
     }
 
     /// The aval of an array type that text does not tell from all others: of an extended dtype, or on
@@ -279,12 +282,20 @@ impl<'py> PyObjects<'py> {
     }
 }
 
+fn fingerprint_of_bytes(said: &Bound<'_, PyAny>) -> PyResult<Fingerprint> {
+    let mut hasher = StableHasher::new();
+    hasher.bytes(said.cast::<PyBytes>()?.as_bytes());
+    Ok(hasher.finish())
+}
+
 impl Objects for PyObjects<'_> {
     type Error = PyErr;
 
     fn nested(&self, subprogram: &Subprogram) -> PyResult<Nested<Self>> {
         let graph = self.graph_of(subprogram)?;
-        Self::nested_in(self.jax, &graph, self.purpose, self.described.clone())
+        let program = Graph::resolved_program(&graph, self.jax)?;
+        let key = address(graph.as_any());
+        Ok(Nested { key, program, objects: Self { graph, ..self.clone() } })
     }
 
     fn describe(&self, object: ForeignId) -> PyResult<Fingerprint> {
@@ -296,14 +307,13 @@ impl Objects for PyObjects<'_> {
     }
 
     fn settle_class(&self, name: &str) -> PyResult<()> {
-        let objects = self.jax.objects.bind(self.py());
-        objects.call_method1(intern!(self.py(), "settle_class"), (name,)).map(drop)
+        self.source.call_method1(intern!(self.py(), "settle_class"), (name,)).map(drop)
     }
 
-    fn settle_type(&self, id: TypeId, ty: &Type) -> PyResult<()> {
-        let Some(aval) = self.unsettled_aval(id, ty)? else { return Ok(()) };
-        let objects = self.jax.objects.bind(self.py());
-        objects.call_method1(intern!(self.py(), "settle_type"), (aval,)).map(drop)
+    fn settle_type(&self, id: TypeId, ty: &Type) -> PyResult<Option<Fingerprint>> {
+        let Some(aval) = self.unsettled_aval(id, ty)? else { return Ok(None) };
+        let said = self.source.call_method1(intern!(self.py(), "settle_type"), (aval,))?;
+        if said.is_none() { Ok(None) } else { fingerprint_of_bytes(&said).map(Some) }
     }
 
     fn is_executed(&self, primitive: &PrimitiveData, param: &str) -> bool {
@@ -318,11 +328,8 @@ impl Objects for PyObjects<'_> {
         if self.purpose != Purpose::Execution {
             return self.description(&value);
         }
-        let objects = self.jax.objects.bind(self.py());
-        let described = objects.call_method1(intern!(self.py(), "describe_captured"), (value,))?;
-        let mut hasher = StableHasher::new();
-        hasher.bytes(described.cast::<PyBytes>()?.as_bytes());
-        Ok(hasher.finish())
+        let describe = intern!(self.py(), "describe_captured");
+        fingerprint_of_bytes(&self.source.call_method1(describe, (value,))?)
     }
 
     fn type_of(&self, object: ForeignId) -> PyResult<Option<Type>> {
@@ -338,8 +345,8 @@ impl Objects for PyObjects<'_> {
         if self.purpose != Purpose::Execution {
             return self.are_same(&own, &other);
         }
-        let objects = self.jax.objects.bind(self.py());
-        objects.call_method1(intern!(self.py(), "same_captured"), (own, other))?.is_truthy()
+        let same = intern!(self.py(), "same_captured");
+        self.source.call_method1(same, (own, other))?.is_truthy()
     }
 }
 

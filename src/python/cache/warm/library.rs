@@ -16,6 +16,7 @@ use crate::python::cache::fragment::save::save;
 use crate::python::cache::programs::stored;
 use crate::python::cache::store::{self, Known};
 use crate::python::cache::warm::names::Names;
+use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::names::jax;
 use crate::python::store::pieces::{EntrySaver, Inapplicable, Reading, Shelf};
@@ -31,6 +32,8 @@ pub struct Library {
     records: Py<PyAny>,
     maker: Py<PyAny>,
     names: Names,
+    /// Values that the next process is to have, and whether they are written.
+    values: AddressCache<(Py<PyAny>, bool), Key>,
     hits: AtomicU64,
     misses: AtomicU64,
     refused: AtomicU64,
@@ -127,6 +130,7 @@ fn opened(py: Python<'_>) -> Option<Arc<Library>> {
         records,
         maker,
         names,
+        values: AddressCache::new(),
         hits: AtomicU64::new(0),
         misses: AtomicU64::new(0),
         refused: AtomicU64::new(refused.len() as u64),
@@ -172,6 +176,14 @@ impl Library {
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         Ok(None)
+    }
+
+    /// Notes a value that is to be written under a key.
+    pub fn keep(&self, key: Key, value: &Bound<'_, PyAny>) {
+        if self.is_writable {
+            let value = value.clone().unbind();
+            drop(self.values.get_or_insert(key, (value, false), |_| ()));
+        }
     }
 
     /// Notes that an entry cannot be read: the first time, there is a warning.
@@ -233,6 +245,15 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
+        let values =
+            self.values.filtered(|(value, is_written)| (!*is_written).then(|| value.clone_ref(py)));
+        for (key, value) in &values {
+            match saver.entry(*key, |piece| piece.value(value.bind(py))) {
+                Ok(()) => {}
+                Err(error) if error.is_instance_of::<PyException>(py) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let Some(bytes) = saver.finish(self.fingerprint)? else { return Ok((0, 0)) };
         let num_bytes = bytes.len();
         let folder = &self.folder;
@@ -249,7 +270,10 @@ impl Library {
         for known in &written_derived {
             known.is_stored.store(true, Ordering::Relaxed);
         }
-        Ok((written.len() + written_derived.len(), num_bytes))
+        for (key, _) in &values {
+            self.values.get(key, |(_, is_written)| *is_written = true);
+        }
+        Ok((written.len() + written_derived.len() + values.len(), num_bytes))
     }
 }
 

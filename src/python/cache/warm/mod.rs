@@ -6,6 +6,7 @@
 //! keys.rs     words that mean the same in every process
 //! lookup.rs   the portable key of a call, and what the store has under it
 //! derivations.rs  the same of what functions of jax have made of a program
+//! values.rs   plain values of Python's under portable keys
 //! ```
 //!
 //! An entry of the expansion cache is under a key of addresses, one of the store is under their portable names
@@ -17,3 +18,4 @@ pub mod keys;
 pub mod library;
 pub mod lookup;
 mod names;
+pub mod values;

@@ -1,0 +1,62 @@
+//! Plain values under portable keys: what Python has to tell the next process.
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+use crate::segments::{Key, key_of};
+
+use crate::python::cache::key::trace_context::configuration_now;
+use crate::python::cache::warm::keys::key_of_parts;
+use crate::python::cache::warm::library::current;
+use crate::python::cache::warm::lookup::{is_asked, is_changed_by_hand};
+use crate::python::jax::names::jax;
+
+/// Tells these keys from all others.
+const KIND: &[u8] = b"a value";
+
+/// Whether there is a store.
+#[pyfunction]
+pub fn is_store_open() -> bool {
+    is_asked()
+}
+
+/// The key of `words`, which mean the same in every process, for the devices that there are and the current
+/// configuration; None where the store is not asked.
+#[pyfunction]
+pub fn key_of_value(py: Python<'_>, words: &[u8]) -> PyResult<Option<Key>> {
+    let library = if is_asked() && !is_changed_by_hand() { current(py) } else { None };
+    let Some(library) = library else { return Ok(None) };
+    let Ok(configuration) = configuration_now(py, jax(py)?)? else { return Ok(None) };
+    let names = library.names();
+    let Some(devices) = names.of_devices(py)? else { return Ok(None) };
+    let Some(configuration) = names.of_configuration(py, configuration.number)? else {
+        return Ok(None);
+    };
+    Ok(Some(key_of_parts(&[key_of(KIND), devices, configuration], words)))
+}
+
+/// What the store has under a key; None where there is nothing, or something that is no value.
+///
+/// # Errors
+/// A signal handler raises; the warning that there is for the first entry that is refused.
+#[pyfunction]
+pub fn stored_value(py: Python<'_>, key: Key) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let Some(library) = current(py) else { return Ok(None) };
+    #[allow(clippy::redundant_closure_for_method_calls)] // the method is for one lifetime
+    match library.read(py, key, |reading| reading.value()) {
+        Ok(found) => Ok(found),
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            library.refuse(py, &error)?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Has the store keep a value of numbers, texts and tuples under a key, once it is written.
+#[pyfunction]
+pub fn store_value(key: Key, value: &Bound<'_, PyAny>) {
+    if let Some(library) = current(value.py()) {
+        library.keep(key, value);
+    }
+}
