@@ -106,8 +106,9 @@ class HeardWarnings:
     """While it lives, and has not been closed, the warning hook is told of warnings."""
 
     def __new__(cls) -> HeardWarnings: ...
-    def close(self) -> None:
-        """Ends that; again to no effect."""
+    def close(self) -> int:
+        """Ends that; again to no effect. How many warnings of native code this thread has issued
+        meanwhile, which the hook is not told of."""
 
 @final
 class Graph:

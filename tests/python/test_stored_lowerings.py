@@ -99,7 +99,7 @@ found = {}
 for name in os.environ.get("NAMES", " ".join(calls)).split():
     before = dict(counts)
     with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+        warnings.simplefilter(os.environ.get("FILTER", "always"))
         try:
             result = bits(calls[name]())
         except Exception as error:
@@ -307,6 +307,53 @@ def test_warnings_of_a_lowering_are_given(tmp_path: Path) -> None:
     found = folders.executed(programs=WARNED)
     assert results(found) == results(folders.stock(programs=WARNED))
     assert "donated" in found[0]["summed"][1][0]
+
+
+OVERFLOWING = """
+def overflowing(a, number):
+    return jnp.where(a > number, 1e300, a)
+calls = {
+    "first": lambda: jax.jit(lambda a: overflowing(a, 1))(x),
+    "second": lambda: jax.jit(lambda a: overflowing(a, 2))(x),
+    "again": lambda: jax.jit(lambda a: overflowing(a, 2))(x),
+    "plain": lambda: jax.jit(lambda a: a + 1)(x),
+}
+"""
+
+
+@pytest.mark.parametrize("shown", ["always", "default"])
+def test_warnings_of_numpy(tmp_path: Path, shown: str) -> None:
+    """Native code warns without `warnings.warn`, and each location may warn once only."""
+    folders, change = Folders(tmp_path), f"warnings.simplefilter({shown!r})\n"
+    folders.fill(change, programs=OVERFLOWING, FILTER=shown)
+    found, stock = (
+        run(change, programs=OVERFLOWING, FILTER=shown) for run in (folders.executed, folders.stock)
+    )
+    assert results(found) == results(stock)
+    assert "overflow" in stock[0]["first"][1][0]
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_cache_of_jax_that_cannot_be_opened(tmp_path: Path, store: bool) -> None:
+    (tmp_path / "file").write_text("no folder")
+    options = {"COMPILED": str(tmp_path / "file"), "NAMES": "plain trained"}
+    if not store:
+        options["JAXIDE_CACHE_DIR"] = ""
+    folders = Folders(tmp_path)
+    found, stock = folders.fill(**options), folders.stock(**options)
+    assert results(found) == results(stock)
+    assert "Error reading persistent compilation cache entry" in stock[0]["plain"][1][0]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", None])
+def test_entries_of_jax_that_are_damaged(tmp_path: Path, content: bytes | None) -> None:
+    folders = Folders(tmp_path)
+    folders.fill(NAMES="plain looped")
+    for file in folders.compiled.glob("*-cache"):
+        file.write_bytes(file.read_bytes()[:-99] if content is None else content)
+    found, stock = (run(NAMES="plain looped") for run in (folders.executed, folders.stock))
+    assert results(found) == results(stock)
+    assert "Error reading persistent compilation cache entry" in stock[0]["plain"][1][0]
 
 
 MISMATCH = """

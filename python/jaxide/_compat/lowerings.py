@@ -11,7 +11,6 @@ import contextlib
 import functools
 import gc
 import inspect
-import os
 import re
 import types
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxide._compat.jaxprs import closed_form, literal_type, new_var, open_part
-from jaxide._compat.symbols import Mismatch, checked_function, symbol
+from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
 from jaxide._native.trampolines import copy_function
 
 # A key of jax's persistent compilation cache.
@@ -175,6 +174,7 @@ class _Lowerings:
         self._is_there = checked_function(
             "compilation_cache:is_executable_in_cache", "backend cache_key"
         )
+        self._read = symbol("compilation_cache:get_executable_and_time")
         self._parameters = symbol("interpreters.mlir:LoweringParameters")
         # Settings under which a lowering does more, or jax's cache is asked for more.
         names = (
@@ -187,12 +187,14 @@ class _Lowerings:
         self._is_enabled = symbol("config:enable_compilation_cache")
 
     def begin(self) -> None:
-        """Has jax open its persistent compilation cache, which assigns a setting. Where the folder
-        may be none, jax does so later and says what is wrong."""
-        folder = self._folder.value
-        place = folder if folder and os.path.isdir(folder) else os.path.dirname(folder or "")
-        if os.path.isdir(place) and os.access(place, os.W_OK):
-            self._begin()
+        """Has jax open its persistent compilation cache: to open it changes jax. Where that fails,
+        jax tries it again once a program is lowered, and says what is wrong."""
+        names = vars(jax_module("jax._src.compilation_cache"))
+        if not names.get("_cache_initialized", True):
+            try:
+                self._begin()
+            except Exception:
+                names["_cache_initialized"] = False
 
     def are_kept(self) -> bool:
         """Whether jax has a persistent compilation cache, and nothing asks for more than that."""
@@ -216,6 +218,8 @@ class _Lowerings:
             self._compile_or_read,
             ir=_NAMES,
             _resolve_compilation_strategy=strategy,
+            # Where it cannot be read, jax warns when the program has been lowered.
+            _cache_read=lambda _, *args: self._read(*args),
             log_persistent_cache_miss=_gone,
             _compile_and_write_cache=_gone,
             _compile_and_share_module=_gone,

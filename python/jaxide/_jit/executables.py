@@ -34,7 +34,7 @@ from jaxide._jit.deduplicate import deduplicate
 from jaxide._jit.executable_key import Call, Key, key_of
 from jaxide._jit.hoist_constants import hoist_constants
 from jaxide._jit.split import split
-from jaxide._jit.stored_lowerings import StoredLowering, names_of
+from jaxide._jit.stored_lowerings import StoredLowering, names_of, numpy_has_warned
 from jaxide._native.bounded import touch, trim
 from jaxide._native.content import Unsettled, noting_rules
 from jaxide._reports import audit
@@ -79,7 +79,7 @@ class Executable:
         self,
         key: Key,
         lowering: Any,
-        warnings: list[lowering_warnings.Said],
+        warnings: lowering_warnings.Warned,
         preparation: Any = None,
         built_in: int = 0,
         entry: str | None = None,
@@ -99,7 +99,7 @@ class Executable:
         # An array that is built in is in the module and in the machine code.
         self.num_bytes = 2 * built_in + max(MIN_BYTES, _code_bytes(compiled))
         # Whether functions made anew may run it.
-        self.is_shared = True
+        self.is_shared = warnings.are_all
 
 
 def _code_bytes(compiled: Any) -> int:
@@ -573,12 +573,13 @@ class _Making:
         built_in = captured_arrays.num_bytes(consts)
         names = () if entry is None else names_of(jaxpr)
         made = Executable(key, lowering, said, built_in=built_in, entry=entry, names=names)
-        self.stored = None if said or entry is not None else stored
+        is_kept = entry is not None or said or numpy_has_warned()
+        self.stored = None if is_kept else stored
         # Somebody may have written to an array meanwhile: nobody else runs this.
         is_same = (
             not self.plan.may_change or captured_arrays.values(self.plan.consts) == self.values
         )
-        made.is_shared = is_same
+        made.is_shared &= is_same
         return made
 
     def _found(self, stored: StoredLowering | None) -> tuple[Any, str | None]:
@@ -615,7 +616,7 @@ class _Making:
         preparation = self._compiled(parts.preparation, of_preparation)
         return Executable(key, rest, said, preparation)
 
-    def _on_devices(self, key: Key, hoisted: Any, said: list[lowering_warnings.Said]) -> Executable:
+    def _on_devices(self, key: Key, hoisted: Any, said: lowering_warnings.Warned) -> Executable:
         """One for several devices, to which the arrays go as they are."""
         resolved = self.jax_.with_arguments(self.call.resolved, self.plan.const_avals)
         lowering = self._compiled(deduplicate(_compat.consts_as_invars(hoisted)), resolved)

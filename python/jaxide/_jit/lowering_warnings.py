@@ -26,6 +26,13 @@ class Said(NamedTuple):
     module: str | None
 
 
+class Warned(list[Said]):
+    """The warnings of a lowering, in their order."""
+
+    # Whether these are all: what native code warns of, such as numpy's, only a lowering says again.
+    are_all = True
+
+
 class _Thread(threading.local):
     def __init__(self) -> None:
         # What is noted, of the innermost context last, and whether nobody else hears it.
@@ -36,16 +43,16 @@ _THREAD = _Thread()
 
 
 @contextlib.contextmanager
-def noting(silently: bool = False) -> Iterator[list[Said]]:
+def noting(silently: bool = False) -> Iterator[Warned]:
     """A context whose warnings, those of this thread, are noted, and said as ever or silently."""
-    said: list[Said] = []
+    said = Warned()
     heard = _core.HeardWarnings()
     _THREAD.noted.append((said, silently))
     try:
         yield said
     finally:
         _THREAD.noted.pop()
-        heard.close()
+        said.are_all = heard.close() == 0
 
 
 def _note(message: Any, category: Any, level: int, is_of_caller: bool) -> bool:

@@ -8,6 +8,7 @@ that jax's persistent compilation cache has, and what a jit needs besides (``_co
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,16 @@ class StoredLowering:
             _core.store_value(self._key, tuple(self._lowered))
 
 
+def numpy_has_warned() -> bool:
+    """Whether numpy has warned of an error in numbers from a module of jax. Python may not show
+    such a warning again in this process, and so nobody knows that there was one."""
+    return any(
+        name.startswith("jax._src.") and any(type(key) is tuple for key in registry)
+        for name, module in list(sys.modules.items())
+        if (registry := vars(module).get("__warningregistry__"))
+    )
+
+
 def names_of(jaxpr: Any) -> tuple[Any, ...]:
     """The names of a program that are in its module."""
     info = _compat.open_part(jaxpr).debug_info
@@ -83,6 +94,7 @@ def _words(jaxpr: Any, call: Call, key: Key, consts: Sequence[Any]) -> bytes:
     """
     objects, items = _objects(), dict(key)
     known: dict[int, Any] = {}
+    known_consts: dict[int, int] = {}
 
     def written(value: Any) -> Any:
         if id(value) not in known:
@@ -96,6 +108,8 @@ def _words(jaxpr: Any, call: Call, key: Key, consts: Sequence[Any]) -> bytes:
         list(map(bool, donated)),
         list(map(written, (mesh, name, bool(keep_unused), bool(inline), options))),
         list(map(_captured, consts)),
+        # The module has each object once.
+        [known_consts.setdefault(id(constant), len(known_consts)) for constant in consts],
         names_of(jaxpr),
         items["environment"],
         items["errors in numbers"],

@@ -257,6 +257,7 @@ def primitive_at(place: str, class_: Any) -> Any:
     found = vars(sys.modules[module])[attribute] if module.startswith("jax._src.") else None
     if not isinstance(found, class_):
         raise LookupError(place)
+    _PRIMITIVES.setdefault(id(found), (found, place))
     return found
 
 
@@ -302,6 +303,8 @@ class Names:
     def __init__(self, symbols: Symbols):
         self._symbols = symbols
         self.backends = symbols.backends
+        # The core writes the names of these itself.
+        self.slots = dict(symbols.slots)
         self._lasting: dict[int, tuple[Any, Any]] = {}
 
     def name(self, value: Any) -> bytes | None:

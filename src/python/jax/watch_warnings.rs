@@ -25,6 +25,10 @@ use crate::python::jax::names::{Jax, jax};
 thread_local! {
     /// How many warnings this thread has issued.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// How many of these the hook was not told of: those of native code.
+    static UNTOLD: Cell<u64> = const { Cell::new(0) };
+    /// `warn` is running.
+    static IS_TOLD: Cell<bool> = const { Cell::new(false) };
     /// Nobody is to hear them.
     static SILENT: Cell<bool> = const { Cell::new(false) };
 }
@@ -108,7 +112,7 @@ pub fn off(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     });
     if FILTER.get(py).is_some() {
         // A `catch_warnings` that another thread left meanwhile may have put it back.
-        filter(py, jax, false)?;
+        reconcile(py, jax)?;
     }
     Ok(())
 }
@@ -170,6 +174,9 @@ pub fn set_warning_hook(py: Python<'_>, hook: Py<PyAny>) {
 pub struct HeardWarnings {
     open: AtomicBool,
     method: Method,
+    recording: Shared<Option<Recording>>,
+    /// How many the hook had not been told of when this began.
+    untold: u64,
 }
 
 #[pymethods]
@@ -181,18 +188,25 @@ impl HeardWarnings {
             state.hearers += 1;
             state.reconcile(method);
         });
-        Ok(Self { open: AtomicBool::new(true), method })
+        let (open, recording, untold) = (AtomicBool::new(true), Shared::new(None), UNTOLD.get());
+        let heard = Self { open, method, recording, untold };
+        let own = Recording::begin(py, jax(py)?)?;
+        heard.recording.peek(|recording| *recording = Some(own));
+        Ok(heard)
     }
 
-    /// Ends that; again to no effect.
-    fn close(&self) {
+    /// Ends that; again to no effect. How many warnings of native code this thread has issued meanwhile, which the
+    /// hook is not told of.
+    fn close(&self) -> u64 {
         if self.open.swap(false, Ordering::Relaxed) {
             let method = self.method;
             STATE.peek(|state| {
                 state.hearers -= 1;
                 state.reconcile(method);
             });
+            drop(self.recording.peek(Option::take));
         }
+        UNTOLD.get() - self.untold
     }
 }
 
@@ -287,7 +301,7 @@ unsafe extern "C" fn warn(
     }
     if trampolines == 0 {
         // SAFETY: CPython's own function, with what CPython passed.
-        return unsafe { stock(module, args, count, keywords) };
+        return told(|| unsafe { stock(module, args, count, keywords) });
     }
     // There is a level beyond the caller's, so it is among the arguments.
     let level = match level.saturating_add(trampolines).into_pyobject(py) {
@@ -302,7 +316,15 @@ unsafe extern "C" fn warn(
         *place = level.as_ptr();
     }
     // SAFETY: as above; the arguments are alive until it returns.
-    unsafe { stock(module, all.as_ptr(), count, keywords) }
+    told(|| unsafe { stock(module, all.as_ptr(), count, keywords) })
+}
+
+/// Runs `body`, which issues a warning that the hook was told of.
+fn told<R>(body: impl FnOnce() -> R) -> R {
+    let before = IS_TOLD.replace(true);
+    let result = body();
+    IS_TOLD.set(before);
+    result
 }
 
 /// How many frames of trampolines there are before the frame at a level, the caller's being 1.
@@ -342,6 +364,7 @@ impl NoteWarnings {
     #[pyo3(name = "match")]
     fn matches(&self, _text: &Bound<'_, PyAny>) -> bool {
         note();
+        UNTOLD.set(UNTOLD.get() + u64::from(!IS_TOLD.get()));
         false
     }
 

@@ -3,14 +3,14 @@
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyWeakrefReference};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple, PyType, PyWeakrefReference};
 
 use crate::segments::{Key, key_of};
 
 use crate::python::cache::key::pins::weak;
 use crate::python::cache::key::trace_context::world_of;
 use crate::python::cpython::address_cache::AddressCache;
-use crate::python::cpython::native::address;
+use crate::python::cpython::native::{address, is_exactly, string_of};
 use crate::python::cpython::shared::Shared;
 
 /// Names beyond this are forgotten, all at once.
@@ -36,9 +36,28 @@ pub struct Names {
     source: Py<PyAny>,
     /// The variables of jax's module that starts backends.
     backends: Py<PyDict>,
+    /// Classes of jax whose instances are what their slots are.
+    slotted: Vec<Slotted>,
     known: AddressCache<Named>,
     configurations: AddressCache<Option<Key>, u64>,
     devices: Shared<Option<Devices>>,
+}
+
+/// A class whose instances are what their slots are.
+struct Slotted {
+    class: Py<PyType>,
+    /// Stands for the class.
+    name: Key,
+    slots: Vec<Py<PyString>>,
+}
+
+impl Slotted {
+    fn new(class: &Bound<'_, PyAny>, slots: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let class = class.cast::<PyType>()?.clone();
+        let name = key_of(string_of(&class.fully_qualified_name()?).as_bytes());
+        let slots = slots.try_iter()?.map(|slot| Ok(slot?.cast_into::<PyString>()?.unbind()));
+        Ok(Self { name, slots: slots.collect::<PyResult<_>>()?, class: class.unbind() })
+    }
 }
 
 /// The devices that were seen last.
@@ -56,9 +75,12 @@ impl Names {
     /// It says nothing of backends.
     pub fn new(source: Bound<'_, PyAny>) -> PyResult<Self> {
         let backends = source.getattr("backends")?.cast_into::<PyDict>()?.unbind();
+        let slotted = source.getattr("slots")?.cast_into::<PyDict>()?;
+        let slotted = slotted.iter().map(|(class, slots)| Slotted::new(&class, &slots));
+        let slotted = slotted.collect::<PyResult<_>>()?;
         let (known, configurations) = (AddressCache::new(), AddressCache::new());
         let devices = Shared::new(None);
-        Ok(Self { source: source.unbind(), backends, known, configurations, devices })
+        Ok(Self { source: source.unbind(), backends, slotted, known, configurations, devices })
     }
 
     /// The name of the devices that there are, which functions of jax may ask for. It is another one before
@@ -106,14 +128,40 @@ impl Names {
         }
         // SAFETY: as promised.
         let object = unsafe { Bound::from_borrowed_ptr(py, place as *mut ffi::PyObject) };
-        let name = self.source.bind(py).call_method1(intern!(py, "name"), (&object,))?;
-        let name = key_of_name(&name)?;
+        let is_class = |known: &&Slotted| is_exactly(object.as_ptr(), known.class.as_ptr().cast());
+        let name = match self.slotted.iter().find(is_class) {
+            Some(class) => self.of_slots(&object, class)?,
+            None => self.of_value(&object)?,
+        };
         let holder = match weak(&object) {
             Some(weak) => Holder::Weak(weak.unbind()),
             None => Holder::Kept(object.unbind()),
         };
         drop(self.known.insert_bounded(place, Named { holder, name }, MAX_NAMES));
         Ok(name)
+    }
+
+    /// The name of an object of a class whose instances are what their slots are.
+    fn of_slots(
+        &self,
+        object: &Bound<'_, PyAny>,
+        Slotted { name, slots, .. }: &Slotted,
+    ) -> PyResult<Option<Key>> {
+        let py = object.py();
+        let mut words: Vec<u8> = name.to_le_bytes().to_vec();
+        for slot in slots {
+            let value = object.getattr(slot.bind(py))?;
+            if add_plain(&mut words, &value) {
+                continue;
+            }
+            // SAFETY: a slot of a live object has it.
+            let Some(own) = (unsafe { self.of(py, address(&value)) })? else {
+                return Ok(None);
+            };
+            words.push(3);
+            words.extend(own.to_le_bytes());
+        }
+        Ok(Some(key_of(&words)))
     }
 
     /// The name of a value that is no object of its own.
@@ -139,6 +187,28 @@ impl Names {
         drop(self.configurations.insert_bounded(number, name, MAX_NAMES));
         Ok(name)
     }
+}
+
+/// Adds a truth value, a number or a shape to words; whether the value is one.
+fn add_plain(words: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> bool {
+    if let Ok(value) = value.cast_exact::<PyBool>() {
+        words.extend([0, u8::from(value.is_true())]);
+    } else if let Ok(value) = value.cast_exact::<PyInt>() {
+        let Ok(number) = value.extract::<i64>() else { return false };
+        words.push(1);
+        words.extend(number.to_le_bytes());
+    } else if let Ok(value) = value.cast_exact::<PyTuple>() {
+        let number = |item: Bound<'_, PyAny>| item.cast_exact::<PyInt>().ok()?.extract().ok();
+        let Some(numbers) = value.iter().map(number).collect::<Option<Vec<i64>>>() else {
+            return false;
+        };
+        words.push(2);
+        words.extend((numbers.len() as u64).to_le_bytes());
+        words.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    } else {
+        return false;
+    }
+    true
 }
 
 fn key_of_name(name: &Bound<'_, PyAny>) -> PyResult<Option<Key>> {
