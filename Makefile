@@ -79,8 +79,8 @@ miri: ## run the tests of the core under Miri (needs a nightly Rust with miri)
 soak: $(VENV)/.installed-bench ## trace 100,000 closures: memory must stay flat, caches within bounds
 	$(bin)/python benches/soak.py
 
-fuzz: ## read altered files until something breaks (needs a nightly Rust and cargo-fuzz)
-	cd fuzz && CARGO_TARGET_DIR=target cargo +nightly fuzz run read -- -max_len=4096
+fuzz: ## read altered files until something breaks: TARGET=segments for the store (needs a nightly Rust and cargo-fuzz)
+	cd fuzz && CARGO_TARGET_DIR=target cargo +nightly fuzz run $(or $(TARGET),read) -- -max_len=4096
 
 bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py

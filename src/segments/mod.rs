@@ -35,6 +35,8 @@
 mod fingerprint;
 mod folder;
 mod reader;
+#[doc(hidden)]
+pub mod testing;
 mod writer;
 
 pub use folder::{Folder, Usage};

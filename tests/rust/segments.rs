@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use jaxide::segments::testing::seal;
 use jaxide::segments::{
     Fingerprint, Folder, Key, Part, Segment, SegmentError, SegmentWriter, key_of, merge,
 };
@@ -189,11 +190,29 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
-        if let Ok(segment) = Segment::of_bytes(bytes, FINGERPRINT) {
-            let _ = segment.verify();
-            for key in segment.keys() {
-                let _ = segment.entry(key);
+        // Once as it is, and once with checksums that are right.
+        for is_sealed in [false, true] {
+            let mut bytes = bytes.clone();
+            if is_sealed {
+                seal(&mut bytes);
+            }
+            let fingerprint = if is_sealed { Fingerprint::default() } else { FINGERPRINT };
+            if let Ok(segment) = Segment::of_bytes(bytes, fingerprint) {
+                let _ = segment.verify();
+                for key in segment.keys() {
+                    let _ = segment.entry(key);
+                }
+                let _ = merge(&[&segment]).map(|merged| merged.finish(fingerprint));
             }
         }
+    }
+
+    #[test]
+    fn what_is_sealed_is_read(texts in prop::collection::vec("[a-z]{1,5}", 1..5)) {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let mut bytes = segment_of(&texts);
+        seal(&mut bytes);
+        let segment = Segment::of_bytes(bytes, Fingerprint::default()).expect("a segment");
+        prop_assert!(segment.verify().is_ok());
     }
 }
