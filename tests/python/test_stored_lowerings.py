@@ -464,3 +464,47 @@ _core.store_value = store
     folders.fill(change, programs=programs)
     found = folders.executed(programs=programs)
     assert results(found) == results(folders.stock(programs=programs))
+
+
+INTERRUPTED = """
+import signal
+
+class TimeIsOver(TimeoutError):
+    pass
+
+def handler(*_):
+    global fired
+    fired += 1
+    raise TimeIsOver
+
+def interrupted():
+    global fired
+    fired = raised = 0
+    jax.jit(lambda a: a + 1)(x)
+    signal.signal(signal.SIGALRM, handler)
+    for number in range(150):
+        step = jax.jit(lambda a: jnp.tanh(a * (number + 1) + 0.75) @ a.T)
+        try:
+            if os.environ.get("INTERRUPTS"):
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 * (number % 75 + 1))
+            try:
+                step(x)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except TimeIsOver:
+            raised += 1
+    return fired, raised
+calls = {"interrupted": lambda: np.asarray(interrupted())}
+"""
+
+
+def test_exceptions_of_signal_handlers(tmp_path: Path) -> None:
+    """A time-out is no failure of the store. jax itself takes one for a failure of its cache where
+    it comes while that reads, and warns."""
+    change = "bits = lambda found: found.tolist()\n"
+    folders = Folders(tmp_path)
+    folders.fill(change, programs=INTERRUPTED)
+    found = folders.executed(change, programs=INTERRUPTED, INTERRUPTS="1")
+    fired, raised = found[0]["interrupted"][0]
+    assert fired > 50
+    assert raised > 0.8 * fired, (fired, raised)

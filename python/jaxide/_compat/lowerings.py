@@ -20,6 +20,7 @@ import jax
 
 from jaxide._compat.jaxprs import closed_form, literal_type, new_var, open_part
 from jaxide._compat.symbols import Mismatch, checked_function, jax_module, symbol
+from jaxide._native.interruptions import tried
 from jaxide._native.trampolines import copy_function
 
 # A key of jax's persistent compilation cache.
@@ -191,10 +192,12 @@ class _Lowerings:
         jax tries it again once a program is lowered, and says what is wrong."""
         names = vars(jax_module("jax._src.compilation_cache"))
         if not names.get("_cache_initialized", True):
-            try:
-                self._begin()
-            except Exception:
-                names["_cache_initialized"] = False
+            with tried():
+                try:
+                    self._begin()
+                except BaseException:
+                    names["_cache_initialized"] = False
+                    raise
 
     def are_kept(self) -> bool:
         """Whether jax has a persistent compilation cache, and nothing asks for more than that."""
@@ -224,12 +227,11 @@ class _Lowerings:
             _compile_and_write_cache=_gone,
             _compile_and_share_module=_gone,
         )
-        try:
+        with tried():
             lowering = self._lowering(lowered, jaxpr, resolved)
             self._compile_by(lowering, compile_or_read, create_compile_options=options)
-        except Exception:
-            return None
-        return lowering
+            return lowering
+        return None
 
     def compiled(self, lowering: Any, jaxpr: Any, resolved: tuple[Any, ...]) -> Lowered | None:
         """Compiles what jax has lowered ``jaxpr`` to. Returns what another process may know of it;
@@ -246,7 +248,7 @@ class _Lowerings:
         compile_or_read = _with(self._compile_or_read, _resolve_compilation_strategy=strategy)
         self._compile_by(lowering, compile_or_read)
         # The program is compiled, whatever there is to say of it.
-        with contextlib.suppress(Exception):
+        with tried():
             if len(noted) == 1:
                 return self._of_lowering(lowering, jaxpr, resolved, *noted[0])
         return None
@@ -268,7 +270,7 @@ class _Lowerings:
             is_plain=True,
         )
         for lowered in (found, found._replace(is_plain=False)):
-            with contextlib.suppress(Exception):
+            with tried():
                 if _are_alike(lowering, self._lowering(lowered, jaxpr, resolved)):
                     return lowered
         return None

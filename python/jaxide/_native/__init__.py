@@ -12,6 +12,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``entries``             objects of the entries of the store
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
+``interruptions``       exceptions that signal handlers raise
 ``module_code``         what the code of a module assigns, and what its source says
 ``objects``             objects of programs: descriptions that outlive the process, equality
 ``portable``            names that mean the same in every process

@@ -27,6 +27,7 @@ from jaxide._native.content import (
     text_of,
 )
 from jaxide._native.interposed import name_of_callable
+from jaxide._native.interruptions import is_of_signal
 
 
 class Symbols(NamedTuple):
@@ -299,6 +300,8 @@ class PortableObjects:
 
 class Names:
     """Portable names of objects."""
+
+    is_of_signal = staticmethod(is_of_signal)
 
     def __init__(self, symbols: Symbols):
         self._symbols = symbols

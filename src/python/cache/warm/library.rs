@@ -189,8 +189,11 @@ impl Library {
     /// Notes that an entry cannot be read: the first time, there is a warning.
     ///
     /// # Errors
-    /// The warning is an error.
+    /// The warning is an error, or a signal handler has raised this one.
     pub fn refuse(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        if self.names.is_of_signal(py, error)? {
+            return Err(error.clone_ref(py));
+        }
         if self.refused.fetch_add(1, Ordering::Relaxed) == 0 {
             warn(py, &format!("an entry of the store is not used: {}", error.value(py)))?;
         }

@@ -83,6 +83,15 @@ impl Names {
         Ok(Self { source: source.unbind(), backends, slotted, known, configurations, devices })
     }
 
+    /// Whether a signal handler has raised an exception.
+    ///
+    /// # Errors
+    /// Signal handlers cannot be read.
+    pub fn is_of_signal(&self, py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+        let asked = intern!(py, "is_of_signal");
+        self.source.bind(py).call_method1(asked, (error.traceback(py),))?.is_truthy()
+    }
+
     /// The name of the devices that there are, which functions of jax may ask for. It is another one before
     /// there are any.
     ///
