@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from alone import run_warm
 
 # Each program is executed; what XLA has compiled is in jax's own cache.
 RUN = """
@@ -116,22 +115,7 @@ print(json.dumps([found, store]))
 
 def executed(before: str = "", programs: str = PROGRAMS, **environment: str) -> Any:
     """What the programs come to in a process of its own: results, warnings, what was done."""
-    environment = {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "",
-        "WITH": "jaxide",
-        "JAXIDE_CACHE_MODE": "read",
-        **environment,
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", RUN + before + programs + SAY],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_warm(RUN + before + programs + SAY, **environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 

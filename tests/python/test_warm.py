@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import jaxide
-from alone import run_alone
+from alone import run_alone, run_warm
 from jaxide import _compat
 from jaxide._api import warm
 from jaxide._native.portable import Names
@@ -94,22 +94,7 @@ print(json.dumps([found, store]))
 
 def traced(before: str = "", python: tuple[str, ...] = (), **environment: str) -> Any:
     """The texts of the programs, and what the store says, in a process of its own."""
-    environment = {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "",
-        "WITH": "jaxide",
-        "JAXIDE_CACHE_MODE": "read",
-        **environment,
-    }
-    done = subprocess.run(
-        [sys.executable, *python, "-c", before + PROGRAMS + TRACE],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_warm(before + PROGRAMS + TRACE, python, **environment)
     return *json.loads(done.stdout), done.stderr
 
 

@@ -67,18 +67,14 @@ class _NotThere(Exception):
 
 def _with(function: types.FunctionType, module: str = "", **others: Any) -> types.FunctionType:
     """A function for which other objects are under names of its module, or of one that it uses."""
-    copy = copy_function(inspect.unwrap(function))
-    found = {**copy.__globals__}
+    function = inspect.unwrap(function)
+    found = {**function.__globals__}
     if module:
         others = {**vars(found[module]), **others}
         found[module] = types.SimpleNamespace(**others)
     else:
         found.update(others)
-    changed = types.FunctionType(
-        copy.__code__, found, copy.__name__, copy.__defaults__, copy.__closure__
-    )
-    changed.__kwdefaults__ = copy.__kwdefaults__
-    return changed
+    return copy_function(function, found)
 
 
 def _cached(path: str, parameters: str) -> types.FunctionType:
@@ -170,6 +166,7 @@ class _Lowerings:
             "module devices compile_options backend ignore_callbacks",
             "module devices compile_options backend ignore_custom_partitioning",
         )
+        self._caching = vars(jax_module("jax._src.compilation_cache"))
         self._begin = checked_function("compilation_cache:_initialize_cache", "")
         self._is_used = checked_function("compilation_cache:is_cache_used", "backend")
         self._is_there = checked_function(
@@ -190,7 +187,7 @@ class _Lowerings:
     def begin(self) -> None:
         """Has jax open its persistent compilation cache: to open it changes jax. Where that fails,
         jax tries it again once a program is lowered, and says what is wrong."""
-        names = vars(jax_module("jax._src.compilation_cache"))
+        names = self._caching
         if not names.get("_cache_initialized", True):
             with tried():
                 try:

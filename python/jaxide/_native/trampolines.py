@@ -15,11 +15,14 @@ from typing import Any
 from jaxide import _core
 
 
-def copy_function(function: types.FunctionType) -> types.FunctionType:
-    """A function with the code that ``function`` has now."""
+def copy_function(
+    function: types.FunctionType, names: dict[str, Any] | None = None
+) -> types.FunctionType:
+    """A function with the code that ``function`` has now, and the globals, where no ``names`` are
+    given in their place."""
     copy = types.FunctionType(
         function.__code__,
-        function.__globals__,
+        function.__globals__ if names is None else names,
         function.__name__,
         function.__defaults__,
         function.__closure__,
