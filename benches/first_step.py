@@ -9,7 +9,6 @@ for the first time it does more, and the same for both. Bits of the results are 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import hashlib
 import json
@@ -96,22 +95,8 @@ def measure(workload: str, processes: int) -> list[str]:
 
 def main() -> int:
     """Prints the table and puts it into the document; fails if a result differs."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--processes", type=int, default=5, help="fresh processes of each kind")
-    parser.add_argument("--only", choices=PROGRAMS, nargs="+", help="measure, do not record")
-    parser.add_argument("--first", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.first:
-        print(json.dumps(step_first(*options.first)))
-        return 0
-    rows = []
-    for workload in options.only or PROGRAMS:
-        rows.append(measure(workload, options.processes))
-        print(*rows[-1], sep="  ", flush=True)
     header = ["workload", "identical", "loading, ms", "jax, ms", "with a store, ms", "ratio"]
-    if not options.only:
-        report.record("first_step", header, rows)
-    return 0 if all(row[1] == "yes" for row in rows) else 1
+    return report.of_processes(__doc__, "first_step", header, PROGRAMS, step_first, measure)
 
 
 if __name__ == "__main__":

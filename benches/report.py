@@ -1,12 +1,14 @@
 """Markdown tables, put between their markers in docs/performance.md."""
 
 import argparse
+import json
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import workloads
 
@@ -68,6 +70,38 @@ def of_workloads(
         rows.append(measure(workload, *([] if rounds is None else [options.rounds])))
         print(*rows[-1], sep="  ", flush=True)
     return rows, options
+
+
+def of_processes(
+    document: str,
+    name: str,
+    header: Sequence[str],
+    programs: Mapping[str, Any],
+    first: Callable[[str, str], Any],
+    measure: Callable[[str, int], list[str]],
+) -> int:
+    """Measures programs in fresh processes, and puts the table into the document; 1 where a program
+    comes out otherwise.
+
+    With `--first KIND PROGRAM` this is such a process, which prints what `first` says. `measure`
+    makes the row of a program with so many processes of each kind; the second column says whether
+    all came to the same.
+    """
+    parser = argparse.ArgumentParser(description=document.partition("\n\n")[0])
+    parser.add_argument("--processes", type=int, default=5, help="fresh processes of each kind")
+    parser.add_argument("--only", choices=programs, nargs="+", help="measure, do not record")
+    parser.add_argument("--first", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.first:
+        print(json.dumps(first(*options.first)))
+        return 0
+    rows = []
+    for program in options.only or programs:
+        rows.append(measure(program, options.processes))
+        print(*rows[-1], sep="  ", flush=True)
+    if not options.only:
+        record(name, header, rows)
+    return 0 if all(row[1] == "yes" for row in rows) else 1
 
 
 def replace_section(name: str, content: str, path: Path = PERFORMANCE) -> None:

@@ -7,7 +7,6 @@ by one process that traces once. Texts of all three are compared.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import hashlib
 import json
@@ -74,23 +73,9 @@ def measure(workload: str, processes: int) -> list[str]:
 
 def main() -> int:
     """Prints the table and puts it into the document; fails if a text differs."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--processes", type=int, default=5, help="fresh processes of each kind")
-    parser.add_argument("--only", choices=PROGRAMS, nargs="+", help="measure, do not record")
-    parser.add_argument("--first", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.first:
-        print(json.dumps(trace_first(*options.first)))
-        return 0
-    rows = []
-    for workload in options.only or PROGRAMS:
-        rows.append(measure(workload, options.processes))
-        print(*rows[-1], sep="  ", flush=True)
     header = ["workload", "identical", "jax, ms", "jaxide, ms", "with a store, ms"]
     header += ["ratio", "with a store"]
-    if not options.only:
-        report.record("warm_start", header, rows)
-    return 0 if all(row[1] == "yes" for row in rows) else 1
+    return report.of_processes(__doc__, "warm_start", header, PROGRAMS, trace_first, measure)
 
 
 if __name__ == "__main__":
