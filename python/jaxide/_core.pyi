@@ -87,7 +87,6 @@ __all__ = [
     "used_by",
     "verify_store",
     "watch_function",
-    "without_store",
     "world_number",
     "write_store",
 ]
@@ -280,9 +279,6 @@ def stored_value(key: int) -> Any:
 
 def store_value(key: int, value: Any) -> None:
     """Has the store keep a value of numbers, texts and tuples, once it is written."""
-
-def without_store(function: Callable[[], Any]) -> Any:
-    """Calls a function; meanwhile nothing is looked up in the store."""
 
 def forget_opening() -> None:
     """Forgets a store that is being opened: in a child process nobody opens it."""

@@ -42,7 +42,7 @@ mod _core {
         unpack_store, verify_store, write_store,
     };
     #[pymodule_export]
-    use super::cache::warm::lookup::{is_silent, without_store};
+    use super::cache::warm::lookup::is_silent;
     #[pymodule_export]
     use super::cache::warm::values::{is_store_open, key_of_value, store_value, stored_value};
     #[pymodule_export]

@@ -655,6 +655,73 @@ if os.environ["WITH"] == "jaxide":
     assert second == stock
 
 
+def test_warnings_of_jits_of_the_user(tmp_path: Path) -> None:
+    script = """
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    print(make(lambda x: inlined(x) + jnp.clip(x, 0, 1))(jnp.ones(3)))
+print([str(warning.message) for warning in heard])
+"""
+    inlined = "inlined = jax.jit(lambda x: jnp.sum(x, dtype=np.int64), inline=True)\n"
+    script = f"if 'inlined' not in globals():\n    {inlined}{script}"
+    before = f"{inlined}inlined(jnp.ones(3))\n"
+    stock, _, second = in_two_processes(tmp_path / "store", script, first=before)
+    assert "int64" in stock
+    assert second == stock
+
+
+def test_batched_functions_with_rules(tmp_path: Path) -> None:
+    script = """
+import jax.extend
+
+def relu(x):
+    return jax.nn.relu(x) + jax.nn.relu6(x)
+
+def transposed(x):
+    return jax.vmap(jax.vmap(relu, 1, 1), 1)(x)
+
+def named(x):
+    return jax.vmap(lambda x: jax.nn.relu(x) - jax.lax.pmean(x, "i"), axis_name="i")(x)
+
+def summed(function):
+    return lambda x: function(x).sum()
+
+def unbatched(x):
+    return jax.vmap(lambda y: jax.nn.log1mexp(y) * jax.nn.relu(x), axis_size=3)(x[:3])
+
+x = jnp.ones((4, 3))
+batched = jax.vmap(relu), transposed, jax.vmap(jax.vmap(relu), 2, 1), named, unbatched
+given = x, x[None], x[None], x, x[0]
+for function, argument in zip(batched, given, strict=True):
+    derived = jax.grad(summed(function)), jax.vmap(jax.grad(summed(function))), jax.jacfwd(function)
+    for one, value in zip((function, *derived), (argument, argument, argument[None], argument)):
+        made = make(one)(value)
+        print(made.pretty_print(source_info=True))
+        evaluated = jax.extend.core.jaxpr_as_fun(made)
+        print(make(lambda x: jax.jvp(evaluated, (x,), (x,)))(value))
+if os.environ["WITH"] == "jaxide":
+    assert jaxide.cache_info().store.refused == 0
+"""
+    stock, first, second = in_two_processes(tmp_path / "store", script)
+    assert first == stock
+    assert second == stock
+
+
+def test_a_batched_rule_is_stored(tmp_path: Path) -> None:
+    script = """
+def loss(x):
+    return jax.vmap(lambda row: jax.nn.relu(row).sum())(x).sum()
+
+print(make(jax.grad(loss))(jnp.ones((4, 3))))
+if os.environ["WITH"] == "jaxide":
+    hits = jaxide.cache_info().store.hits
+    assert hits == 0 or jaxide.cache_info().callables["custom_jvp"].misses == 0
+"""
+    stock, first, second = in_two_processes(tmp_path / "store", script)
+    assert first == stock
+    assert second == stock
+
+
 def test_jits_of_the_user_are_not_kept(tmp_path: Path) -> None:
     script = f"""
     import gc, weakref

@@ -109,6 +109,9 @@ def rule_reader() -> Rules | None:
             jaxpr_types=(closed_jaxpr_type(), symbol("core:Jaxpr")),
             unhashable_type=symbol("util:Unhashable"),
             no_axis_name=symbol("core:no_axis_name"),
+            axis_type=symbol("interpreters.batching:AxisData"),
+            # What is applied is the function, by a `partial`.
+            batched_rule=symbol("interpreters.batching:batch_custom_jvp_subtrace").args[0],
             jit_type=type_of_jits(),
             custom_rule_types=(
                 symbol("custom_derivatives:custom_jvp"),

@@ -36,6 +36,7 @@ MAKE_JAXPR = "api:make_jaxpr"
 MAKE_JAXPR_CLOSURE = ("axis_env", "fun", "return_shape", "static_argnums")
 KWARGS = "api_util:resolve_kwargs"
 RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
+CLEAN_PATH = "linear_util:_clean_keystr_arg_names"
 
 
 class _FlatTree(NamedTuple):
@@ -117,6 +118,7 @@ def _behind_caches(paths: dict[str, str]) -> dict[str, types.FunctionType]:
 _HOOKED: dict[str, Callable[[], Any]] = {
     "evict": lambda: checked_function("pjit:jit_evict_fn", "self"),
     "result_paths": lambda: checked_function(RESULT_PATHS, "self ans"),
+    "clean_path": lambda: checked_function(CLEAN_PATH, "k"),
     "bind": lambda: checked_function("core:Primitive.bind", "self *args **params"),
     "inline": lambda: checked_function(INLINE, "trace src jaxpr consts *arg_tracers"),
     "value": lambda: inspect.unwrap(symbol("array:ArrayImpl._value").fget),
@@ -150,7 +152,7 @@ _CAPABILITIES = {
     "struct_hash": "shapes",
     "make_jaxpr": "direct traces",
     **dict.fromkeys(("dce", "dce_consts"), "dead code"),
-    **dict.fromkeys(("result_paths", "debug_info", "resolve_kwargs"), "names"),
+    **dict.fromkeys(("result_paths", "clean_path", "debug_info", "resolve_kwargs"), "names"),
     **dict.fromkeys(("map_leaves", "map_two_leaves", "check_input"), "leaves"),
     **dict.fromkeys(("check_types", "check_refs"), "leaves"),
 }

@@ -65,8 +65,8 @@ from jaxide._compat.transposition import (
     ref_transposition,
     transposition,
 )
-from jaxide._native.debug_names import Postponed, ResultPaths
-from jaxide._native.requests import Requests
+from jaxide._native.debug_names import Postponed, ResultPaths, clean_path
+from jaxide._native.requests import Batching, Requests
 from jaxide._native.requests import Symbols as RequestSymbols
 from jaxide._native.trampolines import copy_function
 
@@ -407,9 +407,16 @@ def _sources() -> dict[str, Any]:
         current_eqn_context=symbol(f"{_CORE}:current_jaxpr_eqn_context"),
         user_frames=_user_frames(),
         result_paths_hook=ResultPaths(stock("result_paths")) if is_hooked("result_paths") else None,
+        clean_path_hook=_clean_path(),
         debug_info_hook=debug_info_stand_in(),
         postponed_paths=Postponed,
     )
+
+
+def _clean_path() -> Callable[[Any], str] | None:
+    """The name of a path; None where that is left to jax."""
+    cleaned = stock("clean_path")
+    return None if cleaned is None else clean_path(cleaned)
 
 
 def _settings() -> dict[str, Any]:
@@ -638,6 +645,7 @@ def requests() -> Requests:
             typeof=jax.typeof,
             with_rule=symbol("custom_derivatives:custom_jvp"),
             source_of=fun_sourceinfo,
+            batching_of=_batching_of_rule(),
             params_of=_params_of_rule,
             contexts=_contexts,
             within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
@@ -668,19 +676,31 @@ def _configuration() -> Any:
     return now
 
 
-def _params_of_rule(function: Any, avals: tuple[Any, ...]) -> dict[str, Any]:
-    """The params of the equation that a function with a derivative rule comes to.
+def _batching_of_rule() -> Callable[[Any], Batching | None]:
+    """How a rule is batched; None where that is not known."""
+    reader = rule_reader()
+    return (lambda rule: None) if reader is None else reader.batching
+
+
+def _params_of_rule(function: Any, avals: tuple[Any, ...], batching: Batching) -> dict[str, Any]:
+    """The params of the equation that a function with a derivative rule comes to, batched.
 
     Raises:
       LookupError: it comes to something else.
     """
+    # As jax calls it, so that this call is neither recorded nor looked up.
+    batched = functools.partial(symbol("custom_derivatives:custom_jvp.__call__"), function)
+    for size, dims in reversed(batching):
+        batched = jax.vmap(batched, in_axes=dims, axis_size=size)
     wrap, info = symbol("linear_util:wrap_init"), symbol("linear_util:DebugInfo")
     trace = symbol("interpreters.partial_eval:trace_to_jaxpr_dynamic")
-    called = wrap(lambda *args: [function(*args)], debug_info=info("custom_jvp", "", None, None))
-    jaxpr, *_ = _core.without_store(lambda: trace(called, avals))
-    if len(jaxpr.eqns) != 1 or "jvp_jaxpr_fun" not in jaxpr.eqns[0].params:
+    called = wrap(lambda *args: [batched(*args)], debug_info=info("custom_jvp", "", None, None))
+    jaxpr, *_ = trace(called, avals)
+    # `vmap` may move the dimensions of results besides.
+    found = [eqn.params for eqn in jaxpr.eqns if "jvp_jaxpr_fun" in eqn.params]
+    if len(found) != 1:
         raise LookupError(function)
-    params: dict[str, Any] = jaxpr.eqns[0].params
+    params: dict[str, Any] = found[0]
     return params
 
 

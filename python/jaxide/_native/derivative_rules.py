@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jaxide._native import trust
+from jaxide._native.requests import Batching
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Private:
     jaxpr_types: tuple[type, ...]
     unhashable_type: Any
     no_axis_name: object
+    axis_type: Any
+    """What is known of a batched axis."""
+    batched_rule: Any
+    """The transformation that batches a rule."""
     jit_type: Any
     custom_rule_types: tuple[Any, Any]
     """``custom_jvp`` and ``custom_vjp``."""
@@ -115,6 +120,31 @@ class Rules:
         if words is None or self.may_hold_tracers(words[2]):
             return None
         return self._maker(value) or (lambda made: value)
+
+    def batching(self, value: Any) -> Batching | None:
+        """By which calls of ``vmap`` the rule of a ``custom_jvp`` function is batched: the size of
+        the axis and the dimension of each argument, from the outermost on.
+
+        None where jax traces something else, or the axis is more than a size.
+        """
+        private = self._private
+        thunk = self._memoized(value) if isinstance(value, private.wrapped_type) else None
+        if thunk is None or self._kind(thunk) != "rule":
+            return None
+        found = []
+        for transform, args in _closure(thunk)["jvp"].transforms:
+            if transform is not private.batched_rule:
+                continue
+            _, axis, dims = args
+            own = private.axis_type(private.no_axis_name, axis.size, None, None)
+            if type(axis) is not private.axis_type or axis != own:
+                return None
+            if type(axis.size) is not int or any(
+                type(dim) not in (int, type(None)) for dim in dims
+            ):
+                return None
+            found.append((axis.size, tuple(dims)))
+        return tuple(found)
 
     def pair(self, one: Any, another: Any, made: dict[int, Any]) -> None:
         """Notes what in a function stands for what in another that is structurally equal.

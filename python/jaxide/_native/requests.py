@@ -25,8 +25,11 @@ from jaxide._native.trampolines import copy_function
 
 # Where a jit is, its positional and its named arguments, with types in the place of arrays.
 Request = tuple[str, tuple[Any, ...], dict[str, Any]]
-# The name of a function with a derivative rule, and the types of its arguments.
-RuleRequest = tuple[str, tuple[Any, ...]]
+# By which calls of ``vmap`` a function is batched, the outermost first: the size of the axis, and
+# the dimension of each argument.
+Batching = tuple[tuple[int, tuple[int | None, ...]], ...]
+# The name of a function with a derivative rule, the types of its arguments, and how it is batched.
+RuleRequest = tuple[str, tuple[Any, ...], Batching]
 
 _MAX_DEPTH = 16
 _MAX_TWICE = 1024
@@ -45,8 +48,10 @@ class Symbols(NamedTuple):
     # The class of functions with a derivative rule, and where a function is from.
     with_rule: type
     source_of: Callable[[Any], str]
-    # The params of the equation that a function of one comes to, for types of arguments.
-    params_of: Callable[[Any, tuple[Any, ...]], dict[str, Any]]
+    # How the rule that an equation has is batched; None where that is not known.
+    batching_of: Callable[[Any], Batching | None]
+    # The params of the equation that a function of one comes to, for types of arguments, batched.
+    params_of: Callable[[Any, tuple[Any, ...], Batching], dict[str, Any]]
     # What jax's caches of programs go by besides: what it is now, and within an equation.
     contexts: Callable[[], tuple[tuple[Any, ...], tuple[Any, ...]]]
     # Has it be that for a while.
@@ -161,11 +166,13 @@ class Requests:
         kwargs: dict[str, Any] | None,
         was_traced: bool,
         was_silent: bool,
+        is_stored: bool,
     ) -> bool:
         """Notes which program a jit has for arguments, once it was called with them.
 
         Whether somebody who traces the program, as this call has not, may hear a warning: equations
-        of a jit that is inlined are part of the caller's, so nobody asks for its program.
+        of a jit that is inlined are part of the caller's, so nobody asks for its program. So it is
+        where no call that this one is part of may be stored: nobody looks for warnings then.
         """
         info = getattr(jitted, "_jit_info", None)
         if info is None:
@@ -178,7 +185,7 @@ class Requests:
         if info.inline is False or self._silent.get(id(program)) is program:
             return False
         if not was_traced:
-            was_silent = self._is_silent(jitted, request)
+            was_silent = is_stored and self._is_silent(jitted, request)
         if was_silent and place is not None:
             self._silent[id(program)] = program
         return not was_silent and not was_traced
@@ -368,7 +375,9 @@ class Requests:
             return None
         self._look_for_rules()
         name = self._rules.get(program.debug_info.func_src_info)
-        return None if name is None else (name, tuple(program.in_avals))
+        if name is None or (batching := self._symbols.batching_of(params["jvp_jaxpr_fun"])) is None:
+            return None
+        return name, tuple(program.in_avals), batching
 
     def params_of_rule(self, request: RuleRequest) -> tuple[dict[str, Any], dict[str, Any]]:
         """The params of the equations of two calls of a function with a derivative rule.
@@ -379,12 +388,12 @@ class Requests:
         key = request, self._symbols.configuration()
         known = self._twice.get(key)
         if known is None:
-            name, avals = request
+            name, avals, batching = request
             self._look_for_rules()
             function = self._functions.get(name)
             if function is None:
                 raise LookupError(name)
-            one, another = (self._symbols.params_of(function, avals) for _ in range(2))
+            one, another = (self._symbols.params_of(function, avals, batching) for _ in range(2))
             known = one, another
             if len(self._twice) < _MAX_TWICE:
                 self._twice[key] = known

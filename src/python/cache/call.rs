@@ -33,6 +33,7 @@ use crate::python::cache::reasons::{
 };
 use crate::python::cache::script;
 use crate::python::cache::store::{self, Entry, Hits, Known};
+use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup::{self, Found};
 use crate::python::cpython::native::attached;
 use crate::python::jax::current_trace::within_trace;
@@ -360,8 +361,9 @@ pub fn replay_or_learn<'py>(
         };
         let unheard = lookup::unheard();
         let mut pinned = pins(py, call, &describe);
-        let (result, known, validity) =
-            learn(py, jax, site, context, call, candidate, proceed, captures, asked.as_ref())?;
+        let (result, known, validity) = lookup::recording(lasting.is_some(), || {
+            learn(py, jax, site, context, call, candidate, proceed, captures, asked.as_ref())
+        })?;
         if call.may_change && pinned.is_some() {
             let after = pins(py, call, &describe);
             drop(std::mem::replace(&mut pinned, after));
@@ -733,7 +735,7 @@ fn learn<'py>(
         }
         (Ok(mut recorded), None) => {
             let is_own = !site.forgets || site.lasting.is_some();
-            let asks = lookup::is_asked() && is_own && !context.has_given_traceback();
+            let asks = library::is_open() && is_own && !context.has_given_traceback();
             if recorded.is_confirmed(jax, py, asks)? {
                 Known::Replay(recorded)
             } else {

@@ -31,6 +31,7 @@ use crate::python::cache::reasons::{
 };
 use crate::python::cache::store::{self, Hits};
 use crate::python::cache::warm::derivations::{self, Sought};
+use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup;
 use crate::python::cpython::native::{address, attached};
 use crate::python::cpython::shared::Once;
@@ -174,7 +175,8 @@ impl DerivationCache {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = jaxpr.py();
         let warnings = watch_warnings::count();
-        let (result, refusal, validity) = watched(py, jax, Ok(configuration), run)?;
+        let (result, refusal, validity) =
+            lookup::recording(sought.is_some(), || watched(py, jax, Ok(configuration), run))?;
         let result = result?;
         let derivation = if let Some(reason) = refusal {
             Err(reason)
@@ -254,7 +256,7 @@ impl Parts {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = jaxpr.py();
         let result = run_stock(&self.stock, jaxpr, key)?;
-        if !lookup::is_asked() || session::is_idle(py)? {
+        if !library::is_open() || session::is_idle(py)? {
             return Ok(result);
         }
         let jax = jax(py)?;

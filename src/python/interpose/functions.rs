@@ -18,7 +18,7 @@ use crate::python::cache::call::{Site, call, call_of_user};
 use crate::python::cache::key::stable::{is_stable, register_stable};
 use crate::python::cache::store;
 use crate::python::cache::warm::library;
-use crate::python::cache::warm::lookup::note_unheard;
+use crate::python::cache::warm::lookup::{is_recording, note_unheard};
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
@@ -311,7 +311,7 @@ unsafe fn note_request(
         let kwargs = Bound::from_borrowed_ptr_or_opt(py, kwargs);
         let (jitted, args) =
             (Bound::from_borrowed_ptr(py, jitted), Bound::from_borrowed_ptr(py, args));
-        (jitted, args, kwargs, was_traced, was_silent)
+        (jitted, args, kwargs, was_traced, was_silent, is_recording())
     };
     let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
     match requests.call_method1(pyo3::intern!(py, "note"), given) {
@@ -331,9 +331,12 @@ unsafe extern "C" fn call_jit(
         let Some(jit) = JIT_TYPE.get(py) else {
             return Err(PyTypeError::new_err("jaxide: not a jit"));
         };
-        let stock = || {
+        let stock = |site: Option<&Site>| {
             let (made, warned) = (session::traces_made(), watch_warnings::count());
-            let is_noted = library::is_open();
+            let is_open = site.is_some() && library::is_open();
+            // Nobody asks for the program of a user's jit.
+            let is_own = site.is_some_and(|site| site.lasting.is_some());
+            let is_noted = is_open && (is_own || is_recording());
             if is_noted {
                 // SAFETY: CPython passes a tuple, and a dict or null.
                 unsafe { begin_request(py, slf, args, kwargs) }?;
@@ -351,16 +354,19 @@ unsafe extern "C" fn call_jit(
                 if unsafe { note_request(py, slf, args, kwargs, was_traced, was_silent) }? {
                     note_unheard();
                 }
+            } else if is_open {
+                note_unheard();
             }
             Ok(result)
         };
         if session::is_idle(py)? {
-            return stock().map(Bound::into_ptr);
+            return stock(None).map(Bound::into_ptr);
         }
         // SAFETY: CPython passes a tuple, and a dict or null.
         let (jitted, given) =
             unsafe { (Bound::from_borrowed_ptr(py, slf), Given::of(py, args, kwargs, None)?) };
         let site = site_of(&jitted)?;
+        let stock = || stock(Some(&site));
         if !site.forgets {
             return call(py, &site, &given.args, given.names(), stock).map(Bound::into_ptr);
         }

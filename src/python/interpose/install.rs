@@ -177,6 +177,7 @@ pub fn initialize_traces<'py>(
     };
     let optional = [
         ("result_paths", &jax.result_paths_hook),
+        ("clean_path", &jax.clean_path_hook),
         ("vjp", &jax.vjp_hook),
         ("debug_info", &jax.debug_info_hook),
         ("make_jaxpr", &jax.make_jaxpr_hook),

@@ -319,6 +319,8 @@ jax_objects! {
     unexecuted_params: PyDict,
     /// What stands in for functions that make something of a program, by name.
     derivation_hooks: PyDict,
+    /// `_clean_keystr_arg_names`, without a regular expression.
+    clean_path_hook: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.
     result_paths_hook: PyAny,
     /// Paths that the caller of a trace will replace.

@@ -64,6 +64,11 @@ call(
     f32(3),
 )
 call("pytree_registered", lambda p: Pair(p.second, {"n": p.first}), Pair(f32(2), f32()))
+call(
+    "pytree_names_like_flat_indices",
+    lambda d: {"<flat index 1>": d["<flat index 0>"].first, "<flat": d["<flat index 0>"].second},
+    {"<flat index 0>": Pair(f32(2), f32())},
+)
 call("pytree_registered_with_keys", lambda p: Keyed(p.first * 2, [p.second]), Keyed(f32(2), f32()))
 call("pytree_static_node", lambda s, x: (s, x + len(s)), Setting("abc"), f32(2))
 call(

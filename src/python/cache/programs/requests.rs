@@ -35,6 +35,12 @@ pub fn rule_of<'py>(
         }
         let twice = requests.call_method1(intern!(py, "params_of_rule"), (request,))?;
         let (one, _) = twice.extract::<(Bound<'py, PyDict>, Bound<'py, PyDict>)>()?;
+        let rule =
+            |params: &Bound<'py, PyDict>| params.as_any().get_item(intern!(py, "jvp_jaxpr_fun"));
+        let alike = jax.rules_alike.bind(py).call1((rule(&one)?, rule(params)?))?;
+        if !alike.is_truthy()? {
+            return Ok(None);
+        }
         RegeneratedRule::of(jax, primitive, &one, params)
     })();
     match found {

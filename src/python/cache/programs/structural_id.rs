@@ -21,7 +21,6 @@ use crate::python::cache::programs::registry::{jits_of, known_id, nested_of, not
 use crate::python::cache::reasons::{Reason, UNKNOWN_OBJECT};
 use crate::python::cache::warm::keys::{place_of, portable_words};
 use crate::python::cache::warm::library::{self, Library};
-use crate::python::cache::warm::lookup;
 use crate::python::cpython::address_cache::Locked;
 use crate::python::jax::names::Jax;
 
@@ -97,7 +96,7 @@ pub fn structural_id_of(jax: &Jax, program: &Bound<'_, PyAny>) -> Result<Structu
         return Ok(id);
     }
     let mut call = Call::new(0);
-    let library = if lookup::is_asked() { library::current(py) } else { None };
+    let library = library::current(py);
     let describe = |call: &mut Call| {
         call.pins = Some(Vec::new());
         if library.is_some() {

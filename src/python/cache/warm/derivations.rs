@@ -1,5 +1,7 @@
 //! What functions of jax have made of programs, as the store has it.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -10,7 +12,7 @@ use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::stored;
 use crate::python::cache::warm::keys::key_of_parts;
-use crate::python::cache::warm::library::current;
+use crate::python::cache::warm::library::{Library, current, is_open};
 use crate::python::cache::warm::lookup::{self, is_changed_by_hand};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
@@ -41,8 +43,7 @@ impl Sought {
         key: &Bound<'_, PyTuple>,
         configuration: u64,
     ) -> PyResult<Option<Self>> {
-        let library = if lookup::is_asked() { current(py) } else { None };
-        let Some(library) = library.filter(|_| !is_changed_by_hand()) else { return Ok(None) };
+        let Some(library) = current(py).filter(|_| !is_changed_by_hand()) else { return Ok(None) };
         let names = library.names();
         let Some(devices) = names.of_devices(py)? else { return Ok(None) };
         let Some(configuration) = names.of_configuration(py, configuration)? else {
@@ -93,9 +94,9 @@ impl Sought {
         result: &Bound<'_, PyTuple>,
     ) -> PyResult<bool> {
         let library = current(py).filter(|_| !is_changed_by_hand());
-        let Some(library) = library.filter(|_| lookup::unheard() == self.unheard) else {
-            return Ok(false);
-        };
+        let is_written =
+            |library: &Arc<Library>| library.is_writable() && lookup::unheard() == self.unheard;
+        let Some(library) = library.filter(is_written) else { return Ok(false) };
         if library.names().of_devices(py)? != Some(self.devices) {
             return Ok(false);
         }
@@ -129,7 +130,7 @@ pub fn note<'py>(
     key: &Bound<'py, PyTuple>,
     made: Vec<(usize, Bound<'py, PyAny>)>,
 ) -> PyResult<()> {
-    if !lookup::is_asked() || made.is_empty() {
+    if !is_open() || made.is_empty() {
         return Ok(());
     }
     let requests = jax.requests.bind(program.py());

@@ -154,6 +154,11 @@ impl Library {
         &self.names
     }
 
+    /// Whether what this process learns is written.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
     /// Reads the entry of a key, where there is one.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use crate::python::cache::programs::given::Given;
 use crate::python::cache::reasons::Reason;
 use crate::python::cache::store::{self, Entry, Known};
 use crate::python::cache::warm::keys::{key_of_parts, place_of, portable_words};
-use crate::python::cache::warm::library::{Library, current, is_open};
+use crate::python::cache::warm::library::{Library, current};
 use crate::python::jax::names::Jax;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{Validity, times_changed};
@@ -33,7 +33,7 @@ use crate::python::trace::session;
 pub struct Found<'py> {
     /// An entry, which the cache of the process has from now on.
     pub entry: Option<Bound<'py, Entry>>,
-    /// How the store may have what the call comes to.
+    /// How the store is to have what the call comes to; None where nothing is written.
     pub lasting: Option<Lasting>,
 }
 
@@ -91,18 +91,39 @@ pub fn find<'py>(
     describe: &impl Fn(&mut Call) -> Result<(), Reason>,
 ) -> PyResult<Found<'py>> {
     match current(py) {
-        Some(library) if !IS_LEFT.get() => look(py, jax, &library, site, context, call, describe),
-        _ => Ok(Found::default()),
+        Some(library) => look(py, jax, &library, site, context, call, describe),
+        None => Ok(Found::default()),
     }
 }
 
 thread_local! {
-    /// Nothing is looked up in this thread.
-    static IS_LEFT: Cell<bool> = const { Cell::new(false) };
+    static UNHEARD: Cell<u64> = const { Cell::new(0) };
+    /// How many calls are under way that may be stored.
+    static RECORDINGS: Cell<usize> = const { Cell::new(0) };
 }
 
-thread_local! {
-    static UNHEARD: Cell<u64> = const { Cell::new(0) };
+/// A call that may be stored is under way while this lives.
+struct Recording;
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        RECORDINGS.set(RECORDINGS.get() - 1);
+    }
+}
+
+/// Records a call: what it calls is part of something that may be stored, where the call may be.
+pub fn recording<R>(may_be_stored: bool, body: impl FnOnce() -> R) -> R {
+    if !may_be_stored {
+        return body();
+    }
+    RECORDINGS.set(RECORDINGS.get() + 1);
+    let _recording = Recording;
+    body()
+}
+
+/// Whether a call that may be stored is under way in this thread.
+pub fn is_recording() -> bool {
+    RECORDINGS.get() != 0
 }
 
 /// A jit has found its program, which is part of the call, or what is replayed was recorded so: whoever traces it
@@ -122,20 +143,6 @@ pub fn is_silent(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     let before = watch_warnings::count();
     watch_warnings::silent(|| function.call0().map(drop))?;
     Ok(watch_warnings::count() == before)
-}
-
-/// Whether the store is asked in this thread.
-pub fn is_asked() -> bool {
-    is_open() && !IS_LEFT.get()
-}
-
-/// Calls a function; meanwhile nothing is looked up in the store.
-#[pyfunction]
-pub fn without_store<'py>(function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let before = IS_LEFT.replace(true);
-    let result = function.call0();
-    IS_LEFT.set(before);
-    result
 }
 
 #[cold]
@@ -183,7 +190,7 @@ fn look<'py>(
     let beside = [lasting, devices, u128::from(is_given_traceback), configuration];
     let key = key_of_parts(&beside, &words);
     let lasting = Lasting { key, devices, is_given_traceback };
-    let found = |entry| Found { entry, lasting: Some(lasting) };
+    let found = |entry| Found { entry, lasting: library.is_writable().then_some(lasting) };
     let eqn_context = Context::current(py, jax)?.for_eqns.bind(py).clone();
     let read =
         library.read(py, key, |reading| load(reading, jax, &eqn_context, call, context.stack()));

@@ -7,8 +7,8 @@ use crate::segments::{Key, key_of};
 
 use crate::python::cache::key::trace_context::configuration_now;
 use crate::python::cache::warm::keys::key_of_parts;
-use crate::python::cache::warm::library::current;
-use crate::python::cache::warm::lookup::{is_asked, is_changed_by_hand};
+use crate::python::cache::warm::library::{current, is_open};
+use crate::python::cache::warm::lookup::is_changed_by_hand;
 use crate::python::jax::names::jax;
 
 /// Tells these keys from all others.
@@ -17,14 +17,14 @@ const KIND: &[u8] = b"a value";
 /// Whether there is a store.
 #[pyfunction]
 pub fn is_store_open() -> bool {
-    is_asked()
+    is_open()
 }
 
 /// The key of `words`, which mean the same in every process, for the devices that there are and the current
-/// configuration; None where the store is not asked.
+/// configuration; None where there is no store.
 #[pyfunction]
 pub fn key_of_value(py: Python<'_>, words: &[u8]) -> PyResult<Option<Key>> {
-    let library = if is_asked() && !is_changed_by_hand() { current(py) } else { None };
+    let library = current(py).filter(|_| !is_changed_by_hand());
     let Some(library) = library else { return Ok(None) };
     let Ok(configuration) = configuration_now(py, jax(py)?)? else { return Ok(None) };
     let names = library.names();
