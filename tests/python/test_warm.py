@@ -655,6 +655,27 @@ if os.environ["WITH"] == "jaxide":
     assert second == stock
 
 
+def test_warnings_that_are_errors(tmp_path: Path) -> None:
+    script = """
+def one_hot(x):
+    return jax.nn.one_hot(x, 3, dtype=np.int64)
+
+is_filling = os.environ["WITH"] == "jaxide" and not jaxide.cache_info().store.entries
+warnings.simplefilter("ignore" if is_filling else "error")
+try:
+    print(make(one_hot)(jnp.arange(3)))
+except Warning as error:
+    print(type(error), error)
+if os.environ["WITH"] == "jaxide":
+    assert jaxide.cache_info().store.refused == 0
+"""
+    heard = "jax.nn.one_hot(jnp.arange(3), 3, dtype=np.int64)\n"
+    stock, first, second = in_two_processes(tmp_path / "store", script, first=heard)
+    assert "int64" in stock
+    assert "lambda" in first
+    assert second == stock
+
+
 def test_warnings_of_jits_of_the_user(tmp_path: Path) -> None:
     script = """
 with warnings.catch_warnings(record=True) as heard:

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use pyo3::exceptions::{PyException, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyException, PyUserWarning, PyValueError, PyWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -172,6 +172,8 @@ impl Library {
         for (_, shelf) in &self.shelves {
             match shelf.entry(key, self.maker.bind(py), &read) {
                 Ok(None) => {}
+                // A warning that is an error: jax gives it where the call runs.
+                Err(error) if error.is_instance_of::<PyWarning>(py) => break,
                 Err(error) if error.is_instance_of::<Inapplicable>(py) => break,
                 found => {
                     self.hits.fetch_add(1, Ordering::Relaxed);
