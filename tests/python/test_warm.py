@@ -676,6 +676,39 @@ if os.environ["WITH"] == "jaxide":
     assert second == stock
 
 
+def test_a_stack_that_is_too_deep_for_an_entry(tmp_path: Path) -> None:
+    script = """
+import sys
+from jax import nn
+
+def deep(depth):
+    if depth:
+        return deep(depth - 1)
+    traced = lambda x: nn.one_hot(x, 3) + jnp.var(nn.relu(nn.log_softmax(nn.softplus(1.0 * x))))
+    return make(traced)(jnp.arange(3))
+
+make(lambda x: nn.one_hot(x, 3))(jnp.arange(3))
+if os.environ["WITH"] == "jaxide" and jaxide.cache_info().store.entries:
+    warnings.simplefilter("error")
+    limit = sys.getrecursionlimit()
+    failed = 0
+    for depth in range(60, 200, 4):
+        jax.clear_caches()
+        sys.setrecursionlimit(220)
+        try:
+            deep(depth)
+        except RecursionError:
+            failed += 1
+        finally:
+            sys.setrecursionlimit(limit)
+    assert failed, failed
+    assert jaxide.cache_info().store.refused == 0, jaxide.cache_info().store
+else:
+    deep(0)
+"""
+    in_two_processes(tmp_path / "store", script)
+
+
 def test_warnings_of_jits_of_the_user(tmp_path: Path) -> None:
     script = """
 with warnings.catch_warnings(record=True) as heard:

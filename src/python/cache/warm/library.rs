@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use pyo3::exceptions::{PyException, PyUserWarning, PyValueError, PyWarning};
+use pyo3::exceptions::{PyException, PyRecursionError, PyUserWarning, PyValueError, PyWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -148,6 +148,14 @@ fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 2)
 }
 
+/// Whether an error is none of an entry: the call is to run, and raises it where jax does. Such is a warning that
+/// is an error, and that the stack is too deep to trace what an entry refers to.
+fn is_of_call(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<Inapplicable>(py)
+        || error.is_instance_of::<PyWarning>(py)
+        || error.is_instance_of::<PyRecursionError>(py)
+}
+
 impl Library {
     /// The portable names of objects.
     pub fn names(&self) -> &Names {
@@ -172,9 +180,7 @@ impl Library {
         for (_, shelf) in &self.shelves {
             match shelf.entry(key, self.maker.bind(py), &read) {
                 Ok(None) => {}
-                // A warning that is an error: jax gives it where the call runs.
-                Err(error) if error.is_instance_of::<PyWarning>(py) => break,
-                Err(error) if error.is_instance_of::<Inapplicable>(py) => break,
+                Err(error) if is_of_call(py, &error) => break,
                 found => {
                     self.hits.fetch_add(1, Ordering::Relaxed);
                     return found;
