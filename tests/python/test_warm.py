@@ -766,10 +766,11 @@ def test_a_batched_rule_is_stored(tmp_path: Path) -> None:
 def loss(x):
     return jax.vmap(lambda row: jax.nn.relu(row).sum())(x).sum()
 
+is_filled = os.environ["WITH"] == "jaxide" and jaxide.cache_info().store.entries > 0
 print(make(jax.grad(loss))(jnp.ones((4, 3))))
-if os.environ["WITH"] == "jaxide":
-    hits = jaxide.cache_info().store.hits
-    assert hits == 0 or jaxide.cache_info().callables["custom_jvp"].misses == 0
+if is_filled:
+    rules = jaxide.cache_info().callables["custom_jvp"]
+    assert (rules.hits, rules.misses) == (1, 0), rules
 """
     stock, first, second = in_two_processes(tmp_path / "store", script)
     assert first == stock
