@@ -115,8 +115,18 @@ def interpose_new() -> None:
                 _interposed.add(id(value))
                 _callables[id(value)] = value, f"{module_name}.{name}"
                 _core.trust_callable(value)
+                _trust_within(value, _types)
         _names_seen[module_name] = len(names)
     _modules_seen = modules_seen if is_complete else -1
+
+
+def _trust_within(value: Any, types_: set[type]) -> None:
+    """Lets the jit that a universal function, or a function with a derivative rule, calls be one of
+    jax's own."""
+    for attribute in ("_func", "fun"):
+        within = getattr(value, attribute, None)
+        if type(within) in types_ and not trust.is_foreign(within):
+            _core.trust_callable(within)
 
 
 def callables() -> Iterable[tuple[Any, str]]:

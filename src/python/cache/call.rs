@@ -22,6 +22,7 @@ use crate::python::cache::key::functions::{self, Functions, captured_result};
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::key::trace_context::{Configuration, TraceContext, configuration_now};
+use crate::python::cache::parts;
 use crate::python::cache::programs::canonicalize::{Canonicalizer, appended_since};
 use crate::python::cache::programs::decision::{Decision, Programs};
 use crate::python::cache::programs::given::{Given, Repeat};
@@ -333,6 +334,10 @@ pub fn replay_or_learn<'py>(
         }
         given => given,
     };
+    if candidate.is_none() && given.is_none() && parts::is_part(site, &call.signature) {
+        store::count_miss(site.id);
+        return proceed();
+    }
     attached(|| {
         // Whether jax would make the programs of a replay again, or others, it shows when it is asked twice.
         let programs = candidate.and_then(|candidate| candidate.programs.as_ref());
@@ -361,9 +366,11 @@ pub fn replay_or_learn<'py>(
         };
         let unheard = lookup::unheard();
         let mut pinned = pins(py, call, &describe);
-        let (result, known, validity) = lookup::recording(lasting.is_some(), || {
+        let learn = || {
             learn(py, jax, site, context, call, candidate, proceed, captures, asked.as_ref())
-        })?;
+        };
+        let (result, known, validity) =
+            lookup::recording(lasting.is_some(), || parts::recording(site, call, learn))?;
         if call.may_change && pinned.is_some() {
             let after = pins(py, call, &describe);
             drop(std::mem::replace(&mut pinned, after));

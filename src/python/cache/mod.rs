@@ -13,6 +13,7 @@
 //! derived_programs.rs  what jax makes of a program and keeps with it
 //! dead_code.rs         dead-code removal of a linear program in which nothing is dead
 //! audit.rs             replays compared with what jax does
+//! parts.rs             calls that are part of a call that is being recorded
 //! reasons.rs           why a call is not remembered
 //! script.rs            the user's code alone, for benches
 //! warm/                what was recorded in one process is there in the next
@@ -27,6 +28,7 @@ pub mod fragment;
 pub mod key;
 mod linear_env;
 mod linear_program;
+mod parts;
 pub mod programs;
 pub mod reasons;
 pub mod rules;

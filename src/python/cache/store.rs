@@ -1,11 +1,12 @@
 //! The cache of the process.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
@@ -93,6 +94,8 @@ struct Store {
     gone: Counts,
     /// The names of callables of which nothing is remembered any more.
     barred: FxHashSet<Arc<str>>,
+    /// Hashes of calls that were part of others when they were first made.
+    seen: FxHashSet<u64>,
     next_callable: u64,
     next_fragment: u64,
     evictions: u64,
@@ -132,6 +135,7 @@ impl Store {
             callables: FxHashMap::default(),
             gone: Counts::default(),
             barred: FxHashSet::default(),
+            seen: FxHashSet::default(),
             next_callable: 0,
             next_fragment: 0,
             evictions: 0,
@@ -232,6 +236,22 @@ pub fn find<'py>(
     }
     let is_current = !matches!(known, Known::Replay(_)) || is_as_before(py)?;
     Ok(is_current.then_some(found))
+}
+
+/// How many calls are known by nothing but that they were made.
+const MAX_SEEN: usize = 1 << 16;
+
+/// Notes that a call was made. Whether it was not noted before; where two calls have one hash, the other one may have
+/// been.
+pub fn is_first_sight(id: CallableId, signature: &Signature) -> bool {
+    let mut hasher = FxHasher::default();
+    (id, signature.words()).hash(&mut hasher);
+    with(|store| {
+        if store.seen.len() >= MAX_SEEN {
+            store.seen.clear();
+        }
+        store.seen.insert(hasher.finish())
+    })
 }
 
 /// Counts a call that ran because it must.
@@ -338,6 +358,7 @@ pub fn clear_fragments(py: Python<'_>) -> PyResult<()> {
             callable.hits.0.store(0, Ordering::Relaxed);
         }
         store.gone = Counts::default();
+        store.seen = FxHashSet::default();
         store.evictions = 0;
         store.cache.clear()
     });
