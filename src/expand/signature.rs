@@ -161,6 +161,16 @@ impl Signature {
         self.words.extend_from_slice(&other.words);
     }
 
+    /// As this, with other local words than those that were noted.
+    #[must_use]
+    pub fn with_locals(&self, mut replaced: impl FnMut(Local, u64) -> u64) -> Self {
+        let mut words = self.words.clone();
+        for &(position, local) in self.locals.iter().flatten() {
+            words[position] = replaced(local, words[position]);
+        }
+        Self { words, locals: None }
+    }
+
     /// The words.
     #[inline]
     pub fn words(&self) -> &[u64] {

@@ -35,6 +35,8 @@ mod _core {
     #[pymodule_export]
     use super::cache::script::Script;
     #[pymodule_export]
+    use super::cache::shapes::tell_pointwise;
+    #[pymodule_export]
     use super::cache::store::{clear_barred, clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
     use super::cache::warm::library::{

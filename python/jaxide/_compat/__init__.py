@@ -90,6 +90,7 @@ from jaxide._compat.namespace import load_namespace
 from jaxide._compat.namespace import numpy_error_state as numpy_error_state
 from jaxide._compat.objects import flat_trees as flat_trees
 from jaxide._compat.objects import objects as objects
+from jaxide._compat.pointwise import tell_pointwise
 from jaxide._compat.printing import print_in_rust
 from jaxide._compat.printing import printing as printing
 from jaxide._compat.storage import storage as storage
@@ -139,6 +140,7 @@ def native() -> bool:
     if reads_programs() and capabilities.has("traces"):
         try:
             private()
+            tell_pointwise()
             register_trace_types(*_core.initialize_traces(trampoline))
             interpose_functions()
         except (Mismatch, AttributeError, TypeError) as error:

@@ -484,6 +484,7 @@ impl Pass {
             site,
             context,
             &call,
+            &[],
             encode,
             || {
                 ran = true;

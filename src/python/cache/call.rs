@@ -33,6 +33,7 @@ use crate::python::cache::reasons::{
     KEPT, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
 };
 use crate::python::cache::script;
+use crate::python::cache::shapes;
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup::{self, Found};
@@ -82,6 +83,8 @@ pub struct Site {
     /// What names it in every process.
     pub lasting: Option<Key>,
     pub programs: Use,
+    /// It computes element by element.
+    pub pointwise: bool,
 }
 
 /// What a callable does with the programs that it is given.
@@ -101,12 +104,13 @@ impl Site {
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
         let (forgets, types_only, lasting) = (false, false, None);
-        Self { id, hits, forgets, types_only, lasting, programs: Use::Rule }
+        Self { id, hits, forgets, types_only, lasting, programs: Use::Rule, pointwise: false }
     }
 
     /// With a name that it has in every process, and nothing else has.
     pub fn lasting(self, kind: &str, name: &str) -> Self {
-        Self { lasting: Some(key_of(format!("{kind} {name}").as_bytes())), ..self }
+        let lasting = Some(key_of(format!("{kind} {name}").as_bytes()));
+        Self { lasting, pointwise: shapes::is_pointwise(kind, name), ..self }
     }
 
     /// Runs a rule that is given programs, of which nothing is to be known.
@@ -194,7 +198,7 @@ fn replay_or_run<'py>(
         store::count_bypass(site.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, site, &context, &call, describe, proceed, captures, None)
+    replay_or_learn(py, jax, site, &context, &call, args, describe, proceed, captures, None)
 }
 
 /// What `eval_shape` says of `lambda: value`, with which libraries ask for the types of a pytree. Nobody but
@@ -276,7 +280,7 @@ pub fn run_aside<'py, R>(
 }
 
 /// Replays what is known of a call whose arguments have a key, else runs it and learns.
-/// `describe` encodes the arguments once more; `ask` asks jax once more, with the same programs or with
+/// `arguments` are those of a function, `describe` encodes what there is once more; `ask` asks jax once more, with the same programs or with
 /// these closed anew, and takes back what that appends, where that can be done.
 ///
 /// # Errors
@@ -288,15 +292,24 @@ pub fn replay_or_learn<'py>(
     site: &Site,
     context: &TraceContext<'py>,
     call: &Call,
+    arguments: &[*mut ffi::PyObject],
     describe: impl Fn(&mut Call) -> Result<(), Reason>,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
     ask: Option<&dyn Fn(Repeat) -> PyResult<Option<Asked<'py>>>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
+    let mut sizeless = None;
     let Found { entry: known, lasting } = match store::find(py, site.id, &call.signature)? {
         Some(known) => Found { lasting: known.get().lasting, entry: Some(known) },
-        None => lookup::find(py, jax, site, context, call, &describe)?,
+        None => {
+            let mut found = lookup::find(py, jax, site, context, call, &describe)?;
+            if found.entry.is_none() {
+                (found.entry, sizeless) =
+                    shapes::find(py, jax, site, call, arguments, &describe, found.lasting)?;
+            }
+            found
+        }
     };
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
@@ -378,7 +391,11 @@ pub fn replay_or_learn<'py>(
         if let Some(pins) = pinned {
             let mut entry = Entry::new(known, validity, pins, generation);
             entry.note_lasting(py, jax, lasting, lookup::unheard() != unheard)?;
-            store::insert(py, site.id, &call.signature, entry)?;
+            entry.note_shapes(sizeless.as_ref())?;
+            let entry = store::insert(py, site.id, &call.signature, entry)?;
+            if let Some((sizeless, entry)) = sizeless.zip(entry) {
+                sizeless.note(py, site, &entry);
+            }
         }
         Ok(result)
     })
@@ -508,7 +525,8 @@ pub fn derive_params<'py>(
         let learnt = Recorded::of_params(primitive, made.clone());
         let learnt = refusal.map_or(learnt, Err);
         let known = known_of(py, jax, learnt, candidate, given);
-        store::insert(py, site.id, &call.signature, Entry::new(known, validity, pins, None))?;
+        let entry = Entry::new(known, validity, pins, None);
+        store::insert(py, site.id, &call.signature, entry)?;
     }
     Ok(Some(made))
 }

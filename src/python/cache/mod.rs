@@ -14,6 +14,7 @@
 //! dead_code.rs         dead-code removal of a linear program in which nothing is dead
 //! audit.rs             replays compared with what jax does
 //! parts.rs             calls that are part of a call that is being recorded
+//! shapes.rs            calls that differ from a known one in nothing but the sizes of arrays
 //! reasons.rs           why a call is not remembered
 //! script.rs            the user's code alone, for benches
 //! warm/                what was recorded in one process is there in the next
@@ -33,5 +34,6 @@ pub mod programs;
 pub mod reasons;
 pub mod rules;
 pub mod script;
+pub mod shapes;
 pub mod store;
 pub mod warm;

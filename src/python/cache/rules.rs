@@ -71,7 +71,7 @@ pub fn bind<'py>(
         };
         Ok(Some(asked))
     };
-    replay_or_learn(py, jax, &site, &context, &call, encode, run, || Ok(false), Some(&ask))
+    replay_or_learn(py, jax, &site, &context, &call, &[], encode, run, || Ok(false), Some(&ask))
         .map(Some)
 }
 

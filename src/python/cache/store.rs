@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
 use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::key::pins::Pins;
+use crate::python::cache::shapes::Sizeless;
 use crate::python::cache::reasons::{BARRED, CHANGED_MEANWHILE, Reason};
 use crate::python::cache::warm::lookup::Lasting;
 use crate::python::cpython::shared::Shared;
@@ -42,13 +43,30 @@ pub struct Entry {
     pub is_stored: AtomicBool,
     /// Whoever calls it first may hear a warning that was not heard here.
     pub is_unheard: bool,
+    /// The shapes of the arrays, where it is known to be the same for others.
+    pub shapes: Option<Box<[Py<PyTuple>]>>,
 }
 
 impl Entry {
     /// What is known of a call, which the store does not have.
     pub fn new(known: Known, validity: Validity, pins: Pins, generation: Option<u64>) -> Self {
         let is_stored = AtomicBool::new(false);
-        Self { known, validity, pins, generation, lasting: None, is_stored, is_unheard: false }
+        let (lasting, is_unheard, shapes) = (None, false, None);
+        Self { known, validity, pins, generation, lasting, is_stored, is_unheard, shapes }
+    }
+
+    /// Notes the shapes of its arrays, where it is the same for others.
+    ///
+    /// # Errors
+    /// A type cannot be read.
+    pub fn note_shapes(&mut self, sizeless: Option<&Sizeless<'_>>) -> PyResult<()> {
+        if let (Known::Replay(recorded), Some(sizeless)) = (&self.known, sizeless)
+            && recorded.is_pointwise(sizeless.shapes())?
+        {
+            let shapes = sizeless.shapes().iter().map(|shape| shape.clone().unbind());
+            self.shapes = Some(shapes.collect());
+        }
+        Ok(())
     }
 
     /// Notes how it may be stored, unless whoever calls it first may hear what was not heard here.
@@ -143,6 +161,20 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Forgets what is known of a callable.
+    fn forget(&mut self, id: CallableId) -> Vec<Py<Entry>> {
+        let mut removed = self.cache.forget(id);
+        removed.extend(self.cache.forget(sizeless(id)));
+        removed
+    }
+}
+
+/// Where calls of a callable are kept whatever their sizes are.
+pub fn sizeless(id: CallableId) -> CallableId {
+    CallableId(id.0 | 1 << 63)
+}
+
 fn with<R: Send>(body: impl FnOnce(&mut Store) -> R + Send) -> R {
     STORE.peek(|store| body(store.get_or_insert_with(Store::new)))
 }
@@ -166,14 +198,14 @@ pub fn forget_callable(id: CallableId) {
         if let Some(callable) = store.callables.remove(&id) {
             store.gone.add(&callable.counts());
         }
-        store.cache.forget(id)
+        store.forget(id)
     });
     drop(removed);
 }
 
 /// Forgets what is known of a callable that stays.
 pub fn forget_entries(id: CallableId) {
-    let removed = with(|store| store.cache.forget(id));
+    let removed = with(|store| store.forget(id));
     drop(removed);
 }
 
@@ -185,7 +217,7 @@ pub fn bar(id: CallableId) -> Option<Arc<str>> {
         store.barred.insert(name.clone());
         let same = store.callables.iter().filter(|(_, callable)| callable.name == name);
         let same: Vec<CallableId> = same.map(|(&id, _)| id).collect();
-        let removed: Vec<_> = same.into_iter().flat_map(|id| store.cache.forget(id)).collect();
+        let removed: Vec<_> = same.into_iter().flat_map(|id| store.forget(id)).collect();
         Some((name, removed))
     })?;
     drop(removed);
@@ -272,14 +304,19 @@ pub fn count_miss(id: CallableId) {
     });
 }
 
-/// Remembers a call that ran.
+/// Remembers a call that ran; the entry, where there is one from now on.
 ///
 /// # Errors
 /// Out of memory.
-pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entry) -> PyResult<()> {
+pub fn insert(
+    py: Python<'_>,
+    id: CallableId,
+    signature: &Signature,
+    entry: Entry,
+) -> PyResult<Option<Py<Entry>>> {
     if let Known::Bypass(CHANGED_MEANWHILE) = entry.known {
         count_bypass(id, CHANGED_MEANWHILE);
-        return Ok(());
+        return Ok(None);
     }
     let bytes = entry.memory_bytes();
     let bypass = match entry.known {
@@ -287,11 +324,12 @@ pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entr
         Known::Replay(_) | Known::Candidate(_) => None,
     };
     let entry = Py::new(py, entry)?;
-    let removed = with(|store| {
+    let inserted = entry.clone_ref(py);
+    let (removed, is_there) = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
             if store.barred.contains(&callable.name) {
                 *callable.counts.bypasses.entry(BARRED).or_default() += 1;
-                return vec![entry];
+                return (vec![entry], false);
             }
             match bypass {
                 Some(reason) => *callable.counts.bypasses.entry(reason).or_default() += 1,
@@ -300,14 +338,25 @@ pub fn insert(py: Python<'_>, id: CallableId, signature: &Signature, entry: Entr
             let replaced = store.cache.contains(id, signature);
             let removed = store.cache.insert(id, signature, entry, bytes);
             store.evictions += (removed.len() - usize::from(replaced)) as u64;
-            removed
+            (removed, true)
         } else {
             // The callable went while it ran.
-            vec![entry]
+            (vec![entry], false)
         }
     });
     drop(removed);
-    Ok(())
+    Ok(is_there.then_some(inserted))
+}
+
+/// Remembers an entry for calls of other sizes too.
+pub fn insert_sizeless(id: CallableId, signature: &Signature, entry: Py<Entry>) {
+    let bytes = entry.get().memory_bytes();
+    let removed = with(|store| {
+        let removed = store.cache.insert(sizeless(id), signature, entry, bytes);
+        store.evictions += removed.len() as u64;
+        removed
+    });
+    drop(removed);
 }
 
 /// Remembers a call that the store has.

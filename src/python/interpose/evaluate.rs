@@ -69,7 +69,7 @@ pub fn eval_jaxpr<'py>(
         store::count_bypass(SITE.id, reason);
         return proceed();
     }
-    replay_or_learn(py, jax, &SITE, &context, &call, encode, proceed, || Ok(false), None)
+    replay_or_learn(py, jax, &SITE, &context, &call, &[], encode, proceed, || Ok(false), None)
 }
 
 static SITE: LazyLock<Site> =
@@ -482,7 +482,7 @@ impl<'py> Step<'_, 'py> {
             store::count_bypass(site.id, reason);
             return run();
         }
-        replay_or_learn(py, jax, &site, &context, &call, encode, run, || Ok(false), None)
+        replay_or_learn(py, jax, &site, &context, &call, &[], encode, run, || Ok(false), None)
     }
 
     /// Appends it, where it is jax's and the current trace is ours; None otherwise.

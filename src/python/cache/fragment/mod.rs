@@ -12,6 +12,7 @@
 //! replay.rs    appending a fragment to a frame, making the result
 //! save.rs      what was recorded, as bytes
 //! load.rs      the same, of bytes
+//! resized.rs   the same, with arrays of other sizes
 //! ```
 
 pub mod agree;
@@ -22,6 +23,7 @@ mod read_part;
 pub mod record;
 pub mod recorded;
 pub mod replay;
+pub mod resized;
 pub mod result;
 pub mod save;
 mod sources;

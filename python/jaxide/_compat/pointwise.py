@@ -1,0 +1,67 @@
+"""What of jax computes each element of the result from the elements at the same place: what a call appends depends on the
+shape of its arrays, where that is one, in nothing but the types.
+
+Functions are added by hand, once somebody has read them: none asks for a size, but to compare shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from jaxide import _core
+from jaxide._compat.symbols import known_symbols, symbol
+
+_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
+_UNARY = "neg pos abs invert lt le eq ne gt ge"
+
+# Functions of `jax.numpy` under jit; those that are universal functions are one class.
+_NUMPY = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan sinh cosh tanh arcsin arccos arctan "
+    "arcsinh arccosh arctanh sign floor ceil trunc rint square reciprocal positive negative abs "
+    "absolute fabs isnan isinf isfinite signbit sinc deg2rad rad2deg real imag conjugate"
+)
+
+# Functions of `jax.lax`.
+_LAX = (
+    "add sub mul div rem max min pow atan2 nextafter bitwise_and bitwise_or bitwise_xor shift_left "
+    "shift_right_arithmetic shift_right_logical eq ne lt le gt ge neg sign abs floor ceil exp exp2 "
+    "expm1 log log1p sqrt rsqrt cbrt square reciprocal logistic sin cos tan sinh cosh tanh asin "
+    "acos atan asinh acosh atanh erf erfc erf_inv lgamma digamma is_finite integer_pow "
+    "bitwise_not population_count clz conj real imag complex convert_element_type full_like "
+    "stop_gradient"
+)
+
+# Primitives whose params say nothing of shapes.
+_PRIMITIVES = (
+    "abs acos acosh add asin asinh atan atan2 atanh cbrt ceil clz complex conj "
+    "convert_element_type copy cos cosh div eq exp exp2 expm1 floor ge gt "
+    "imag integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not "
+    "or and xor population_count pow real rem round rsqrt select_n shift_left "
+    "shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh"
+)
+_SPECIAL = "digamma erf erfc erf_inv lgamma"
+
+
+def _sites() -> Iterator[str]:
+    """The functions, as the core names where they are called."""
+    names = [*_BINARY.split(), *(f"r{name}" for name in _BINARY.split()), *_UNARY.split()]
+    for name in names:
+        yield f"operator __{name}__"
+        yield f"function Array.__{name}__"
+    yield "instance ufunc"
+    yield "method Array.astype"
+    yield from (f"jit jax.numpy:{name}" for name in _NUMPY.split())
+    yield from (f"function jax.lax.{name}" for name in _LAX.split())
+
+
+def _primitives(names: Iterable[str]) -> Iterator[Any]:
+    yield from known_symbols(f"lax.lax:{name}_p" for name in names).values()
+    yield from known_symbols(f"lax.special:{name}_p" for name in _SPECIAL.split()).values()
+    yield symbol("ad_util:add_any_p")
+
+
+def tell_pointwise() -> None:
+    """Tells the core. Before functions are interposed."""
+    primitives = frozenset(_primitives(_PRIMITIVES.split()))
+    _core.tell_pointwise(list(_sites()), primitives, symbol("lax.lax:broadcast_in_dim_p"))
