@@ -16,14 +16,14 @@ _BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
 _UNARY = "neg pos abs invert lt le eq ne gt ge"
 
 # Functions of `jax.numpy` under jit; those that are universal functions are one class.
-_NUMPY = (
+NUMPY = (
     "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan sinh cosh tanh arcsin arccos arctan "
     "arcsinh arccosh arctanh sign floor ceil trunc rint square reciprocal positive negative abs "
     "absolute fabs isnan isinf isfinite signbit sinc deg2rad rad2deg real imag conjugate"
 )
 
 # Functions of `jax.lax`.
-_LAX = (
+LAX = (
     "add sub mul div rem max min pow atan2 nextafter bitwise_and bitwise_or bitwise_xor shift_left "
     "shift_right_arithmetic shift_right_logical eq ne lt le gt ge neg sign abs floor ceil exp exp2 "
     "expm1 log log1p sqrt rsqrt cbrt square reciprocal logistic sin cos tan sinh cosh tanh asin "
@@ -33,14 +33,17 @@ _LAX = (
 )
 
 # Primitives whose params say nothing of shapes.
-_PRIMITIVES = (
+PRIMITIVES = (
     "abs acos acosh add asin asinh atan atan2 atanh cbrt ceil clz complex conj "
     "convert_element_type copy cos cosh div eq exp exp2 expm1 floor ge gt "
     "imag integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not "
     "or and xor population_count pow real rem round rsqrt select_n shift_left "
     "shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh"
 )
-_SPECIAL = "digamma erf erfc erf_inv lgamma"
+# Linear primitives whose transposes are made of such primitives, where all operands are of one shape.
+_TRANSPOSED = "add add_any sub neg mul div convert_element_type select_n copy real imag"
+
+SPECIAL = "digamma erf erfc erf_inv lgamma"
 
 
 def _sites() -> Iterator[str]:
@@ -51,17 +54,18 @@ def _sites() -> Iterator[str]:
         yield f"function Array.__{name}__"
     yield "instance ufunc"
     yield "method Array.astype"
-    yield from (f"jit jax.numpy:{name}" for name in _NUMPY.split())
-    yield from (f"function jax.lax.{name}" for name in _LAX.split())
+    yield from (f"jit jax.numpy:{name}" for name in NUMPY.split())
+    yield from (f"function jax.lax.{name}" for name in LAX.split())
+    yield from (f"transpose of {name}" for name in _TRANSPOSED.split())
 
 
 def _primitives(names: Iterable[str]) -> Iterator[Any]:
     yield from known_symbols(f"lax.lax:{name}_p" for name in names).values()
-    yield from known_symbols(f"lax.special:{name}_p" for name in _SPECIAL.split()).values()
+    yield from known_symbols(f"lax.special:{name}_p" for name in SPECIAL.split()).values()
     yield symbol("ad_util:add_any_p")
 
 
 def tell_pointwise() -> None:
     """Tells the core. Before functions are interposed."""
-    primitives = frozenset(_primitives(_PRIMITIVES.split()))
+    primitives = frozenset(_primitives(PRIMITIVES.split()))
     _core.tell_pointwise(list(_sites()), primitives, symbol("lax.lax:broadcast_in_dim_p"))

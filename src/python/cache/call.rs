@@ -110,7 +110,7 @@ impl Site {
     /// With a name that it has in every process, and nothing else has.
     pub fn lasting(self, kind: &str, name: &str) -> Self {
         let lasting = Some(key_of(format!("{kind} {name}").as_bytes()));
-        Self { lasting, pointwise: shapes::is_pointwise(kind, name), ..self }
+        Self { lasting, pointwise: shapes::is_pointwise(kind.trim_end(), name), ..self }
     }
 
     /// Runs a rule that is given programs, of which nothing is to be known.

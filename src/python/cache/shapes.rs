@@ -111,7 +111,9 @@ impl<'py> Sizeless<'py> {
             || call.has_mutable_arrays
             || call.may_change
             || call.unread_code.is_some();
-        if has_more || !have_one_shape(py, call, arguments)? {
+        // What a rule is given is all of one shape.
+        let is_of_rule = arguments.is_empty();
+        if has_more || !is_of_rule && !have_one_shape(py, call, arguments)? {
             return Ok(None);
         }
         let signature = Signature::new(call.signature.configuration()).noting_locals();
@@ -129,6 +131,9 @@ impl<'py> Sizeless<'py> {
             let aval = unsafe { Bound::from_borrowed_ptr(py, pin) };
             let Some(word) = word_of(jax, &aval, &mut shapes)? else { return Ok(None) };
             types.insert(pin as u64, word);
+        }
+        if is_of_rule && shapes.len() > 1 {
+            return Ok(None);
         }
         let replaced = |local, word| match local {
             Local::Object => types.get(&word).copied().unwrap_or(word),
@@ -217,23 +222,27 @@ fn have_one_shape(
     arguments: &[*mut ffi::PyObject],
 ) -> PyResult<bool> {
     let mut common: Option<Bound<'_, PyTuple>> = None;
-    for &argument in arguments {
-        // SAFETY: an argument of the call under way.
-        let object = unsafe { Bound::from_borrowed_ptr(py, argument) };
+    // SAFETY: arguments of the call under way.
+    let object = |argument: &_| unsafe { Bound::from_borrowed_ptr(py, *argument) };
+    let mut objects: SmallVec<[Bound<'_, PyAny>; 8]> = arguments.iter().map(object).collect();
+    let mut next = 0;
+    while let Some(object) = objects.get(next).cloned() {
+        next += 1;
         let traced = [&call.traced[..], &call.enclosing, &call.literals];
-        if !traced.iter().any(|traced| traced.contains(&argument)) {
-            if is_without_shape(&object)? {
-                continue;
+        if !traced.iter().any(|traced| traced.contains(&object.as_ptr())) {
+            match object.cast_exact::<PyTuple>() {
+                // The arguments behind a star.
+                Ok(items) => objects.extend(items),
+                Err(_) if is_without_shape(&object)? => {}
+                Err(_) => return Ok(false),
             }
-            return Ok(false);
+            continue;
         }
         let Ok(shape) = object.getattr(intern!(py, "shape"))?.cast_into::<PyTuple>() else {
             return Ok(false);
         };
-        if shape.is_empty() {
-            continue;
-        }
         match &common {
+            _ if shape.is_empty() => {}
             Some(common) if !common.eq(&shape)? => return Ok(false),
             _ => common = Some(shape),
         }

@@ -2,7 +2,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyInt, PyTuple};
 
 use crate::python::cache::fragment::recorded::{
     Captured, EquationObjects, Part, Recorded, Rows, Scope,
@@ -73,11 +73,11 @@ impl Recorded {
             }
         }
         for recipe in &self.transformed {
-            if !is_of(recipe.aval.bind(py), shapes)? || !recipe.parts.iter().all(is_of_values) {
+            if !is_of(recipe.aval.bind(py), shapes)? || !recipe.parts.iter().all(|part| is_of_values(py, part)) {
                 return Ok(false);
             }
         }
-        Ok(is_of_values(&self.recipe))
+        Ok(is_of_values(py, &self.recipe))
     }
 
     /// The same with other sizes.
@@ -109,11 +109,15 @@ fn refused(reason: Reason) -> PyErr {
     pyo3::exceptions::PyRuntimeError::new_err(reason)
 }
 
-/// Whether a result is made of traced values.
-fn is_of_values(recipe: &Recipe) -> bool {
+/// Whether a result is made of traced values, None, and numbers: of which dimension is mapped.
+fn is_of_values(py: Python<'_>, recipe: &Recipe) -> bool {
     match recipe {
-        Recipe::Object(_) | Recipe::List(_) | Recipe::Dict(_) | Recipe::Named(..) => false,
-        Recipe::Tuple(items) => items.iter().all(is_of_values),
+        Recipe::Object(object) => {
+            let object = object.bind(py);
+            object.is_none() || object.cast_exact::<PyInt>().is_ok()
+        }
+        Recipe::List(_) | Recipe::Dict(_) | Recipe::Named(..) => false,
+        Recipe::Tuple(items) => items.iter().all(|item| is_of_values(py, item)),
         _ => true,
     }
 }

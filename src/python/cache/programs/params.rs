@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::python::cache::call::Site;
+use crate::python::cache::shapes;
 use crate::python::cache::store;
 use crate::python::cache::warm::lookup::lasting_name;
 use crate::python::cpython::address_cache::AddressCache;
@@ -107,7 +108,8 @@ pub fn transposition(
     }
     let name = string_of(&primitive.getattr(intern!(params.py(), "name"))?.str()?);
     let lasting = lasting_name("transpose of params", params)?;
-    let site = Site { lasting, ..Site::pure(&format!("transpose of {name}")) };
+    let pointwise = shapes::is_pointwise("transpose of", &name);
+    let site = Site { lasting, pointwise, ..Site::pure(&format!("transpose of {name}")) };
     let new = Arc::new(Transposition { site });
     let first =
         |known: &mut ParamsFacts| known.transposition.get_or_insert_with(|| new.clone()).clone();
