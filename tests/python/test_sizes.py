@@ -143,7 +143,9 @@ def test_under_transformations(transformation: str) -> None:
             )
 
 
-@pytest.mark.parametrize("transformation", [None, "grad", "jvp", "linearize", "vmap", "scan", "jit"])
+@pytest.mark.parametrize(
+    "transformation", [None, "grad", "jvp", "linearize", "vmap", "scan", "jit"]
+)
 def test_other_sizes_are_replayed(transformation: str | None) -> None:
     def program(x: Any, y: Any) -> Any:
         return jnp.sqrt(x) * y + 2.0 * x - jnp.tanh(y / x) ** 2

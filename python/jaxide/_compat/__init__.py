@@ -16,6 +16,7 @@ does the work.
 ``lowering_rules``     which rules lower primitives, and whether they are jax's own
 ``stand_ins``          Python functions in the place of jax's
 ``interposing``        which functions are interposed
+``pointwise``          which functions and primitives compute element by element
 ``caches``             caches and types that jax is told of
 ``tracing``            starting and finishing a trace
 ``trace_calls``        traces without a jit
@@ -140,7 +141,8 @@ def native() -> bool:
     if reads_programs() and capabilities.has("traces"):
         try:
             private()
-            tell_pointwise()
+            if capabilities.has("replays of other sizes"):
+                tell_pointwise()
             register_trace_types(*_core.initialize_traces(trampoline))
             interpose_functions()
         except (Mismatch, AttributeError, TypeError) as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jaxide._compat import sources
+from jaxide._compat.pointwise import BINARY, LAX, NUMPY, SPECIAL
 
 
 class Capability(NamedTuple):
@@ -177,6 +178,41 @@ CAPABILITIES = (
             *_paths("config", "Config State"),
             *_paths("numpy.array_methods", "_IndexUpdateRef _IndexUpdateHelper"),
             "array:ArrayImpl._value",
+        ),
+    ),
+    Capability(
+        "replays of other sizes",
+        "what was recorded of a function that computes element by element holds for other sizes",
+        ("replays",),
+        (
+            *_paths(
+                "numpy.ufuncs",
+                f"{' '.join(name for name in NUMPY.split() if name != 'trunc')} add subtract "
+                "multiply true_divide floor_divide remainder power maximum minimum bitwise_and "
+                "bitwise_or bitwise_xor left_shift right_shift equal not_equal less less_equal "
+                "greater greater_equal logical_and logical_or logical_not logaddexp arctan2 hypot "
+                "_power _pow_int_int _constant_like unary_ufunc binary_ufunc",
+            ),
+            *_paths(
+                "numpy.util",
+                "promote_args promote_args_inexact promote_args_numeric promote_shapes "
+                "promote_dtypes promote_dtypes_inexact promote_dtypes_numeric check_arraylike "
+                "ensure_arraylike _rank_promotion_warning_or_error",
+            ),
+            *_paths("numpy.array_methods", " ".join(f"_operator_{name}" for name in BINARY)),
+            *_paths("numpy.array_methods", "_astype _forward_operator_to_aval"),
+            *_paths("numpy.ufunc_api", "ufunc"),
+            "numpy.lax_numpy:trunc",
+            *_paths(
+                "lax.lax",
+                f"{' '.join(name for name in LAX.split() if name not in SPECIAL.split())} naryop "
+                "naryop_dtype_rule broadcasting_shape_rule asarray _convert_element_type "
+                "_unbroadcast _add_transpose _sub_transpose _div_transpose_rule "
+                "_select_transpose_rule _convert_element_type_transpose_rule",
+            ),
+            *_paths("lax.special", SPECIAL),
+            *_paths(_BATCHING, "broadcast_batcher _handle_scalar_broadcasting"),
+            *_paths(_AD, "add_jaxvals instantiate_zeros"),
         ),
     ),
     Capability(

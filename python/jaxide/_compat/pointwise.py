@@ -12,8 +12,13 @@ from typing import Any
 from jaxide import _core
 from jaxide._compat.symbols import known_symbols, symbol
 
-_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
-_UNARY = "neg pos abs invert lt le eq ne gt ge"
+# Operators of two operands, without their underscores.
+BINARY = (
+    "add sub mul truediv floordiv mod pow and or xor lshift rshift radd rsub rmul rtruediv "
+    "rfloordiv rmod rpow rand ror rxor rlshift rrshift lt le eq ne gt ge"
+).split()
+
+_UNARY = "neg pos abs invert".split()
 
 # Functions of `jax.numpy` under jit; those that are universal functions are one class.
 NUMPY = (
@@ -48,8 +53,7 @@ SPECIAL = "digamma erf erfc erf_inv lgamma"
 
 def _sites() -> Iterator[str]:
     """The functions, as the core names where they are called."""
-    names = [*_BINARY.split(), *(f"r{name}" for name in _BINARY.split()), *_UNARY.split()]
-    for name in names:
+    for name in (*BINARY, *_UNARY):
         yield f"operator __{name}__"
         yield f"function Array.__{name}__"
     yield "instance ufunc"

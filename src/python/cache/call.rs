@@ -33,7 +33,7 @@ use crate::python::cache::reasons::{
     KEPT, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
 };
 use crate::python::cache::script;
-use crate::python::cache::shapes;
+use crate::python::cache::shapes::{self, Sizeless};
 use crate::python::cache::store::{self, Entry, Hits, Known};
 use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup::{self, Found};
@@ -279,6 +279,44 @@ pub fn run_aside<'py, R>(
     Ok(asked)
 }
 
+/// What is known of a call, or of one of other sizes; and the call whatever its sizes are, where nothing is known of it.
+fn look_up<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    site: &Site,
+    context: &TraceContext<'py>,
+    call: &Call,
+    arguments: &[*mut ffi::PyObject],
+    describe: &impl Fn(&mut Call) -> Result<(), Reason>,
+) -> PyResult<(Found<'py>, Option<Sizeless<'py>>)> {
+    if let Some(known) = store::find(py, site.id, &call.signature)? {
+        let lasting = known.get().lasting;
+        return Ok((Found { entry: Some(known), lasting }, None));
+    }
+    let found = lookup::find(py, jax, site, context, call, describe)?;
+    if found.entry.is_some() {
+        return Ok((found, None));
+    }
+    let (entry, sizeless) = shapes::find(py, jax, site, call, arguments, describe, found.lasting)?;
+    Ok((Found { entry, ..found }, sizeless))
+}
+
+/// Keeps what was learnt of a call, for other sizes too where it is the same.
+fn keep(
+    py: Python<'_>,
+    site: &Site,
+    call: &Call,
+    mut entry: Entry,
+    sizeless: Option<Sizeless<'_>>,
+) -> PyResult<()> {
+    entry.note_shapes(sizeless.as_ref())?;
+    let entry = store::insert(py, site.id, &call.signature, entry)?;
+    if let Some((sizeless, entry)) = sizeless.zip(entry) {
+        sizeless.note(py, site, &entry);
+    }
+    Ok(())
+}
+
 /// Replays what is known of a call whose arguments have a key, else runs it and learns.
 /// `arguments` are those of a function, `describe` encodes what there is once more; `ask` asks jax once more, with the same programs or with
 /// these closed anew, and takes back what that appends, where that can be done.
@@ -299,18 +337,8 @@ pub fn replay_or_learn<'py>(
     ask: Option<&dyn Fn(Repeat) -> PyResult<Option<Asked<'py>>>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let generation = if site.forgets { Some(session::jit_generation(py, jax)?) } else { None };
-    let mut sizeless = None;
-    let Found { entry: known, lasting } = match store::find(py, site.id, &call.signature)? {
-        Some(known) => Found { lasting: known.get().lasting, entry: Some(known) },
-        None => {
-            let mut found = lookup::find(py, jax, site, context, call, &describe)?;
-            if found.entry.is_none() {
-                (found.entry, sizeless) =
-                    shapes::find(py, jax, site, call, arguments, &describe, found.lasting)?;
-            }
-            found
-        }
-    };
+    let (Found { entry: known, lasting }, sizeless) =
+        look_up(py, jax, site, context, call, arguments, &describe)?;
     let known = known.as_ref().map(Bound::get);
     let given = Given::of(py, jax, call);
     if given.as_ref().is_some_and(|given| given.are_ambiguous(py, jax)) {
@@ -348,7 +376,6 @@ pub fn replay_or_learn<'py>(
         given => given,
     };
     if candidate.is_none() && given.is_none() && parts::is_part(site, &call.signature) {
-        store::count_miss(site.id);
         return proceed();
     }
     attached(|| {
@@ -379,23 +406,16 @@ pub fn replay_or_learn<'py>(
         };
         let unheard = lookup::unheard();
         let mut pinned = pins(py, call, &describe);
-        let learn = || {
+        let (result, known, validity) = parts::recording(site, call, lasting, || {
             learn(py, jax, site, context, call, candidate, proceed, captures, asked.as_ref())
-        };
-        let (result, known, validity) =
-            lookup::recording(lasting.is_some(), || parts::recording(site, call, learn))?;
+        })?;
         if call.may_change && pinned.is_some() {
-            let after = pins(py, call, &describe);
-            drop(std::mem::replace(&mut pinned, after));
+            pinned = pins(py, call, &describe);
         }
         if let Some(pins) = pinned {
             let mut entry = Entry::new(known, validity, pins, generation);
             entry.note_lasting(py, jax, lasting, lookup::unheard() != unheard)?;
-            entry.note_shapes(sizeless.as_ref())?;
-            let entry = store::insert(py, site.id, &call.signature, entry)?;
-            if let Some((sizeless, entry)) = sizeless.zip(entry) {
-                sizeless.note(py, site, &entry);
-            }
+            keep(py, site, call, entry, sizeless)?;
         }
         Ok(result)
     })

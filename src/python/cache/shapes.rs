@@ -189,11 +189,11 @@ fn word_of<'py>(
         if place == shapes.len() {
             shapes.push(shape);
         }
+        if place >= MAX_SHAPES {
+            return Ok(None);
+        }
         place
     };
-    if place > MAX_SHAPES {
-        return Ok(None);
-    }
     let numbers = [(dtype, 52), (usize::from(ty.weak_type), 50), (place, 40), (ty.shape.len(), 32)];
     let parts = numbers.iter().fold(0, |word, &(number, shift)| word | (number as u64) << shift);
     Ok(Some(TYPE | parts | u64::from(dims)))
@@ -201,8 +201,15 @@ fn word_of<'py>(
 
 /// Which dimensions have the sizes 0 and 1, which mean something of their own; None where a type is not plain.
 fn kinds_of_dims(ty: &ArrayType) -> Option<u32> {
-    let ArrayType { dtype: _, shape, weak_type: _, sharding, manual_axis_type, memory_space, layout } =
-        ty;
+    let ArrayType {
+        dtype: _,
+        shape,
+        weak_type: _,
+        sharding,
+        manual_axis_type,
+        memory_space,
+        layout,
+    } = ty;
     if [sharding, manual_axis_type, memory_space, layout].into_iter().any(Option::is_some)
         || shape.len() > MAX_RANK
     {
@@ -216,11 +223,7 @@ fn kinds_of_dims(ty: &ArrayType) -> Option<u32> {
 
 /// Whether all arrays among the arguments of a call are of one shape, or without dimensions, and there is nothing
 /// else that a function could look for shapes in.
-fn have_one_shape(
-    py: Python<'_>,
-    call: &Call,
-    arguments: &[*mut ffi::PyObject],
-) -> PyResult<bool> {
+fn have_one_shape(py: Python<'_>, call: &Call, arguments: &[*mut ffi::PyObject]) -> PyResult<bool> {
     let mut common: Option<Bound<'_, PyTuple>> = None;
     // SAFETY: arguments of the call under way.
     let object = |argument: &_| unsafe { Bound::from_borrowed_ptr(py, *argument) };

@@ -12,8 +12,8 @@ use crate::expand::{Bounds, Cache, CallableId, Counts, Signature};
 
 use crate::python::cache::fragment::recorded::Recorded;
 use crate::python::cache::key::pins::Pins;
-use crate::python::cache::shapes::Sizeless;
 use crate::python::cache::reasons::{BARRED, CHANGED_MEANWHILE, Reason};
+use crate::python::cache::shapes::Sizeless;
 use crate::python::cache::warm::lookup::Lasting;
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::names::Jax;

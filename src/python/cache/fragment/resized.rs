@@ -73,7 +73,9 @@ impl Recorded {
             }
         }
         for recipe in &self.transformed {
-            if !is_of(recipe.aval.bind(py), shapes)? || !recipe.parts.iter().all(|part| is_of_values(py, part)) {
+            if !is_of(recipe.aval.bind(py), shapes)?
+                || !recipe.parts.iter().all(|part| is_of_values(py, part))
+            {
                 return Ok(false);
             }
         }
@@ -180,12 +182,12 @@ impl Part {
     fn resized<'py>(&self, jax: &Jax, py: Python<'py>, sizes: &Sizes<'_, 'py>) -> PyResult<Self> {
         let types = self.types.iter().map(|aval| sizes.aval(aval, py));
         let equations = self.equations.iter().map(|equation| equation.resized(py, sizes));
-        let consts = self.consts.iter().map(|(captured, aval)| {
-            Ok::<_, PyErr>((captured.copied(py), sizes.aval(aval, py)?))
-        });
-        let literal = |(literal, given): &(Py<PyAny>, Option<usize>)| {
-            (literal.clone_ref(py), *given)
-        };
+        let consts = self
+            .consts
+            .iter()
+            .map(|(captured, aval)| Ok::<_, PyErr>((captured.copied(py), sizes.aval(aval, py)?)));
+        let literal =
+            |(literal, given): &(Py<PyAny>, Option<usize>)| (literal.clone_ref(py), *given);
         let scope = |scope: &Scope| Scope {
             name_stack: scope.name_stack.as_ref().map(|stack| stack.clone_ref(py)),
             traceback: scope.traceback.as_ref().map(|traceback| traceback.clone_ref(py)),
