@@ -236,8 +236,8 @@ def trust_callable(callable: Any) -> None:
     """Lets an object that lives as long as the process be an argument of remembered calls."""
 
 def tell_pointwise(functions: Sequence[str], primitives: frozenset[Any], broadcast: Any) -> None:
-    """Tells which functions and primitives compute element by element, and which primitive brings an
-    operand to a shape. Before functions are interposed."""
+    """Tells which functions and primitives compute element by element, and which primitive brings
+    an operand to a shape. Before functions are interposed."""
 
 def interpose_instances(name: str, class_: type, /) -> None:
     """Interposes the calls of the instances of a class of jax, while a trace of jaxide may run."""

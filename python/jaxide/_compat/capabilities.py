@@ -199,7 +199,9 @@ CAPABILITIES = (
                 "promote_dtypes promote_dtypes_inexact promote_dtypes_numeric check_arraylike "
                 "ensure_arraylike _rank_promotion_warning_or_error",
             ),
-            *_paths("numpy.array_methods", " ".join(f"_operator_{name}" for name in BINARY)),
+            *_paths(
+                "numpy.array_methods", " ".join(f"_operator_{name}" for name in BINARY.split())
+            ),
             *_paths("numpy.array_methods", "_astype _forward_operator_to_aval"),
             *_paths("numpy.ufunc_api", "ufunc"),
             "numpy.lax_numpy:trunc",

@@ -1,12 +1,13 @@
-"""What of jax computes each element of the result from the elements at the same place: what a call appends depends on the
-shape of its arrays, where that is one, in nothing but the types.
+"""What of jax computes each element of the result from the elements at the same place: what a call
+appends depends on the shape of its arrays, where that is one, in nothing but the types.
 
-Functions are added by hand, once somebody has read them: none asks for a size, but to compare shapes.
+Functions are added by hand, once somebody has read them: none asks for a size, but to compare
+shapes. ``capabilities.py`` says which sources were read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from jaxide import _core
@@ -16,9 +17,9 @@ from jaxide._compat.symbols import known_symbols, symbol
 BINARY = (
     "add sub mul truediv floordiv mod pow and or xor lshift rshift radd rsub rmul rtruediv "
     "rfloordiv rmod rpow rand ror rxor rlshift rrshift lt le eq ne gt ge"
-).split()
+)
 
-_UNARY = "neg pos abs invert".split()
+_UNARY = "neg pos abs invert"
 
 # Functions of `jax.numpy` under jit; those that are universal functions are one class.
 NUMPY = (
@@ -45,15 +46,20 @@ PRIMITIVES = (
     "or and xor population_count pow real rem round rsqrt select_n shift_left "
     "shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh"
 )
-# Linear primitives whose transposes are made of such primitives, where all operands are of one shape.
-_TRANSPOSED = "add add_any sub neg mul div convert_element_type select_n copy real imag"
+
+# Those that not every jax has.
+_OF_SOME = "one_minus_square"
 
 SPECIAL = "digamma erf erfc erf_inv lgamma"
+
+# Linear primitives whose transposes are made of such primitives, where all operands are of one
+# shape.
+_TRANSPOSED = "add add_any sub neg mul div convert_element_type select_n copy real imag"
 
 
 def _sites() -> Iterator[str]:
     """The functions, as the core names where they are called."""
-    for name in (*BINARY, *_UNARY):
+    for name in (*BINARY.split(), *_UNARY.split()):
         yield f"operator __{name}__"
         yield f"function Array.__{name}__"
     yield "instance ufunc"
@@ -63,7 +69,8 @@ def _sites() -> Iterator[str]:
     yield from (f"transpose of {name}" for name in _TRANSPOSED.split())
 
 
-def _primitives(names: Iterable[str]) -> Iterator[Any]:
+def _primitives() -> Iterator[Any]:
+    names = (*PRIMITIVES.split(), *_OF_SOME.split())
     yield from known_symbols(f"lax.lax:{name}_p" for name in names).values()
     yield from known_symbols(f"lax.special:{name}_p" for name in SPECIAL.split()).values()
     yield symbol("ad_util:add_any_p")
@@ -71,5 +78,5 @@ def _primitives(names: Iterable[str]) -> Iterator[Any]:
 
 def tell_pointwise() -> None:
     """Tells the core. Before functions are interposed."""
-    primitives = frozenset(_primitives(PRIMITIVES.split()))
-    _core.tell_pointwise(list(_sites()), primitives, symbol("lax.lax:broadcast_in_dim_p"))
+    broadcast = symbol("lax.lax:broadcast_in_dim_p")
+    _core.tell_pointwise(list(_sites()), frozenset(_primitives()), broadcast)

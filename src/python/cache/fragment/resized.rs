@@ -64,7 +64,8 @@ impl Recorded {
     pub fn is_pointwise(&self, shapes: &[Bound<'_, PyTuple>]) -> PyResult<bool> {
         let Some(first) = shapes.first() else { return Ok(false) };
         let py = first.py();
-        if self.programs.is_some() || !self.structured_residuals.is_empty() {
+        let mut residuals = self.structured_residuals.iter();
+        if self.programs.is_some() || !residuals.all(|(_, recipe)| is_of_values(py, recipe)) {
             return Ok(false);
         }
         for part in self.parts() {
@@ -102,8 +103,10 @@ impl Recorded {
             Ok(TransformedRecipe { level: recipe.level, aval, parts })
         });
         let transformed = transformed.collect::<PyResult<_>>()?;
+        let residuals = self.structured_residuals.iter();
+        let residuals = residuals.map(|(level, recipe)| (*level, copied(recipe, py))).collect();
         let recipe = copied(&self.recipe, py);
-        Self::new(part, tangents, recipe, transformed, Vec::new()).map_err(refused)
+        Self::new(part, tangents, recipe, transformed, residuals).map_err(refused)
     }
 }
 
