@@ -139,6 +139,16 @@ def test_nothing_is_left_to_record(filled: Path, stock: Any) -> None:
     assert misses == 0
 
 
+def test_modules_of_jax_that_no_program_needs_are_not_imported(filled: Path) -> None:
+    at_exit = """
+import atexit, sys
+atexit.register(lambda: print("jax._src.pallas" in sys.modules, file=sys.stderr))
+"""
+    _, (hits, *_), errors = traced(at_exit, JAXIDE_CACHE_DIR=str(filled))
+    assert hits > 0
+    assert errors.split() == ["False"]
+
+
 def test_part_of_the_programs(tmp_path: Path, stock: Any) -> None:
     """Nested programs are one object, whether the call that leads to one is known or not."""
     environment = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": "write"}

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +21,9 @@ from jaxide._compat.stored_trees import is_tree, tree_of, tree_parts
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.content import name_of
 from jaxide._native.storage import Kind, Private, StorageError, Unstorable
+
+# Modules that take long to import, and that few programs have anything of.
+LATE = ("pallas.core",)
 
 # Enumerations and named tuples of jax.
 CLASSES = (
@@ -140,15 +143,25 @@ CALLBACKS = frozenset(
 )
 
 
-@functools.cache
 def storage() -> Private:
-    """What programs are stored and loaded with."""
+    """What programs are stored and loaded with, but for what is in modules that take long to
+    import."""
+    return _storage(tuple(f"jax._src.{module}" for module in LATE))
+
+
+def _whole() -> Private:
+    return _storage(())
+
+
+@functools.cache
+def _storage(without: tuple[str, ...]) -> Private:
+    classes = known_symbols(_paths(CLASSES, without)).values()
     return Private(
-        kinds=_kinds(),
+        kinds=_kinds(without),
         kind_name=_kind_name,
-        classes={
-            name_of(found): found for found in (*known_symbols(CLASSES).values(), *flat_trees())
-        },
+        classes={name_of(found): found for found in (*classes, *flat_trees())},
+        late=without,
+        whole=_whole,
         of_fields=_of_fields,
         functions=_functions,
         primitives=_primitives,
@@ -165,6 +178,11 @@ def storage() -> Private:
         is_tree=is_tree,
         version=jax.__version__,
     )
+
+
+def _paths(paths: Iterable[str], without: Collection[str]) -> Iterator[str]:
+    """Those that are in no module of some."""
+    return (path for path in paths if f"jax._src.{path.partition(':')[0]}" not in without)
 
 
 def _of_fields(class_: Any, fields: Mapping[str, Any]) -> Any:
@@ -263,7 +281,7 @@ def _primitive_parts(of: Any) -> str:
 # ---- kinds -------------------------------------------------------------------------------------
 
 
-def _kinds() -> tuple[Kind, ...]:
+def _kinds(without: Collection[str]) -> tuple[Kind, ...]:
     sharding = jax.sharding
     kinds = [
         Kind("frozenset", (frozenset,), lambda v: tuple(sorted(v, key=repr)), frozenset),
@@ -338,7 +356,8 @@ def _kinds() -> tuple[Kind, ...]:
         if (value := optional_symbol(effect)) is not None and optional_symbol(effect_class):
             kinds.append(_singleton(type(value).__name__, value))
     kinds += [_effect_on_variable(class_) for class_ in known_symbols(REF_EFFECTS).values()]
-    kinds += [_dataclass(class_) for class_ in known_symbols(DATACLASSES).values()]
+    classes = known_symbols(_paths(DATACLASSES, without)).values()
+    kinds += [_dataclass(class_) for class_ in classes]
     kinds += [_operation(class_) for class_ in known_symbols(OPERATIONS).values()]
     return tuple(kinds)
 

@@ -40,7 +40,6 @@ class EntryRecords(Records):
     def __init__(self, private: Private, known: CallObjects):
         super().__init__(private, ())
         self._known = known
-        self._classes = private.classes
 
     def record(self, value: Any, place: str) -> tuple[str, Any]:
         """The name of what an object is, and its parts."""
@@ -63,7 +62,7 @@ class EntryRecords(Records):
             return "no axis name", None
         if type(value) is self._known.axis_data:
             return "axis data", fields_of(value)
-        if isinstance(value, type) and self._classes.get(name_of(value)) is value:
+        if isinstance(value, type) and self._private.classes.get(name_of(value)) is value:
             return "class", name_of(value)
         if isinstance(value, type) and (at := place_of(value)) and at.startswith("jax._src."):
             return "class at", at

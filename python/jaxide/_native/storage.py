@@ -72,6 +72,9 @@ class Private(NamedTuple):
     # What is kept of such a function, and what stands for it.
     stand_in: Kind
     user_line: Callable[[Any], str]
+    # Modules of which nothing was looked up, and what there is with them.
+    late: Collection[str]
+    whole: Callable[[], Private]
     is_tree: Callable[[Any], bool]
     version: str
 
@@ -84,11 +87,21 @@ class Records:
     """Records of objects; ``drop`` says what is left out."""
 
     def __init__(self, private: Private, drop: Collection[str]):
-        self._private = private
         self._drop = drop
+        self._checked: set[str] = set()
+        self._know(private)
+
+    def _know(self, private: Private) -> None:
+        self._private = private
         self._kinds = {class_: kind for kind in private.kinds for class_ in kind.classes}
         self._by_name = {kind.name: kind for kind in private.kinds}
-        self._checked: set[str] = set()
+
+    def _is_late(self, module: str) -> bool:
+        """Whether what a module has was not looked up; now it is."""
+        is_late = module in self._private.late
+        if is_late:
+            self._know(self._private.whole())
+        return is_late
 
     def record(self, value: Any, place: str) -> tuple[str, Any]:
         """The name of what an object is, and its parts."""
@@ -96,6 +109,8 @@ class Records:
         kind = self._kinds.get(type(value))
         if kind is None and (kind_name := private.kind_name(value)) is not None:
             kind = self._by_name[kind_name]
+        if kind is None and self._is_late(type(value).__module__):
+            return self.record(value, place)
         if kind is not None:
             return kind.name, kind.parts(value)
         if (name := self._function_name(value)) is not None:
@@ -121,6 +136,8 @@ class Records:
 
     def check_class(self, name: str) -> None:
         """Refuses an enumeration or a named tuple that no table has."""
+        if name not in self._checked and self._is_late(name.rpartition(".")[0]):
+            return self.check_class(name)
         if name not in self._checked and name not in self._private.classes:
             raise Unstorable(f"{name} is no class that jaxide knows")
         self._checked.add(name)
@@ -168,18 +185,30 @@ class Objects:
     nan = np.nan
 
     def __init__(self, private: Private):
-        self._private = private
-        kinds = (*private.kinds, private.stand_in)
-        self._make = {kind.name: kind.make for kind in kinds}
+        self._make: dict[str, Callable[[Any], Any]] = {}
+        self._know(private)
         self._make["function"] = self._function
         self._make["partial"] = lambda parts: functools.partial(parts[0], *parts[1], **parts[2])
         self._make["value"] = lambda value: value
+
+    def _know(self, private: Private) -> None:
+        self._private = private
+        self._make |= {kind.name: kind.make for kind in (*private.kinds, private.stand_in)}
         self._by_last_name = {name.rpartition(".")[2]: c for name, c in private.classes.items()}
+
+    def _is_late(self) -> bool:
+        """Whether not all was looked up; now it is."""
+        is_late = bool(self._private.late)
+        if is_late:
+            self._know(self._private.whole())
+        return is_late
 
     def object(self, kind: str, parts: Any) -> Any:
         """The object of a record."""
         make = self._make.get(kind)
         if make is None:
+            if self._is_late():
+                return self.object(kind, parts)
             raise StorageError(f"jax {self._private.version} has nothing that is a {kind!r}")
         return make(parts)
 
@@ -192,6 +221,8 @@ class Objects:
     def _class(self, name: str) -> type:
         found = self._private.classes.get(name) or self._by_last_name.get(name.rpartition(".")[2])
         if found is None:
+            if self._is_late():
+                return self._class(name)
             raise StorageError(f"jax {self._private.version} has no class {name}")
         return found
 
