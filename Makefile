@@ -86,6 +86,7 @@ bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/tracing.py
 	$(bin)/python benches/warm_start.py
 	$(bin)/python benches/first_step.py
+	$(bin)/python benches/other_sizes.py
 	$(bin)/python benches/captured.py
 	$(bin)/python benches/constants.py
 	$(bin)/python benches/rules.py
