@@ -310,9 +310,10 @@ fn keep(
     sizeless: Option<Sizeless<'_>>,
 ) -> PyResult<()> {
     entry.note_shapes(sizeless.as_ref())?;
-    let entry = store::insert(py, site.id, &call.signature, entry)?;
-    if let Some((sizeless, entry)) = sizeless.zip(entry) {
-        sizeless.note(py, site, &entry);
+    let of_all_sizes = sizeless.filter(|_| entry.shapes.is_some());
+    let is_there = store::insert(py, site.id, &call.signature, entry)?;
+    if let Some(sizeless) = of_all_sizes.filter(|_| is_there) {
+        sizeless.note(site, call);
     }
     Ok(())
 }

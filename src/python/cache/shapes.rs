@@ -152,11 +152,9 @@ impl<'py> Sizeless<'py> {
         &self.shapes
     }
 
-    /// Keeps what was learnt of the call for other sizes too.
-    pub fn note(&self, py: Python<'py>, site: &Site, entry: &Py<Entry>) {
-        if entry.get().shapes.is_some() {
-            store::insert_sizeless(site.id, &self.signature, entry.clone_ref(py));
-        }
+    /// Notes that what was learnt of the call holds for other sizes.
+    pub fn note(&self, site: &Site, call: &Call) {
+        store::note_sizeless(site.id, &self.signature, &call.signature);
     }
 }
 
@@ -292,8 +290,7 @@ pub fn find<'py>(
     let Some(sizeless) = Sizeless::of(py, jax, call, arguments, describe)? else {
         return Ok((None, None));
     };
-    let id = store::sizeless(site.id);
-    let Some(known) = store::find(py, id, &sizeless.signature)? else {
+    let Some(known) = store::find_sizeless(py, site.id, &sizeless.signature)? else {
         return Ok((None, Some(sizeless)));
     };
     let Entry { known: Known::Replay(recorded), shapes: Some(from), is_unheard, .. } = known.get()

@@ -114,6 +114,9 @@ struct Store {
     barred: FxHashSet<Arc<str>>,
     /// Hashes of calls that were part of others when they were first made.
     seen: FxHashSet<u64>,
+    /// By the keys of calls without sizes, the key of one that is known.
+    sizeless: FxHashMap<CallableId, FxHashMap<Box<[u64]>, Signature>>,
+    num_sizeless: usize,
     next_callable: u64,
     next_fragment: u64,
     evictions: u64,
@@ -154,6 +157,8 @@ impl Store {
             gone: Counts::default(),
             barred: FxHashSet::default(),
             seen: FxHashSet::default(),
+            sizeless: FxHashMap::default(),
+            num_sizeless: 0,
             next_callable: 0,
             next_fragment: 0,
             evictions: 0,
@@ -164,15 +169,10 @@ impl Store {
 impl Store {
     /// Forgets what is known of a callable.
     fn forget(&mut self, id: CallableId) -> Vec<Py<Entry>> {
-        let mut removed = self.cache.forget(id);
-        removed.extend(self.cache.forget(sizeless(id)));
-        removed
+        let of_callable = self.sizeless.remove(&id);
+        self.num_sizeless -= of_callable.map_or(0, |known| known.len());
+        self.cache.forget(id)
     }
-}
-
-/// Where calls of a callable are kept whatever their sizes are.
-pub fn sizeless(id: CallableId) -> CallableId {
-    CallableId(id.0 | 1 << 63)
 }
 
 fn with<R: Send>(body: impl FnOnce(&mut Store) -> R + Send) -> R {
@@ -304,7 +304,7 @@ pub fn count_miss(id: CallableId) {
     });
 }
 
-/// Remembers a call that ran; the entry, where there is one from now on.
+/// Remembers a call that ran. Whether there is an entry from now on.
 ///
 /// # Errors
 /// Out of memory.
@@ -313,10 +313,10 @@ pub fn insert(
     id: CallableId,
     signature: &Signature,
     entry: Entry,
-) -> PyResult<Option<Py<Entry>>> {
+) -> PyResult<bool> {
     if let Known::Bypass(CHANGED_MEANWHILE) = entry.known {
         count_bypass(id, CHANGED_MEANWHILE);
-        return Ok(None);
+        return Ok(false);
     }
     let bytes = entry.memory_bytes();
     let bypass = match entry.known {
@@ -324,7 +324,6 @@ pub fn insert(
         Known::Replay(_) | Known::Candidate(_) => None,
     };
     let entry = Py::new(py, entry)?;
-    let inserted = entry.clone_ref(py);
     let (removed, is_there) = with(|store| {
         if let Some(callable) = store.callables.get_mut(&id) {
             if store.barred.contains(&callable.name) {
@@ -345,18 +344,37 @@ pub fn insert(
         }
     });
     drop(removed);
-    Ok(is_there.then_some(inserted))
+    Ok(is_there)
 }
 
-/// Remembers an entry for calls of other sizes too.
-pub fn insert_sizeless(id: CallableId, signature: &Signature, entry: Py<Entry>) {
-    let bytes = entry.get().memory_bytes();
-    let removed = with(|store| {
-        let removed = store.cache.insert(sizeless(id), signature, entry, bytes);
-        store.evictions += removed.len() as u64;
-        removed
+/// Of how many calls the key without sizes is known.
+const MAX_SIZELESS: usize = 1 << 14;
+
+/// Notes that what is known of a call holds for other sizes.
+pub fn note_sizeless(id: CallableId, sizeless: &Signature, signature: &Signature) {
+    with(|store| {
+        if store.num_sizeless >= MAX_SIZELESS {
+            (store.sizeless, store.num_sizeless) = (FxHashMap::default(), 0);
+        }
+        let of_callable = store.sizeless.entry(id).or_default();
+        let words = sizeless.words().into();
+        if of_callable.insert(words, signature.clone()).is_none() {
+            store.num_sizeless += 1;
+        }
     });
-    drop(removed);
+}
+
+/// What is known of a call of other sizes.
+///
+/// # Errors
+/// As of `find`.
+pub fn find_sizeless<'py>(
+    py: Python<'py>,
+    id: CallableId,
+    sizeless: &Signature,
+) -> PyResult<Option<Bound<'py, Entry>>> {
+    let known = with(|store| store.sizeless.get(&id)?.get(sizeless.words()).cloned());
+    known.map_or(Ok(None), |signature| find(py, id, &signature))
 }
 
 /// Remembers a call that the store has.
@@ -408,6 +426,7 @@ pub fn clear_fragments(py: Python<'_>) -> PyResult<()> {
         }
         store.gone = Counts::default();
         store.seen = FxHashSet::default();
+        (store.sizeless, store.num_sizeless) = (FxHashMap::default(), 0);
         store.evictions = 0;
         store.cache.clear()
     });
