@@ -219,6 +219,8 @@ class Objects:
         return function
 
     def _class(self, name: str) -> type:
+        if name.rpartition(".")[0] in self._private.late:
+            self._is_late()
         found = self._private.classes.get(name) or self._by_last_name.get(name.rpartition(".")[2])
         if found is None:
             if self._is_late():
