@@ -319,8 +319,8 @@ fn keep(
 }
 
 /// Replays what is known of a call whose arguments have a key, else runs it and learns.
-/// `arguments` are those of a function, `describe` encodes what there is once more; `ask` asks jax once more, with the same programs or with
-/// these closed anew, and takes back what that appends, where that can be done.
+/// `arguments` are those of a function, `describe` encodes what there is once more; `ask` asks jax once more,
+/// with the same programs or with these closed anew, and takes back what that appends, where that can be done.
 ///
 /// # Errors
 /// Whatever the callable raises.
