@@ -16,7 +16,7 @@ use crate::expand::{Local, Signature};
 use crate::ir::{ArrayType, DType, Dim, Type};
 
 use crate::python::cache::call::Site;
-use crate::python::cache::fragment::resized::Sizes;
+use crate::python::cache::fragment::resized::{Sizes, place_of};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::pins::Pins;
 use crate::python::cache::key::stable::is_stable;
@@ -177,13 +177,7 @@ fn word_of<'py>(
         MAX_SHAPES
     } else {
         let shape = aval.getattr(intern!(aval.py(), "shape"))?.cast_into::<PyTuple>()?;
-        let mut place = shapes.len();
-        for (known, other) in shapes.iter().enumerate() {
-            if other.eq(&shape)? {
-                place = known;
-                break;
-            }
-        }
+        let place = place_of(shapes, &shape)?.unwrap_or(shapes.len());
         if place == shapes.len() {
             shapes.push(shape);
         }

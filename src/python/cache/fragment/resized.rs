@@ -22,12 +22,7 @@ pub struct Sizes<'a, 'py> {
 impl<'py> Sizes<'_, 'py> {
     /// The shape that stands for another; None where that is none of those.
     fn shape(&self, shape: &Bound<'py, PyAny>) -> PyResult<Option<&Bound<'py, PyTuple>>> {
-        for (from, to) in self.from.iter().zip(self.to) {
-            if from.eq(shape)? {
-                return Ok(Some(to));
-            }
-        }
-        Ok(None)
+        Ok(place_of(self.from, shape)?.and_then(|place| self.to.get(place)))
     }
 
     /// A type, with the shape that stands for its own. One without dimensions is what it was.
@@ -41,18 +36,26 @@ impl<'py> Sizes<'_, 'py> {
     }
 }
 
+/// Which of some shapes a shape is.
+///
+/// # Errors
+/// It cannot be compared.
+pub fn place_of(
+    shapes: &[Bound<'_, PyTuple>],
+    shape: &Bound<'_, PyAny>,
+) -> PyResult<Option<usize>> {
+    for (place, known) in shapes.iter().enumerate() {
+        if known.eq(shape)? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
 /// Whether a type is of an array without dimensions, or with one of some shapes.
 fn is_of(aval: &Bound<'_, PyAny>, shapes: &[Bound<'_, PyTuple>]) -> PyResult<bool> {
     let shape = aval.getattr(intern!(aval.py(), "shape"))?;
-    if shape.len()? == 0 {
-        return Ok(true);
-    }
-    for known in shapes {
-        if known.eq(&shape)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(shape.len()? == 0 || place_of(shapes, &shape)?.is_some())
 }
 
 impl Recorded {
@@ -243,12 +246,7 @@ impl EquationObjects {
         let dimensions = param("broadcast_dimensions")?;
         let is_of_scalar = dimensions.is_some_and(|dims| dims.len().is_ok_and(|len| len == 0));
         let Some(shape) = param("shape")? else { return Ok(false) };
-        for known in shapes {
-            if known.eq(&shape)? {
-                return Ok(is_of_scalar);
-            }
-        }
-        Ok(false)
+        Ok(is_of_scalar && place_of(shapes, &shape)?.is_some())
     }
 
     fn resized<'py>(&self, py: Python<'py>, sizes: &Sizes<'_, 'py>) -> PyResult<Self> {
