@@ -43,10 +43,7 @@ def _symbols() -> Symbols:
         no_axis_name=symbol("core:no_axis_name"),
         programs=(symbol("core:Jaxpr"), closed_jaxpr_type()),
         chain=requests().chain,
-        slots={
-            class_: tuple(own_slots(class_))
-            for class_ in known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
-        },
+        slots=_slots(),
         name_stack=symbol("source_info_util:NameStack"),
         scopes=(symbol("source_info_util:Scope"), symbol("source_info_util:Transform")),
         lasting=frozenset(
@@ -62,6 +59,18 @@ def _symbols() -> Symbols:
         world=world().content,
         backends=vars(sys.modules["jax._src.xla_bridge"]),
     )
+
+
+def _slots() -> dict[type, tuple[str, ...]]:
+    """Classes that are what these attributes are."""
+    types_ = known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
+    sharding = jax.sharding.NamedSharding
+    parts = ("mesh", "spec", "memory_kind", "_logical_device_ids")
+    return {
+        **{class_: tuple(own_slots(class_)) for class_ in types_},
+        sharding: tuple(name for name in parts if hasattr(sharding, name)),
+        symbol("partition_spec:PartitionSpec"): ("partitions", "unreduced", "reduced"),
+    }
 
 
 def entry_objects() -> tuple[EntryRecords, EntryObjects]:

@@ -119,7 +119,8 @@ class EntryObjects(Objects):
         self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
         self._make["zero"] = known.zero
         self._make["request"] = known.requests.params
-        self._make["rule"] = known.requests.params_of_rule
+        # A tuple, unlike other params: parts of them are new in each call.
+        self._make["rule"] = lambda request: (known.requests.params_of_rule(request),)
         self._make["shape"] = lambda parts: known.make_shape(*parts)
         self._make["class"] = self._class
         self._make["class at"] = _class_at

@@ -41,7 +41,7 @@ class Symbols(NamedTuple):
     # Classes of programs, and by which calls of its jits jax has made them.
     programs: tuple[type, ...]
     chain: Callable[[Any], tuple[Any, ...] | None]
-    # Classes of jax that are what their slots are: array types, and what these have.
+    # Classes of jax that are what these attributes are: array types, and what these have.
     slots: Mapping[type, tuple[str, ...]]
     # Name stacks, and what they consist of.
     name_stack: Any
@@ -58,8 +58,6 @@ class Symbols(NamedTuple):
 
 
 _MAX_LASTING = 4096
-# Classes whose instances are what they print as.
-_SPELLED = (bool, int, str, type(None))
 # Settings that say where files are, and what is written there.
 _OF_FILES = frozenset({"jax_compilation_cache_dir", "jax_dump_ir_to", "jax_debug_log_modules"})
 
@@ -197,21 +195,19 @@ class _Portable(Writer):
 
 
 _PRIMITIVES: dict[int, tuple[Any, str]] = {}
-# How many modules there were when those of jax were looked for, and these.
-_modules: tuple[int, list[tuple[str, dict[str, Any]]]] = 0, []
+# Modules of jax by what their names begin with, and how many modules there were then.
+_modules: dict[str, tuple[int, list[tuple[str, dict[str, Any]]]]] = {}
+_OF_LAX, _OF_JAX = "jax._src.lax.", "jax._src."
 
 
-def _own_modules() -> list[tuple[str, dict[str, Any]]]:
-    """The modules of jax with their variables."""
-    global _modules
-    if _modules[0] != len(sys.modules):
-        own = [
-            (name, vars(module))
-            for name, module in list(sys.modules.items())
-            if name.startswith("jax._src.")
-        ]
-        _modules = len(sys.modules), own
-    return _modules[1]
+def _own_modules(prefix: str) -> list[tuple[str, dict[str, Any]]]:
+    """The modules of jax whose names begin so, with their variables."""
+    known = _modules.get(prefix)
+    if known is None or known[0] != len(sys.modules):
+        modules = list(sys.modules.items())
+        own = [(name, vars(module)) for name, module in modules if name.startswith(prefix)]
+        known = _modules[prefix] = len(sys.modules), own
+    return known[1]
 
 
 # What stands before the place of a primitive in that of its node in a backward pass.
@@ -237,12 +233,13 @@ def primitive_place(primitive: Any) -> str:
             _PRIMITIVES[id(primitive)] = primitive, place
             return place
         attribute = str(primitive.name).replace("-", "_") + "_p"
-        places = [name for name, own in _own_modules() if own.get(attribute) is primitive]
-        if not places:
-            raise Unsettled(f"{primitive} is no primitive of a module of jax")
         # The module that defines it is mostly the one of those that are below others.
-        place = min(places, key=lambda name: (not name.startswith("jax._src.lax."), name))
-        found = _PRIMITIVES[id(primitive)] = primitive, f"{place}:{attribute}"
+        for prefix in (_OF_LAX, _OF_JAX):
+            if places := [n for n, own in _own_modules(prefix) if own.get(attribute) is primitive]:
+                break
+        else:
+            raise Unsettled(f"{primitive} is no primitive of a module of jax")
+        found = _PRIMITIVES[id(primitive)] = primitive, f"{min(places)}:{attribute}"
     return found[1]
 
 
@@ -306,8 +303,10 @@ class Names:
     def __init__(self, symbols: Symbols):
         self._symbols = symbols
         self.backends = symbols.backends
-        # The core writes the names of these itself.
+        # The core writes the names of these itself, and of tuples, lists, dicts and plain values.
         self.slots = dict(symbols.slots)
+        self.programs = symbols.programs
+        self.chain = symbols.chain
         self._lasting: dict[int, tuple[Any, Any]] = {}
 
     def name(self, value: Any) -> bytes | None:
@@ -333,20 +332,12 @@ class Names:
             found.append((name, client.platform_version, client.process_index(), devices))
         return repr(found).encode()
 
-    def configuration(self, world: int) -> bytes | None:
-        """The portable name of everything that is configured now in this thread, where what differs
-        in jax has a number."""
+    def configuration(self, world: int) -> tuple[Any, ...] | None:
+        """Everything that is configured now in this thread, where what differs in jax has a number;
+        None where that cannot be said."""
         symbols = self._symbols
         if (errors := symbols.number_errors()) is None:
             return None
-        plain, others = [], []
-        for name, holder in sorted(symbols.settings.items()):
-            if name not in _OF_FILES:
-                value = holder.value
-                if type(value) in _SPELLED:
-                    plain.append((name, value))
-                else:
-                    others.append((name, value))
-        differing = symbols.world(world)
-        rest = self.name((symbols.trace_context(), tuple(others), errors, differing))
-        return None if rest is None else repr(plain).encode() + rest
+        settings = sorted(symbols.settings.items())
+        values = tuple((name, holder.value) for name, holder in settings if name not in _OF_FILES)
+        return symbols.trace_context(), values, errors, symbols.world(world)

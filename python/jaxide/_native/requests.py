@@ -32,7 +32,7 @@ Batching = tuple[tuple[int, tuple[int | None, ...]], ...]
 RuleRequest = tuple[str, tuple[Any, ...], Batching]
 
 _MAX_DEPTH = 16
-_MAX_TWICE = 1024
+_MAX_OF_RULES = 1024
 
 
 class Symbols(NamedTuple):
@@ -114,8 +114,8 @@ class Requests:
         self._functions: dict[str, Any] = {}
         # By the address of the program.
         self._derived: dict[int, _Derived] = {}
-        # Params of their equations, twice: what differs is new in each call.
-        self._twice: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
+        # Params of equations of functions with derivative rules.
+        self._of_rules: dict[Any, dict[str, Any]] = {}
 
     def begin(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Notes that a jit is called: rules may be given its program before the call is over."""
@@ -205,7 +205,7 @@ class Requests:
         self._known.clear()
         self._derived.clear()
         self._silent.clear()
-        self._twice.clear()
+        self._of_rules.clear()
 
     def of(self, params: dict[str, Any]) -> Request | None:
         """The request that leads to the params of an equation; None where there is none."""
@@ -379,24 +379,23 @@ class Requests:
             return None
         return name, tuple(program.in_avals), batching
 
-    def params_of_rule(self, request: RuleRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The params of the equations of two calls of a function with a derivative rule.
+    def params_of_rule(self, request: RuleRequest) -> dict[str, Any]:
+        """The params of the equation of a call of a function with a derivative rule.
 
         Raises:
           LookupError: there is no such function.
         """
         key = request, self._symbols.configuration()
-        known = self._twice.get(key)
+        known = self._of_rules.get(key)
         if known is None:
             name, avals, batching = request
             self._look_for_rules()
             function = self._functions.get(name)
             if function is None:
                 raise LookupError(name)
-            one, another = (self._symbols.params_of(function, avals, batching) for _ in range(2))
-            known = one, another
-            if len(self._twice) < _MAX_TWICE:
-                self._twice[key] = known
+            known = self._symbols.params_of(function, avals, batching)
+            if len(self._of_rules) < _MAX_OF_RULES:
+                self._of_rules[key] = known
         return known
 
     def _look_for_rules(self) -> None:

@@ -190,7 +190,7 @@ impl<'py> Reader<'_, '_, 'py> {
             self.reading.object()?
         };
         let rule = match params.cast_exact::<PyTuple>() {
-            Ok(twice) => Some(self.rule(&primitive, twice)?),
+            Ok(made) => Some(self.rule(&primitive, made)?),
             Err(_) => None,
         };
         let params = match &rule {
@@ -224,16 +224,16 @@ impl<'py> Reader<'_, '_, 'py> {
         Ok((equation, template, rule.map(|(_, rule)| rule)))
     }
 
-    /// Params that are new at each call, of two calls.
+    /// Params that are new at each call, of one call.
     fn rule(
         &mut self,
         primitive: &Bound<'py, PyAny>,
-        twice: &Bound<'py, PyTuple>,
+        made: &Bound<'py, PyTuple>,
     ) -> PyResult<(Bound<'py, PyDict>, RegeneratedRule)> {
-        let (one, another) = twice.extract::<(Bound<'py, PyDict>, Bound<'py, PyDict>)>()?;
-        let rule = RegeneratedRule::of(self.jax, primitive, &one, &another)?;
+        let (params,) = made.extract::<(Bound<'py, PyDict>,)>()?;
+        let rule = RegeneratedRule::of_one(self.jax, primitive, &params)?;
         let rule = rule.ok_or_else(|| self.reading.error("params that are not regenerated"))?;
-        Ok((another, rule))
+        Ok((params, rule))
     }
 
     fn captured(&mut self, primal: Option<&Part>) -> PyResult<Captured> {

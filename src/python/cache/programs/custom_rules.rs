@@ -7,7 +7,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
@@ -71,6 +71,50 @@ impl RegeneratedRule {
             }
         }
         Ok(Some(regenerated))
+    }
+
+    /// What is new in each call of a function whose calls were compared before: its programs, and the
+    /// function that traces its rule. None where that may refer to traced values.
+    ///
+    /// # Errors
+    /// jax's objects are not what they were.
+    pub fn of_one<'py>(
+        jax: &Jax,
+        primitive: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Self>> {
+        let py = primitive.py();
+        let renewal = jax.renewal.bind(py);
+        if renewal.is_none() || !jax.rule_primitives.bind(py).contains(primitive)? {
+            return Ok(None);
+        }
+        let mut regenerated = Self { programs: Vec::new(), rules: Vec::new() };
+        for (name, value) in params {
+            if is_closed(jax, &value) {
+                let program = graph_of(jax, &value)?.unbind();
+                regenerated.programs.push((name.unbind(), program));
+            } else if name.eq(intern!(py, "jvp_jaxpr_fun"))? {
+                let rule = renewal.call1((&value,))?;
+                if rule.is_none() {
+                    return Ok(None);
+                }
+                regenerated.rules.push((name.unbind(), rule.unbind()));
+            }
+        }
+        Ok(Some(regenerated))
+    }
+
+    /// Whether another one regenerates the same params.
+    ///
+    /// # Errors
+    /// Names cannot be compared.
+    pub fn is_like(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
+        let names = |made: &Self| {
+            let programs = made.programs.iter().map(|(name, _)| name.clone_ref(py));
+            let rules = made.rules.iter().map(|(name, _)| name.clone_ref(py));
+            PyTuple::new(py, [programs.collect::<Vec<_>>(), rules.collect()])
+        };
+        names(self)?.eq(names(other)?)
     }
 
     /// The params of one more call.

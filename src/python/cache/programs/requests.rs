@@ -28,20 +28,26 @@ pub fn rule_of<'py>(
 ) -> PyResult<Option<RegeneratedRule>> {
     let py = params.py();
     let requests = jax.requests.bind(py);
-    let found = (|| {
+    let found = (|| -> PyResult<Option<RegeneratedRule>> {
         let request = requests.call_method1(intern!(py, "rule_of"), (params,))?;
         if request.is_none() {
             return Ok(None);
         }
-        let twice = requests.call_method1(intern!(py, "params_of_rule"), (request,))?;
-        let (one, _) = twice.extract::<(Bound<'py, PyDict>, Bound<'py, PyDict>)>()?;
+        let one = requests.call_method1(intern!(py, "params_of_rule"), (request,))?;
+        let one = one.cast_into::<PyDict>()?;
         let rule =
             |params: &Bound<'py, PyDict>| params.as_any().get_item(intern!(py, "jvp_jaxpr_fun"));
         let alike = jax.rules_alike.bind(py).call1((rule(&one)?, rule(params)?))?;
         if !alike.is_truthy()? {
             return Ok(None);
         }
-        RegeneratedRule::of(jax, primitive, &one, params)
+        let made = RegeneratedRule::of(jax, primitive, &one, params)?;
+        // Another process makes it of one call.
+        let alone = RegeneratedRule::of_one(jax, primitive, params)?;
+        match (made, alone) {
+            (Some(made), Some(alone)) if made.is_like(py, &alone)? => Ok(Some(made)),
+            _ => Ok(None),
+        }
     })();
     match found {
         Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),

@@ -3,7 +3,9 @@
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple, PyType, PyWeakrefReference};
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType, PyWeakrefReference,
+};
 
 use crate::segments::{Key, key_of};
 
@@ -15,6 +17,9 @@ use crate::python::cpython::shared::Shared;
 
 /// Names beyond this are forgotten, all at once.
 const MAX_NAMES: usize = 1 << 16;
+
+/// How deeply a value may be nested that has a name.
+const MAX_DEPTH: usize = 16;
 
 /// An object and its name.
 struct Named {
@@ -38,6 +43,8 @@ pub struct Names {
     backends: Py<PyDict>,
     /// Classes of jax whose instances are what their slots are.
     slotted: Vec<Slotted>,
+    /// Classes of programs, which are named by how jax comes to them.
+    programs: Vec<Py<PyType>>,
     known: AddressCache<Named>,
     configurations: AddressCache<Option<Key>, u64>,
     devices: Shared<Option<Devices>>,
@@ -78,9 +85,20 @@ impl Names {
         let slotted = source.getattr("slots")?.cast_into::<PyDict>()?;
         let slotted = slotted.iter().map(|(class, slots)| Slotted::new(&class, &slots));
         let slotted = slotted.collect::<PyResult<_>>()?;
+        let programs = source.getattr("programs")?.try_iter()?;
+        let programs = programs.map(|class| Ok(class?.cast_into::<PyType>()?.unbind()));
+        let programs = programs.collect::<PyResult<_>>()?;
         let (known, configurations) = (AddressCache::new(), AddressCache::new());
         let devices = Shared::new(None);
-        Ok(Self { source: source.unbind(), backends, slotted, known, configurations, devices })
+        Ok(Self {
+            source: source.unbind(),
+            backends,
+            slotted,
+            programs,
+            known,
+            configurations,
+            devices,
+        })
     }
 
     /// Whether a signal handler has raised an exception.
@@ -137,11 +155,7 @@ impl Names {
         }
         // SAFETY: as promised.
         let object = unsafe { Bound::from_borrowed_ptr(py, place as *mut ffi::PyObject) };
-        let is_class = |known: &&Slotted| is_exactly(object.as_ptr(), known.class.as_ptr().cast());
-        let name = match self.slotted.iter().find(is_class) {
-            Some(class) => self.of_slots(&object, class)?,
-            None => self.of_value(&object)?,
-        };
+        let name = self.of_value(&object)?;
         let holder = match weak(&object) {
             Some(weak) => Holder::Weak(weak.unbind()),
             None => Holder::Kept(object.unbind()),
@@ -150,36 +164,103 @@ impl Names {
         Ok(name)
     }
 
-    /// The name of an object of a class whose instances are what their slots are.
-    fn of_slots(
-        &self,
-        object: &Bound<'_, PyAny>,
-        Slotted { name, slots, .. }: &Slotted,
-    ) -> PyResult<Option<Key>> {
-        let py = object.py();
-        let mut words: Vec<u8> = name.to_le_bytes().to_vec();
-        for slot in slots {
-            let value = object.getattr(slot.bind(py))?;
-            if add_plain(&mut words, &value) {
-                continue;
-            }
-            // SAFETY: a slot of a live object has it.
-            let Some(own) = (unsafe { self.of(py, address(&value)) })? else {
-                return Ok(None);
-            };
-            words.push(3);
-            words.extend(own.to_le_bytes());
-        }
-        Ok(Some(key_of(&words)))
-    }
-
-    /// The name of a value that is no object of its own.
+    /// The name of a value, whether or not it is an object of its own.
     ///
     /// # Errors
     /// Reading it failed.
     pub fn of_value(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Key>> {
         let py = value.py();
-        key_of_name(&self.source.bind(py).call_method1(intern!(py, "name"), (value,))?)
+        let mut words = Words::default();
+        match self.add_compound(&mut words, value, 0)? {
+            Added::All => Ok(Some(key_of(&words.0))),
+            Added::Nothing => {
+                key_of_name(&self.source.bind(py).call_method1(intern!(py, "name"), (value,))?)
+            }
+            Added::Nameless => Ok(None),
+        }
+    }
+
+    /// Adds what a value consists of, where that is known without the source.
+    fn add_compound(
+        &self,
+        words: &mut Words,
+        value: &Bound<'_, PyAny>,
+        depth: usize,
+    ) -> PyResult<Added> {
+        let py = value.py();
+        if depth == MAX_DEPTH {
+            return Ok(Added::Nameless);
+        }
+        if let Ok(items) = value.cast_exact::<PyTuple>() {
+            words.begin(Tag::Tuple, items.len());
+            return self.add_all(words, items.iter(), depth);
+        }
+        if let Ok(items) = value.cast_exact::<PyList>() {
+            words.begin(Tag::List, items.len());
+            return self.add_all(words, items.iter(), depth);
+        }
+        if let Ok(items) = value.cast_exact::<PyDict>() {
+            words.begin(Tag::Dict, items.len());
+            return self.add_all(words, items.iter().flat_map(|(key, item)| [key, item]), depth);
+        }
+        if let Some(Slotted { name, slots, .. }) = self
+            .slotted
+            .iter()
+            .find(|known| is_exactly(value.as_ptr(), known.class.as_ptr().cast()))
+        {
+            words.begin(Tag::Slots, slots.len());
+            words.0.extend(name.to_le_bytes());
+            for slot in slots {
+                let added = self.add(words, &value.getattr(slot.bind(py))?, depth + 1)?;
+                if added != Added::All {
+                    return Ok(added);
+                }
+            }
+            return Ok(Added::All);
+        }
+        if self.programs.iter().any(|class| is_exactly(value.as_ptr(), class.as_ptr().cast())) {
+            let chain = self.source.bind(py).call_method1(intern!(py, "chain"), (value,))?;
+            if chain.is_none() {
+                return Ok(Added::Nameless);
+            }
+            words.0.push(Tag::Program as u8);
+            return self.add(words, &chain, depth + 1);
+        }
+        Ok(Added::Nothing)
+    }
+
+    fn add_all<'py>(
+        &self,
+        words: &mut Words,
+        items: impl Iterator<Item = Bound<'py, PyAny>>,
+        depth: usize,
+    ) -> PyResult<Added> {
+        for item in items {
+            let added = self.add(words, &item, depth + 1)?;
+            if added != Added::All {
+                return Ok(added);
+            }
+        }
+        Ok(Added::All)
+    }
+
+    /// Adds a value, an object by its name; all of it, or it has no name.
+    fn add(&self, words: &mut Words, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Added> {
+        if words.add_plain(value) {
+            return Ok(Added::All);
+        }
+        match self.add_compound(words, value, depth)? {
+            // SAFETY: the caller has it.
+            Added::Nothing => match unsafe { self.of(value.py(), address(value)) }? {
+                Some(name) => {
+                    words.0.push(Tag::Name as u8);
+                    words.0.extend(name.to_le_bytes());
+                    Ok(Added::All)
+                }
+                None => Ok(Added::Nameless),
+            },
+            added => Ok(added),
+        }
     }
 
     /// The name of the configuration that has a number, and that is current.
@@ -191,33 +272,82 @@ impl Names {
             return Ok(name);
         }
         let world = world_of(number);
-        let name = self.source.bind(py).call_method1(intern!(py, "configuration"), (world,))?;
-        let name = key_of_name(&name)?;
+        let parts = self.source.bind(py).call_method1(intern!(py, "configuration"), (world,))?;
+        let name = if parts.is_none() { None } else { self.of_value(&parts)? };
         drop(self.configurations.insert_bounded(number, name, MAX_NAMES));
         Ok(name)
     }
 }
 
-/// Adds a truth value, a number or a shape to words; whether the value is one.
-fn add_plain(words: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> bool {
-    if let Ok(value) = value.cast_exact::<PyBool>() {
-        words.extend([0, u8::from(value.is_true())]);
-    } else if let Ok(value) = value.cast_exact::<PyInt>() {
-        let Ok(number) = value.extract::<i64>() else { return false };
-        words.push(1);
-        words.extend(number.to_le_bytes());
-    } else if let Ok(value) = value.cast_exact::<PyTuple>() {
-        let number = |item: Bound<'_, PyAny>| item.cast_exact::<PyInt>().ok()?.extract().ok();
-        let Some(numbers) = value.iter().map(number).collect::<Option<Vec<i64>>>() else {
-            return false;
-        };
-        words.push(2);
-        words.extend((numbers.len() as u64).to_le_bytes());
-        words.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-    } else {
-        return false;
+/// How much of a value was added.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Added {
+    All,
+    /// It is none of those that can be: words are as they were.
+    Nothing,
+    /// Part of it has no name.
+    Nameless,
+}
+
+/// What comes next in words. No name that the source says begins with such a byte.
+#[derive(Clone, Copy)]
+enum Tag {
+    None,
+    Bool,
+    Int,
+    Float,
+    Text,
+    Bytes,
+    Tuple,
+    List,
+    Dict,
+    Slots,
+    Program,
+    Name,
+}
+
+/// What a name is made of.
+#[derive(Default)]
+struct Words(Vec<u8>);
+
+impl Words {
+    fn begin(&mut self, tag: Tag, len: usize) {
+        self.0.push(tag as u8);
+        self.0.extend((len as u64).to_le_bytes());
     }
-    true
+
+    fn text(&mut self, tag: Tag, text: &[u8]) {
+        self.begin(tag, text.len());
+        self.0.extend(text);
+    }
+
+    /// Adds a plain value; whether it is one. A number that is not equal to itself is none.
+    fn add_plain(&mut self, value: &Bound<'_, PyAny>) -> bool {
+        if value.is_none() {
+            self.0.push(Tag::None as u8);
+        } else if let Ok(value) = value.cast_exact::<PyBool>() {
+            self.0.extend([Tag::Bool as u8, u8::from(value.is_true())]);
+        } else if let Ok(value) = value.cast_exact::<PyInt>() {
+            let Ok(number) = value.extract::<i64>() else { return false };
+            self.0.push(Tag::Int as u8);
+            self.0.extend(number.to_le_bytes());
+        } else if let Ok(value) = value.cast_exact::<PyFloat>() {
+            let number = value.value();
+            if number.is_nan() {
+                return false;
+            }
+            self.0.push(Tag::Float as u8);
+            self.0.extend(number.to_bits().to_le_bytes());
+        } else if let Ok(value) = value.cast_exact::<PyString>() {
+            let Ok(text) = value.to_str() else { return false };
+            self.text(Tag::Text, text.as_bytes());
+        } else if let Ok(value) = value.cast_exact::<PyBytes>() {
+            self.text(Tag::Bytes, value.as_bytes());
+        } else {
+            return false;
+        }
+        true
+    }
 }
 
 fn key_of_name(name: &Bound<'_, PyAny>) -> PyResult<Option<Key>> {
