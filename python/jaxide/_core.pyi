@@ -13,6 +13,7 @@ __all__ = [
     "Graph",
     "HeardWarnings",
     "Parts",
+    "PathNames",
     "Place",
     "Rows",
     "Script",
@@ -478,6 +479,24 @@ class Trust:
     def is_foreign(self, value: Any) -> bool:
         """Whether somebody else has put a value in a module, class or registry of jax: code, or an
         instance of a class, that is neither of jax nor of what jax is built on."""
+
+@final
+class PathNames:
+    """Names of places in trees, as jax's ``stock`` makes them of ``keystr``, which is one of
+    ``globals``: natively where all keys are of ``classes``, those of dicts, of sequences, and of
+    attributes."""
+
+    def __new__(
+        cls,
+        stock: Callable[[Any], str],
+        globals: dict[str, Any],
+        classes: tuple[type, type, type],
+    ) -> PathNames: ...
+    def __call__(self, path: Any) -> str:
+        """The name of a path."""
+
+    def after(self, prefix: str, paths: Any) -> tuple[str, ...]:
+        """The names of paths, each after a prefix."""
 
 @final
 class Place:

@@ -62,6 +62,8 @@ mod _core {
     #[pymodule_export]
     use super::jax::omit::{key_items, omit_key_item};
     #[pymodule_export]
+    use super::jax::paths::PathNames;
+    #[pymodule_export]
     use super::jax::watch_config::assigned;
     #[pymodule_export]
     use super::jax::watch_warnings::{HeardWarnings, set_warning_hook};

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxide import _core
 from jaxide._compat import capabilities
 from jaxide._compat.passes import takes_live_inputs
 from jaxide._compat.sources import is_known
@@ -57,6 +58,20 @@ def flat_tree() -> _FlatTree:
         return _FlatTree(symbol("tree_util:FlatTree"), map_leaves, "vals", update)
     map_leaves = checked_function("flattree:FTPyTree.map", "self f")
     return _FlatTree(new, map_leaves, "xs", lambda tree, leaves: new(leaves, tree.tree))
+
+
+@functools.cache
+def path_names() -> _core.PathNames | None:
+    """What names places in trees as jax does; None where that is left to jax."""
+    cleaned = stock("clean_path")
+    if cleaned is None:
+        return None
+    keys = (
+        symbol("tree_util:DictKey"),
+        symbol("tree_util:SequenceKey"),
+        symbol("tree_util:GetAttrKey"),
+    )
+    return _core.PathNames(cleaned, cleaned.__globals__, keys)
 
 
 def compared_structs() -> tuple[Any, Any] | None:

@@ -24,6 +24,7 @@ from jaxide._compat.hooks import (
     hooked,
     is_hooked,
     parts,
+    path_names,
     stock,
 )
 from jaxide._compat.jaxprs import are_always_closed, closed_jaxpr_type, open_jaxpr
@@ -65,7 +66,7 @@ from jaxide._compat.transposition import (
     ref_transposition,
     transposition,
 )
-from jaxide._native.debug_names import Postponed, ResultPaths, clean_path
+from jaxide._native.debug_names import Postponed, ResultPaths
 from jaxide._native.requests import Batching, Requests
 from jaxide._native.requests import Symbols as RequestSymbols
 from jaxide._native.trampolines import copy_function
@@ -407,16 +408,10 @@ def _sources() -> dict[str, Any]:
         current_eqn_context=symbol(f"{_CORE}:current_jaxpr_eqn_context"),
         user_frames=_user_frames(),
         result_paths_hook=ResultPaths(stock("result_paths")) if is_hooked("result_paths") else None,
-        clean_path_hook=_clean_path(),
+        clean_path_hook=path_names(),
         debug_info_hook=debug_info_stand_in(),
         postponed_paths=Postponed,
     )
-
-
-def _clean_path() -> Callable[[Any], str] | None:
-    """The name of a path; None where that is left to jax."""
-    cleaned = stock("clean_path")
-    return None if cleaned is None else clean_path(cleaned)
 
 
 def _settings() -> dict[str, Any]:

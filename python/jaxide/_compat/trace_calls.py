@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _core
+from jaxide._compat.hooks import path_names
 from jaxide._compat.tracing import (
     check_captured,
     flatten_arguments,
@@ -128,6 +129,9 @@ def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _paths(out: Any) -> tuple[str, ...]:
     """The names of results by their places."""
+    names = path_names()
+    if names is not None:
+        return names.after("result", out.paths.vals)
     clean = private().clean_path
     return tuple(f"result{clean(path)}" for path in out.paths)
 

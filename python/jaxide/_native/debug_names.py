@@ -97,18 +97,6 @@ class DebugInfos:
         return self._new(traced_for, self._source(fun), names, result_paths_thunk)
 
 
-def clean_path(stock: types.FunctionType) -> Callable[[Any], str]:
-    """As ``stock``, which looks for flat indices in the name of each path with a regular
-    expression: that takes as long as the name."""
-    names = stock.__globals__
-
-    def clean(keys: Any) -> str:
-        path: str = names["keystr"](keys)
-        return stock(keys) if "<flat index " in path else path
-
-    return clean
-
-
 class _Outermost(threading.local):
     """The debug info of the trace of this thread whose result paths are named when it is over."""
 

@@ -25,6 +25,7 @@ pub mod instances;
 pub mod names;
 pub mod numpy_errors;
 pub mod omit;
+pub mod paths;
 pub mod settings;
 pub mod slots;
 pub mod source;
