@@ -498,6 +498,9 @@ class PathNames:
     def after(self, prefix: str, paths: Any) -> tuple[str, ...]:
         """The names of paths, each after a prefix."""
 
+    def of_leaves(self, prefix: str, leaves: Any) -> tuple[str, ...]:
+        """As ``after``, for pairs of a path and a leaf."""
+
 @final
 class Place:
     """A dict that functions of jax look into."""

@@ -17,6 +17,7 @@ from jaxide._compat.passes import takes_live_inputs
 from jaxide._compat.sources import is_known
 from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 from jaxide._native import trust
+from jaxide._native.debug_names import ArgumentNames
 from jaxide._native.instrumented import answered_first
 from jaxide._native.trampolines import copy_function
 from jaxide._native.trampolines import trampoline as trampoline_of
@@ -72,6 +73,15 @@ def path_names() -> _core.PathNames | None:
         symbol("tree_util:GetAttrKey"),
     )
     return _core.PathNames(cleaned, cleaned.__globals__, keys)
+
+
+@functools.cache
+def argument_names() -> ArgumentNames | None:
+    """What names arguments as jax does where none is static; None where that is left to jax."""
+    names, registry = path_names(), optional_symbol("tree_util:tracing_registry")
+    if names is None or registry is None:
+        return None
+    return ArgumentNames(names, registry.flatten_with_path)
 
 
 def compared_structs() -> tuple[Any, Any] | None:

@@ -13,7 +13,7 @@ import jax
 
 from jaxide import _core
 from jaxide._compat import capabilities
-from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP
+from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP, argument_names
 from jaxide._compat.sources import inner_code
 from jaxide._compat.symbols import jax_module, optional_symbol, symbol
 from jaxide._compat.trace_calls import result_types, trace
@@ -37,8 +37,15 @@ def debug_info_stand_in() -> DebugInfos | None:
     registry = optional_symbol("tree_util:tracing_registry")
     if registry is None or not capabilities.has("names"):
         return None
-    source, new = private().fun_sourceinfo, private().debug_info
-    return DebugInfos(copy_function(symbol(DEBUG_INFO)), source, registry.flatten, new)
+    known = private()
+    return DebugInfos(
+        copy_function(symbol(DEBUG_INFO)),
+        known.fun_sourceinfo,
+        registry.flatten,
+        known.debug_info,
+        argument_names(),
+        known.fun_signature,
+    )
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _core
-from jaxide._compat.hooks import path_names
+from jaxide._compat.hooks import argument_names, path_names
 from jaxide._compat.tracing import (
     check_captured,
     flatten_arguments,
@@ -109,7 +109,7 @@ def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         source = known.fun_sourceinfo(fun)
         names = ARGUMENT_NAMES.get(
             (parameters(fun) or known.fun_signature(fun), leaves.tree),
-            lambda: known.argument_names(known.fun_signature(fun), args, kwargs, (), ()),
+            lambda: _argument_names(fun, args, kwargs),
         )
         debug_info = known.debug_info("jit", source, names, known.initial_result_paths)
     state = quasi_dynamic_state(fun, in_avals)
@@ -125,6 +125,16 @@ def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     with timed, outermost(debug_info):
         jaxpr, out = known.trace_to_jaxpr(fun, in_avals, debug_info, *state)
     return _Run(jaxpr, out, in_avals, in_tree, leaves.vals, state)
+
+
+def _argument_names(fun: Any, args: Any, kwargs: Any) -> tuple[str, ...]:
+    """The names of arguments by their places."""
+    known, own = private(), argument_names()
+    signature = known.fun_signature(fun)
+    if own is not None:
+        return own(signature, args, kwargs)
+    names: tuple[str, ...] = known.argument_names(signature, args, kwargs, (), ())
+    return names
 
 
 def _paths(out: Any) -> tuple[str, ...]:

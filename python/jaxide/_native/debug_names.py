@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
+import operator
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any
 
 import jax
 
+from jaxide import _core
 from jaxide._native.bounded import Bounded
 
 # From Python 3.14 on: an argument of a `partial` that is still to come.
@@ -45,6 +48,40 @@ def parameters(fun: Callable[..., Any]) -> tuple[Any, ...] | None:
     )
 
 
+class ArgumentNames:
+    """``api_util._non_static_arg_names`` where no argument is static.
+
+    Example: ``f(x, {"w": y})`` of ``def f(a, b)`` has the names ``("a", "b['w']")``.
+    """
+
+    def __init__(self, names: _core.PathNames, flatten: Callable[[Any], tuple[Any, Any]]):
+        self._names = names
+        self._flatten = flatten
+
+    def __call__(
+        self, signature: inspect.Signature | None, args: Any, kwargs: dict[str, Any]
+    ) -> tuple[str, ...]:
+        # Positional arguments, then those with names, in the order of the names.
+        named = sorted(kwargs.items(), key=operator.itemgetter(0))
+        bound = None
+        if signature is not None:
+            with contextlib.suppress(ValueError, TypeError):
+                bound = signature.bind(*args, **kwargs).arguments
+        if bound is None:
+            given = [("args", list(args))] + [(f"kwargs['{name}']", x) for name, x in named]
+        else:
+            kinds = ((name, p.kind) for name, p in signature.parameters.items())
+            rest = next(
+                (name for name, kind in kinds if kind == inspect.Parameter.VAR_KEYWORD), None
+            )
+            given = [(name, x) for name, x in bound.items() if name not in kwargs and name != rest]
+            given += [(name if name in bound else f"{rest}['{name}']", x) for name, x in named]
+        leaves = ((name, self._flatten(x)[0]) for name, x in given)
+        return tuple(
+            itertools.chain.from_iterable(itertools.starmap(self._names.of_leaves, leaves))
+        )
+
+
 class DebugInfos:
     """``api_util.debug_info``: the names of a function's arguments, made by ``stock`` once for each
     signature and tree of arguments."""
@@ -55,8 +92,12 @@ class DebugInfos:
         source: Callable[[Any], str],
         tree: Callable[[Any], Any],
         new: Callable[..., Any],
+        names: Callable[[Any, Any, Any], tuple[str, ...]] | None,
+        signature: Callable[[Any], inspect.Signature | None],
     ):
         self._stock = stock
+        self._names = names
+        self._signature = signature
         self._source = source
         self._tree = tree
         self._new = new
@@ -93,7 +134,13 @@ class DebugInfos:
         if own is None or any(type(names) is not tuple for names in static):
             return stock()
         key = ("nested", own, self._tree((tuple(args), kwargs))[1], static)
-        names = ARGUMENT_NAMES.get(key, lambda: stock().arg_names)
+
+        def named() -> Any:
+            if self._names is None or static != ((), ()):
+                return stock().arg_names
+            return self._names(self._signature(fun), args, kwargs)
+
+        names = ARGUMENT_NAMES.get(key, named)
         return self._new(traced_for, self._source(fun), names, result_paths_thunk)
 
 

@@ -56,26 +56,50 @@ impl PathNames {
     }
 
     /// The names of paths, each after a prefix.
-    fn after<'py>(&self, prefix: &str, paths: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-        let py = paths.py();
-        let is_as_ever = self.is_as_ever(py)?;
-        let (mut names, mut text) = (Vec::new(), String::new());
-        for path in paths.try_iter()? {
-            let path = path?;
-            text.clear();
-            text.push_str(prefix);
-            names.push(if is_as_ever && self.add(&mut text, &path)? {
-                PyString::new(py, &text)
-            } else {
-                let name = self.stock.bind(py).call1((&path,))?;
-                PyString::new(py, &format!("{prefix}{}", name.str()?.to_str()?))
-            });
-        }
-        PyTuple::new(py, names)
+    fn after<'py>(
+        &self,
+        prefix: &Bound<'py, PyString>,
+        paths: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.names(prefix, paths.try_iter()?)
+    }
+
+    /// As `after`, for pairs of a path and a leaf.
+    fn of_leaves<'py>(
+        &self,
+        prefix: &Bound<'py, PyString>,
+        leaves: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let paths = leaves.try_iter()?.map(|leaf| leaf?.get_item(0));
+        self.names(prefix, paths)
     }
 }
 
 impl PathNames {
+    fn names<'py>(
+        &self,
+        prefix: &Bound<'py, PyString>,
+        paths: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let py = prefix.py();
+        // Not where Rust does not have its characters.
+        let own = prefix.to_str().ok().filter(|_| self.is_as_ever(py).unwrap_or(false));
+        let (mut names, mut text) = (Vec::new(), String::new());
+        for path in paths {
+            let path = path?;
+            if let Some(own) = own {
+                text.clear();
+                text.push_str(own);
+                if self.add(&mut text, &path)? {
+                    names.push(PyString::new(py, &text).into_any());
+                    continue;
+                }
+            }
+            names.push(prefix.add(self.stock.bind(py).call1((&path,))?)?);
+        }
+        PyTuple::new(py, names)
+    }
+
     /// Whether paths are spelled by the function that was there at first.
     fn is_as_ever(&self, py: Python<'_>) -> PyResult<bool> {
         let now = self.globals.bind(py).get_item(intern!(py, "keystr"))?;
