@@ -18,10 +18,11 @@ from jaxide._compat.sources import is_known
 from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 from jaxide._native import trust
 from jaxide._native.debug_names import ArgumentNames
-from jaxide._native.instrumented import answered_first
+from jaxide._native.instrumented import answered_first, called_through
 from jaxide._native.trampolines import copy_function
 from jaxide._native.trampolines import trampoline as trampoline_of
 
+_PARTIAL_EVAL = "jax._src.interpreters.partial_eval"
 # Where functions of jax are.
 DEBUG_INFO = "api_util:debug_info"
 CHECK_INPUT = "api:_check_input_dtype_revderiv"
@@ -157,6 +158,7 @@ _HOOKED: dict[str, Callable[[], Any]] = {
     "struct_eq": lambda: jax.ShapeDtypeStruct.__eq__,
     "struct_hash": lambda: jax.ShapeDtypeStruct.__hash__,
     "make_jaxpr": lambda: inspect.unwrap(symbol(MAKE_JAXPR)),
+    "trace": lambda: _tracing(),
     "map_leaves": lambda: flat_tree().map,
     "map_two_leaves": lambda: checked_function("flattree:FlatTree.map2", "self t2 f"),
     "backward": lambda: checked_function(
@@ -167,12 +169,23 @@ _HOOKED: dict[str, Callable[[], Any]] = {
 }
 
 
+def _tracing() -> types.FunctionType | None:
+    """The function that traces others, behind its cache; None where it is not found."""
+    uncached = optional_symbol("interpreters.partial_eval:trace_to_jaxpr_nocache")
+    cached = symbol("interpreters.partial_eval:trace_to_jaxpr")
+    for function in (uncached, *map(inspect.unwrap, filter(callable, gc.get_referents(cached)))):
+        if isinstance(function, types.FunctionType) and function.__module__ == _PARTIAL_EVAL:
+            return function
+    return None
+
+
 # What the others are part of; those that are not here, of every trace.
 _CAPABILITIES = {
     "inline": "inlining",
     "eval": "evaluation",
     "backward": "backward pass",
     "vjp": "backward pass",
+    "trace": "traces",
     "struct_eq": "shapes",
     "struct_hash": "shapes",
     "make_jaxpr": "direct traces",
@@ -208,6 +221,8 @@ def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType
     if not is_hooked(name):
         return None
     function = hooked(name)
+    if function is None:
+        return None
     if not trust.is_own_function(function):
         # Somebody has replaced it before jaxide was imported.
         raise Mismatch(f"{function.__qualname__} is not jax's own")
@@ -218,6 +233,9 @@ def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType
             return function, code
         own = copy_function(function)
         hook = (_bind_or_stock if name == "bind" else _pass_or_stock)(hook, own)
+    if name == "trace":
+        code = called_through(function, "fun", hook)
+        return None if code is None else (function, code)
     if name == "make_jaxpr":
         return function, _returning(function.__code__, hook)
     return function, trampoline_of(function.__code__, hook)

@@ -45,7 +45,20 @@ def noted(
     """
     passed = ", ".join(_parameters(function.__code__))
     begin = f"jaxide = {_BEFORE!r}\njaxide = jaxide({passed})\n"
-    return _compiled(function, begin, _AFTER, {_BEFORE: before, _AFTER: after})
+    return _compiled(function, begin, _Returns(_AFTER), {_BEFORE: before, _AFTER: after})
+
+
+def called_through(
+    function: types.FunctionType, name: str, hook: Callable[..., Any]
+) -> types.CodeType | None:
+    """The code of ``function``, but that ``hook(name, args, kwargs)`` is called where it calls
+    ``name(*args, **kwargs)``, one of its parameters.
+
+    None where the source is not that of the function, or has no such call.
+    """
+    calls = _Calls(name)
+    code = _compiled(function, f"jaxide = {_BEFORE!r}\n", calls, {_BEFORE: hook})
+    return code if calls.found else None
 
 
 def _parameters(code: types.CodeType) -> tuple[str, ...]:
@@ -78,8 +91,34 @@ class _Returns(ast.NodeTransformer):
         return node
 
 
+class _Calls(ast.NodeTransformer):
+    """Has the calls ``name(*args, **kwargs)`` of a function go through another."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.found = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match node:
+            case ast.Call(ast.Name(self.name), [ast.Starred(args)], [ast.keyword(None, kwargs)]):
+                self.found = True
+                called = ast.Call(ast.Name("jaxide", ast.Load()), [node.func, args, kwargs], [])
+                return ast.copy_location(called, node)
+            case _:
+                return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+
 def _compiled(
-    function: types.FunctionType, before: str, after: str | None, constants: dict[str, Any]
+    function: types.FunctionType,
+    before: str,
+    transformer: ast.NodeTransformer | None,
+    constants: dict[str, Any],
 ) -> types.CodeType | None:
     code = function.__code__
     try:
@@ -88,7 +127,7 @@ def _compiled(
     except (OSError, TypeError, SyntaxError, SystemError):
         return None
     definition = tree.body[0]
-    if not isinstance(definition, ast.FunctionDef) or code.co_freevars or definition.decorator_list:
+    if not isinstance(definition, ast.FunctionDef) or code.co_freevars:
         return None
     ast.increment_lineno(tree, code.co_firstlineno - 1)
     tree.body[:0] = _imports(function)
@@ -99,8 +138,7 @@ def _compiled(
         code.co_varnames,
     ):
         return None
-    if after is not None:
-        transformer = _Returns(after)
+    if transformer is not None:
         definition.body = [transformer.visit(statement) for statement in definition.body]
     added = ast.parse(before).body
     for statement in added:

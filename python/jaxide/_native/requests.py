@@ -438,6 +438,17 @@ class Requests:
         self._places[id(jitted)] = jitted, place
         return place
 
+    def place_of_body(self, function: types.FunctionType) -> str | None:
+        """Where in a module of jax the jit is that traces a function; None where that is none."""
+        found: Any = sys.modules.get(function.__module__)
+        for part in function.__qualname__.split("."):
+            found = getattr(found, part, None)
+        # That of a function with a derivative rule, or of a universal function.
+        for jitted in (found, getattr(found, "fun", None), getattr(found, "_func", None)):
+            if type(jitted) is self._symbols.jit and getattr(jitted, "_fun", None) is function:
+                return self.place(jitted)
+        return None
+
     def _types(self, value: Any, depth: int) -> Any:
         symbols = self._symbols
         class_ = type(value)

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
+use pyo3::types::{PyCFunction, PyDict, PyFunction, PyTuple, PyType};
 use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, call, call_of_user};
@@ -20,11 +21,12 @@ use crate::python::cache::store;
 use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup::{is_recording, note_unheard};
 use crate::python::cpython::address_cache::AddressCache;
-use crate::python::cpython::native::{guarded_by_caller, string_of};
+use crate::python::cpython::native::{address, guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
 use crate::python::interpose::code_patch::{Code, PatchedFunction, keeps_versions};
 use crate::python::interpose::stand_in::{Layout, Stand, new_stand_in};
 use crate::python::jax::watch_warnings;
+use crate::python::jax::world::is_own_module;
 use crate::python::trace::session;
 
 /// The functions that are interposed. Each lives as long as the process.
@@ -384,6 +386,52 @@ unsafe extern "C" fn call_jit(
     };
     // SAFETY: CPython calls this with the interpreter attached.
     unsafe { guarded_by_caller(std::ptr::null_mut(), body) }
+}
+
+/// The functions of jax that its own jits trace, by address. They live as long as their modules.
+static BODIES: AddressCache<Arc<Site>> = AddressCache::new();
+
+/// Where the calls of a function are remembered that is being traced: of one that a jit of jax's own traces. None
+/// for any other.
+fn site_of_body(function: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Site>>> {
+    let Ok(function) = function.cast_exact::<PyFunction>() else { return Ok(None) };
+    // SAFETY: a live function.
+    let globals = unsafe { ffi::PyFunction_GetGlobals(function.as_ptr()) } as usize;
+    if !is_own_module(globals) {
+        return Ok(None);
+    }
+    let py = function.py();
+    let place = address(function.as_any());
+    if let Some(site) = BODIES.get(&place, |site| site.clone()) {
+        return Ok(Some(site));
+    }
+    let requests = crate::python::jax::names::jax(py)?.requests.bind(py);
+    let found = requests.call_method1(intern!(py, "place_of_body"), (function,))?;
+    let found: Option<String> = found.extract()?;
+    let Some(found) = found else { return Ok(None) };
+    let site = Site::pure(&format!("body of {found}")).lasting("body", &found);
+    let (site, late) = BODIES.get_or_insert(place, Arc::new(site), |site| site.clone());
+    drop(late);
+    Ok(Some(site))
+}
+
+/// Calls a function that is being traced: what jax's own jits trace is replayed where there is a store, since another
+/// process may have it. Within one process jax itself traces it once for the types of its arguments.
+#[pyfunction]
+pub fn call_traced<'py>(
+    function: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    let stock = || function.call(args, Some(kwargs));
+    if !library::is_open() || session::is_idle(py)? {
+        return stock();
+    }
+    let Some(site) = site_of_body(function)? else { return stock() };
+    // SAFETY: a tuple and a dict.
+    let given = unsafe { Given::of(py, args.as_ptr(), kwargs.as_ptr(), None) }?;
+    call(py, &site, &given.args, given.names(), stock)
 }
 
 /// Where in a module of jax a jit is; None where it is in none.

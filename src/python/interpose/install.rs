@@ -168,6 +168,7 @@ pub fn initialize_traces<'py>(
         ),
         ("eval", wrap_pyfunction!(crate::python::interpose::evaluate::eval_jaxpr, py)?),
         ("value", wrap_pyfunction!(crate::python::jax::watch_arrays::read_value, py)?),
+        ("trace", wrap_pyfunction!(crate::python::interpose::functions::call_traced, py)?),
         ("check_refs", wrap_pyfunction!(crate::python::trace::arguments::check_returned_refs, py)?),
     ];
     let mut hooked = Vec::new();
