@@ -642,6 +642,8 @@ def requests() -> Requests:
             source_of=fun_sourceinfo,
             batching_of=_batching_of_rule(),
             params_of=_params_of_rule,
+            reduction=optional_symbol("lax.lax:_reduction_jaxpr"),
+            reductions=_reductions(),
             contexts=_contexts,
             within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
             user_context=symbol("source_info_util:user_context"),
@@ -649,6 +651,14 @@ def requests() -> Requests:
             derivations={path: symbol(path) for path in (*derivations(), *parts())},
         )
     )
+
+
+def _reductions() -> dict[str, Any]:
+    """Functions of two numbers of which jax keeps programs, by name."""
+    if optional_symbol("lax.lax:_reduction_jaxpr") is None:
+        return {}
+    names = ("add", "sub", "mul", "min", "max", "bitwise_and", "bitwise_or")
+    return {name: getattr(jax.lax, name) for name in names}
 
 
 def _contexts() -> tuple[Any, Any]:

@@ -32,6 +32,8 @@ Batching = tuple[tuple[int, tuple[int | None, ...]], ...]
 RuleRequest = tuple[str, tuple[Any, ...], Batching]
 
 _MAX_DEPTH = 16
+# What is in the place of a jit's, before the name of a function of two numbers.
+_REDUCTION = "reduction by "
 _MAX_OF_RULES = 1024
 
 
@@ -52,6 +54,9 @@ class Symbols(NamedTuple):
     batching_of: Callable[[Any], Batching | None]
     # The params of the equation that a function of one comes to, for types of arguments, batched.
     params_of: Callable[[Any, tuple[Any, ...], Batching], dict[str, Any]]
+    # The program of a function of two numbers, for their type; and these functions by name.
+    reduction: Callable[[Any, Any], tuple[Any, Any]]
+    reductions: Mapping[str, Any]
     # What jax's caches of programs go by besides: what it is now, and within an equation.
     contexts: Callable[[], tuple[tuple[Any, ...], tuple[Any, ...]]]
     # Has it be that for a while.
@@ -140,6 +145,16 @@ class Requests:
         # Whatever is wrong with the call, the call itself says.
         with contextlib.suppress(Exception):
             self._noted(jitted, args, kwargs)
+
+    def _note_reduction(self, program: Any, name: str) -> None:
+        """Notes how jax has made the program of a function of two numbers, which it keeps."""
+        computation = self._symbols.reductions.get(name)
+        if computation is None:
+            return
+        aval = getattr(program, "jaxpr", program).invars[0].aval
+        if self._symbols.reduction(computation, aval)[0] is program:
+            request = _REDUCTION + name, (aval,), {}
+            self._known[id(program)] = program, request, {}, self._kept()
 
     def _noted(
         self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -286,6 +301,8 @@ class Requests:
         names = getattr(program, "jaxpr", program).debug_info
         if names.traced_for == "jit":
             self._note_under_way(names.func_src_info)
+        elif names.traced_for == "reduction_jaxpr":
+            self._note_reduction(program, names.func_src_info.partition(" ")[0])
         known = self._known.get(id(program))
         return (known[3].within, known[1]) if known is not None and known[0] is program else None
 
@@ -350,13 +367,20 @@ class Requests:
             yield
 
     def program(self, request: Request, within: bool, traceback: Any) -> Any:
-        """The program of a jit of jax's own.
+        """The program of a jit of jax's own, or of a function of two numbers.
 
         Raises:
           LookupError: no jit is at its place.
         """
+        place, args, _ = request
         with self.as_for(within, traceback):
-            return self.params(request)["jaxpr"]
+            if not place.startswith(_REDUCTION):
+                return self.params(request)["jaxpr"]
+            program, _ = self._symbols.reduction(
+                self._symbols.reductions[place.removeprefix(_REDUCTION)], *args
+            )
+            self._note_reduction(program, place.removeprefix(_REDUCTION))
+            return program
 
     def derive(self, function: str, program: Any, key: tuple[Any, ...], index: int) -> Any:
         """What a function that keeps its results makes of a program.

@@ -36,6 +36,8 @@ use crate::python::jax::instances::{new_accumulator, new_zero};
 use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::{SourceRef, join_name_stacks};
 use crate::python::jax::world::poll_soon;
+use crate::python::program::graph::Graph;
+use crate::python::program::lazy_jaxpr::graph_behind;
 use crate::python::trace::session;
 
 /// Stands in for `backward_pass3(jaxpr, transform_stack, consts, primals_in, cotangents_in)`;
@@ -203,7 +205,7 @@ impl Pass {
             if let Some(logged) = self.transpose(py, jax, &step, &mut scopes)? {
                 let merge = jax.merge_rule_logs.bind(py);
                 let so_far = logs.take().unwrap_or_else(|| PyDict::new(py).into_any());
-                let eqn = self.eqn(py)?;
+                let eqn = self.eqn(py, jax, &step)?;
                 logs = Some(merge.call1((eqn, so_far, logged))?);
             }
         }
@@ -246,13 +248,22 @@ impl Pass {
         step: &Step,
         cotangents: &[Bound<'py, PyAny>],
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let eqn = self.eqn(py)?;
+        let eqn = self.eqn(py, jax, step)?;
         self.step_of(jax, &eqn, step, cotangents)
     }
 
-    /// The equation of the step at hand: the steps that are left are those before this one.
-    fn eqn<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.jaxpr.bind(py).getattr(intern!(py, "eqns"))?.get_item(self.steps.len())
+    /// The equation of the step at hand: the steps that are left are those before this one. The others are not made
+    /// where nobody has read them.
+    fn eqn<'py>(&self, py: Python<'py>, jax: &Jax, step: &Step) -> PyResult<Bound<'py, PyAny>> {
+        let jaxpr = self.jaxpr.bind(py);
+        if let Some(graph) = graph_behind(jax, jaxpr)
+            // Such programs would have to be jax's own.
+            && !(jax.has_one_jaxpr_type() && has_programs(jax, step.params.bind(py)))
+            && let Some(eqn) = graph.get().program().eqns().nth(self.steps.len())
+        {
+            return Graph::eqn_object(&graph, jax, eqn);
+        }
+        jaxpr.getattr(intern!(py, "eqns"))?.get_item(self.steps.len())
     }
 
     /// As `step`, for an equation that may stand for the one at hand.
@@ -313,7 +324,7 @@ impl Pass {
             },
             _ => py.None().into_bound(py),
         };
-        let eqn = self.eqn(py)?;
+        let eqn = self.eqn(py, jax, step)?;
         jax.ref_transposition_step.bind(py).call1((eqn, result, operand))?;
         self.env[out as usize] = Slot::Unset;
         lent.map_or(Ok(()), |lent| self.take_back(&lent))
@@ -517,7 +528,7 @@ impl Pass {
         (before, repeat): (&[Before<'py>], Repeat),
     ) -> PyResult<Option<Asked<'py>>> {
         let py = context.trace.py();
-        let mut eqn = self.eqn(py)?;
+        let mut eqn = self.eqn(py, jax, step)?;
         if eqn.getattr(intern!(py, "effects"))?.is_truthy()? {
             return Ok(None);
         }

@@ -392,6 +392,13 @@ impl Graph {
         eqn: Eqn,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, content) = (slf.py(), slf.get().content());
+        if let Some(variant) = slf.get().variant() {
+            let made = Self::eqn_object(variant.base.bind(py), jax, eqn)?;
+            return match variant.params.get(&content.program.eqn(eqn).params) {
+                None => Ok(made),
+                Some(params) => jax.with_params(&made, params.dict().bind(py).copy()?),
+            };
+        }
         let source = content.program.source(content.program.eqn(eqn).source);
         let source_info = content.table.source_info(py, jax, source)?;
         content.eqn_with(py, jax, eqn, source_info)
