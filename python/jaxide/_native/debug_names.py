@@ -67,7 +67,7 @@ class ArgumentNames:
         if signature is not None:
             with contextlib.suppress(ValueError, TypeError):
                 bound = signature.bind(*args, **kwargs).arguments
-        if bound is None:
+        if bound is None or signature is None:
             given = [("args", list(args))] + [(f"kwargs['{name}']", x) for name, x in named]
         else:
             kinds = ((name, p.kind) for name, p in signature.parameters.items())

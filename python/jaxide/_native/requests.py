@@ -153,7 +153,7 @@ class Requests:
             return
         aval = getattr(program, "jaxpr", program).invars[0].aval
         if self._symbols.reduction(computation, aval)[0] is program:
-            request = _REDUCTION + name, (aval,), {}
+            request: Request = _REDUCTION + name, (aval,), {}
             self._known[id(program)] = program, request, {}, self._kept()
 
     def _noted(

@@ -32,33 +32,6 @@ pub fn is_lasting(
             && equation.no_effects.as_ref().is_none_or(|none| none.is(&jax.no_effects))
             && has_form
     };
-    if std::env::var_os("JXDEBUG").is_some() {
-        for part in recorded.parts() {
-            for item in wordings(jax, context.py(), part, is_given) {
-                let p = item.0.primitive.bind(context.py()).to_string();
-                let (own, eff, onop, ctx) = (
-                    owns_primitive(jax, item.0.primitive.bind(context.py())),
-                    item.0.effects.is_none(),
-                    item.0.is_on_operands(),
-                    item.0.context.is(context),
-                );
-                let w = usize::from(item.1 == Wording::Form(Form::Content));
-                let again = is_made_again(jax, context, item.0, item.1, is_given);
-                if !lasts(item) {
-                    eprintln!(
-                        "not lasting {p} own {own} eff {eff} onop {onop} ctx {ctx} content {w} again {again} given {is_given} params {}",
-                        item.0.params.bind(context.py())
-                    );
-                }
-            }
-            if part.consts.iter().any(|(c, _)| matches!(c, Captured::Value(_))) {
-                eprintln!("captured value");
-            }
-            if part.scopes.iter().any(|s| s.traceback.is_some()) {
-                eprintln!("scope with traceback");
-            }
-        }
-    }
     recorded.parts().all(|part| {
         wordings(jax, context.py(), part, is_given).all(lasts)
             && part.scopes.iter().all(|scope| scope.traceback.is_none())
