@@ -558,6 +558,75 @@ def test_derived_programs(tmp_path: Path, names: str) -> None:
         assert int(misses.removeprefix("@ ")) <= 3
 
 
+TRANSPOSED = """
+from jax import lax
+x, ids = jnp.arange(6.0).reshape(2, 3), jnp.array([1, 0, 1])
+
+def first(x):
+    return jnp.where(x > 1, x, 0.5).sum() + jax.nn.log_softmax(x)[0, 1]
+
+def second(x):
+    y = jnp.where(x > 1, x, 0.5)
+    return (y * jnp.var(x) + jnp.take_along_axis(x, jnp.zeros((2, 1), int), 1)).sum()
+
+def third(x):
+    x = x[ids]
+    return (jax.ops.segment_sum(x, ids, 2) ** 2).sum() + x.at[0].mul(2.0).sum()
+
+functions = {
+    "first": jax.grad(first),
+    "second": jax.grad(second),
+    "third": jax.grad(third),
+    "both": jax.grad(lambda x: first(x) + second(x)),
+    "batched": jax.vmap(jax.grad(lambda v: first(v[None] * x) + second(x * v))),
+    "rematerialized": jax.grad(jax.checkpoint(lambda x: second(x) + third(x))),
+    "again": jax.grad(lambda x: jax.grad(second)(x).sum()),
+    "looped": jax.grad(lambda x: lax.scan(lambda c, r: (c + first(c * r), r), x, x)[0].sum()),
+}
+for name in ORDER.split():
+    made = make(functions[name])(x)
+    print(name, made)
+    print(made.pretty_print(source_info=True, name_stack=True))
+"""
+ORDERS = [
+    "first second third both batched rematerialized again looped",
+    "looped again rematerialized batched both third second first",
+    "second first",
+    "both third looped",
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "order"), [(ORDERS[0], order) for order in ORDERS] + [(ORDERS[2], ORDERS[1])]
+)
+def test_who_transposes_first(tmp_path: Path, before: str, order: str) -> None:
+    """The equations of a transposed program have the line of who has transposed it first, in each
+    process."""
+    script = f"ORDER = {order!r}{TRANSPOSED}"
+    first = f"ORDER = {before!r}{TRANSPOSED}\nmake = jaxide.make_jaxpr\n"
+    stock, _, second = in_two_processes(tmp_path / "store", script, first=first)
+    assert second == stock
+
+
+def test_transpositions_and_bodies_are_stored(tmp_path: Path) -> None:
+    script = f"ORDER = {ORDERS[0]!r}{TRANSPOSED}"
+    said = """
+if os.environ["WITH"] == "jaxide":
+    counts = jaxide.cache_info().callables
+    print("@", sum(counts[name].hits for name in counts if name.startswith("body of")))
+    print("@", sum(counts[name].misses for name in counts if name.startswith("transpose of")))
+"""
+    _, first, second = in_two_processes(tmp_path / "store", script + said)
+    counts = [
+        [int(line[2:]) for line in text.splitlines() if line[0] == "@"] for text in (first, second)
+    ]
+    (bodies, misses), (bodies_after, misses_after) = counts
+    assert bodies == 0
+    assert bodies_after > 3
+    # Those of the user's loop and checkpoint are the rest.
+    assert misses_after < misses / 4
+
+
 def test_lines_of_calls_that_derive(tmp_path: Path) -> None:
     """What is derived has the line of the call in equations that are none of the program's: in one
     process that is a line of the program, in the next one it is not."""
