@@ -734,6 +734,44 @@ if os.environ["WITH"] == "jaxide":
     assert second == stock
 
 
+def test_functions_with_rules_that_no_public_module_has(tmp_path: Path) -> None:
+    """The rule of `jax.nn.softplus` is that of a function of `jax._src.lax.other`."""
+    script = """
+def loss(x):
+    return (jax.nn.softplus(x) + jnp.logaddexp(x, 2 * x) * jax.nn.log_sigmoid(x)).sum()
+
+for function in (loss, jax.grad(loss), jax.vmap(jax.grad(loss))):
+    print(make(function)(jnp.ones((2, 3))).pretty_print(source_info=True))
+if os.environ["WITH"] == "jaxide":
+    counts = jaxide.cache_info().callables
+    print("@", sum(counts[name].misses for name in counts if "softplus" in name))
+"""
+    stock, first, second = in_two_processes(tmp_path / "store", script)
+    *first, recorded = first.splitlines()
+    *second, missing = second.splitlines()
+    assert first == second == stock.splitlines()
+    assert recorded != "@ 0"
+    assert missing == "@ 0"
+
+
+def test_jits_of_numpy_arrays(tmp_path: Path) -> None:
+    """Of an array of numpy's the request of a jit has the type, too."""
+    script = """
+half, key = np.array(0.5), jax.random.key(0)
+
+def drawn(x):
+    return jax.random.uniform(key, minval=half) * jnp.subtract(half, x).sum()
+
+for function in (drawn, jax.grad(drawn)):
+    print(make(function)(jnp.ones((2, 3))).pretty_print(source_info=True))
+if os.environ["WITH"] == "jaxide":
+    import sys
+    sys.stderr.write(str(jaxide.cache_info().store.hits))
+"""
+    stock, first, second = in_two_processes(tmp_path / "store", script)
+    assert first == second == stock
+
+
 def test_warnings_that_are_errors(tmp_path: Path) -> None:
     script = """
 def one_hot(x):
