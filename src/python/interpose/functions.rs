@@ -420,11 +420,20 @@ fn site_of_body(function: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Site>>> {
 #[pyfunction]
 pub fn call_traced<'py>(
     function: &Bound<'py, PyAny>,
-    args: &Bound<'py, PyTuple>,
-    kwargs: &Bound<'py, PyDict>,
+    args: &Bound<'py, PyAny>,
+    kwargs: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
-    let stock = || function.call(args, Some(kwargs));
+    // As `function(*args, **kwargs)`: jax has a list or a tuple, and a dict.
+    let args = match args.cast_exact::<PyTuple>() {
+        Ok(args) => args.clone(),
+        Err(_) => py.get_type::<PyTuple>().call1((args,))?.cast_into()?,
+    };
+    let kwargs = match kwargs.cast_exact::<PyDict>() {
+        Ok(kwargs) => kwargs.clone(),
+        Err(_) => py.get_type::<PyDict>().call1((kwargs,))?.cast_into()?,
+    };
+    let stock = || function.call(&args, Some(&kwargs));
     if !library::is_open() || session::is_idle(py)? {
         return stock();
     }
