@@ -112,6 +112,8 @@ def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
             lambda: _argument_names(fun, args, kwargs),
         )
         debug_info = known.debug_info("jit", source, names, known.initial_result_paths)
+    if debug_info.arg_names is not None and len(debug_info.arg_names) != len(leaves.vals):
+        return None  # jax raises
     state = quasi_dynamic_state(fun, in_avals)
     timed = (
         known.log_elapsed_time(

@@ -28,6 +28,9 @@ def trim(values: dict[K, Any], size: int) -> None:
             del values[next(iter(values))]
 
 
+_MISSING = object()
+
+
 class Bounded:
     """Values that are computed when first asked for; those computed first go first.
 
@@ -39,12 +42,15 @@ class Bounded:
         self._values: dict[Any, Any] = {}
 
     def get(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """The value of `key`; computed where it has no hash, as an object in a tree may have."""
+        """The value of `key`; computed where it has no hash, as an object in a tree may have, or
+        cannot be compared."""
         try:
-            value = self._values[key]
-        except KeyError:
-            value = self._values[key] = compute()
-            trim(self._values, self._size)
-        except TypeError:
+            value = self._values.get(key, _MISSING)
+        except Exception:  # of the key's own
+            return compute()
+        if value is _MISSING:
             value = compute()
+            with contextlib.suppress(Exception):
+                self._values[key] = value
+            trim(self._values, self._size)
         return value

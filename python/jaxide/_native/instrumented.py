@@ -16,6 +16,8 @@ from typing import Any
 
 _BEFORE = "jaxide: what is called before goes here"
 _AFTER = "jaxide: what is called after goes here"
+# The variable by which the core knows code that is called as jax's own is: a frame like any other.
+_CALLED = "jaxide_called"
 
 
 def answered_first(function: types.FunctionType, hook: Callable[..., Any]) -> types.CodeType | None:
@@ -57,7 +59,7 @@ def called_through(
     None where the source is not that of the function, or has no such call.
     """
     calls = _Calls(name)
-    code = _compiled(function, f"jaxide = {_BEFORE!r}\n", calls, {_BEFORE: hook})
+    code = _compiled(function, f"{_CALLED} = {_BEFORE!r}\n", calls, {_BEFORE: hook})
     return code if calls.found else None
 
 
@@ -102,7 +104,7 @@ class _Calls(ast.NodeTransformer):
         match node:
             case ast.Call(ast.Name(self.name), [ast.Starred(args)], [ast.keyword(None, kwargs)]):
                 self.found = True
-                called = ast.Call(ast.Name("jaxide", ast.Load()), [node.func, args, kwargs], [])
+                called = ast.Call(ast.Name(_CALLED, ast.Load()), [node.func, args, kwargs], [])
                 return ast.copy_location(called, node)
             case _:
                 return self.generic_visit(node)

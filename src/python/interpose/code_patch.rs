@@ -29,6 +29,9 @@ unsafe impl Send for PatchedFunction {}
 // SAFETY: as above.
 unsafe impl Sync for PatchedFunction {}
 
+/// A variable of code that calls us in the place of something else (`python/jaxide/_native/instrumented.py`).
+const CALLED: &str = "jaxide_called";
+
 impl PatchedFunction {
     /// A function that has its own code, and a code for it to have at times. The one that it does not
     /// have just now has one more reference, which is the function's own while it has it.
@@ -45,7 +48,10 @@ impl PatchedFunction {
             return Err(PyTypeError::new_err(format!("jaxide: no trampoline fits {function}")));
         }
         note_interposed(function);
-        note_trampoline(trampoline);
+        // What a function is called through is in its own frame, which counts.
+        if !trampoline.getattr(intern!(function.py(), "co_varnames"))?.contains(CALLED)? {
+            note_trampoline(trampoline);
+        }
         note_code(function, trampoline);
         std::mem::forget(trampoline.clone().unbind());
         Ok(Self {

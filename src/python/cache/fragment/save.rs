@@ -24,7 +24,7 @@ pub fn is_lasting(
 ) -> bool {
     let lasts = |(equation, wording): (&EquationObjects, Wording)| {
         let has_form = wording == Wording::Form(Form::Content)
-            || is_made_again(jax, context, equation, wording, is_given);
+            || !is_given && is_made_again(jax, context, equation, wording, is_given);
         owns_primitive(jax, equation.primitive.bind(context.py()))
             && equation.effects.is_none()
             && !equation.is_on_operands()
