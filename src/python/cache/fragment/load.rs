@@ -28,19 +28,19 @@ const MAX_DEPTH: usize = 64;
 /// More tracers of literals than this no call has.
 const MAX_NUMBER: usize = 1 << 16;
 
-/// Reads what a call appends. `context` is that of the configuration, `traceback` the one that is given.
+/// Reads what a call appends. `context` is that of the configuration.
 ///
 /// # Errors
 /// The bytes say nothing that the call could append.
 pub fn load<'py>(
     reading: &mut Reading<'_, 'py>,
     jax: &Jax,
-    (context, traceback): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
+    context: &Bound<'py, PyAny>,
     call: &Call,
     stack: Option<&Stack>,
 ) -> PyResult<Recorded> {
-    let (references, outs) = (References::default(), Vec::new());
-    let mut reader = Reader { reading, jax, context, traceback, call, stack, references, outs };
+    let references = References::default();
+    let mut reader = Reader { reading, jax, context, call, stack, references, outs: Vec::new() };
     let part = reader.part(call.args.len(), None)?;
     reader.outs.push((usize::MAX, part.out_rows.len()));
     let tangents = reader.list(|reader| {
@@ -74,7 +74,6 @@ struct Reader<'r, 'p, 'py> {
     reading: &'r mut Reading<'p, 'py>,
     jax: &'r Jax,
     context: &'r Bound<'py, PyAny>,
-    traceback: Option<&'r Bound<'py, PyAny>>,
     call: &'r Call,
     stack: Option<&'r Stack>,
     references: References<'py>,
@@ -186,7 +185,7 @@ impl<'py> Reader<'_, '_, 'py> {
             return Err(self.reading.error("an object that is no primitive of jax's"));
         }
         let params = if self.flag()? {
-            self.references.read(self.reading, jax, self.traceback)?.into_any()
+            self.references.read(self.reading, jax, None)?.into_any()
         } else {
             self.reading.object()?
         };

@@ -14,17 +14,17 @@ use crate::python::jax::world::owns_primitive;
 use crate::python::store::pieces::{Form, Piece};
 
 /// Whether what was recorded says the same in another process: there are no arrays, no places in the
-/// user's code, and no programs but those that jax comes to again. `context` is that of the configuration, which
-/// all equations have. `is_given` says that equations have a traceback that is given.
+/// user's code, and no programs but of jax's own jits where `with_programs` says so. `context` is that of the
+/// configuration, which all equations have.
 pub fn is_lasting(
     jax: &Jax,
     context: &Bound<'_, PyAny>,
     recorded: &Recorded,
-    is_given: bool,
+    with_programs: bool,
 ) -> bool {
     let lasts = |(equation, wording): (&EquationObjects, Wording)| {
         let has_form = wording == Wording::Form(Form::Content)
-            || !is_given && is_made_again(jax, context, equation, wording, is_given);
+            || with_programs && is_made_again(jax, context, equation, wording);
         owns_primitive(jax, equation.primitive.bind(context.py()))
             && equation.effects.is_none()
             && !equation.is_on_operands()
@@ -33,7 +33,7 @@ pub fn is_lasting(
             && has_form
     };
     recorded.parts().all(|part| {
-        wordings(jax, context.py(), part, is_given).all(lasts)
+        wordings(jax, context.py(), part).all(lasts)
             && part.scopes.iter().all(|scope| scope.traceback.is_none())
             && part.consts.iter().all(|(captured, _)| !matches!(captured, Captured::Value(_)))
     })
@@ -48,13 +48,11 @@ enum Wording {
     References,
 }
 
-/// The equations of a part, each with how its params are written. A program that jax traces first where a
-/// traceback is given has that one, so it is asked for each program there, not for params.
+/// The equations of a part, each with how its params are written.
 fn wordings<'p>(
     jax: &Jax,
     py: Python<'_>,
     part: &'p Part,
-    is_given: bool,
 ) -> impl Iterator<Item = (&'p EquationObjects, Wording)> {
     part.equations.iter().enumerate().map(move |(index, equation)| {
         let params = equation.params.bind(py);
@@ -62,7 +60,7 @@ fn wordings<'p>(
             Wording::Form(Form::Rule)
         } else if !has_programs(jax, params) {
             Wording::Form(Form::Content)
-        } else if !is_given && is_requested(jax, params) {
+        } else if is_requested(jax, params) {
             Wording::Form(Form::Request)
         } else {
             Wording::References
@@ -77,13 +75,10 @@ fn is_made_again(
     context: &Bound<'_, PyAny>,
     equation: &EquationObjects,
     wording: Wording,
-    is_given: bool,
 ) -> bool {
     let py = context.py();
     let (primitive, params) = (equation.primitive.bind(py), equation.params.bind(py));
     match wording {
-        // Its program has the lines of who calls the function first.
-        Wording::Form(Form::Rule) if is_given => false,
         Wording::Form(Form::Rule) => {
             rule_of(jax, primitive, params).is_ok_and(|rule| rule.is_some())
         }
@@ -92,7 +87,7 @@ fn is_made_again(
     }
 }
 
-/// Writes what was recorded, which is lasting; `is_given` as for that.
+/// Writes what was recorded, which is lasting.
 ///
 /// # Errors
 /// Something in it has no form.
@@ -101,10 +96,9 @@ pub fn save<'py>(
     jax: &Jax,
     py: Python<'py>,
     recorded: &Recorded,
-    is_given: bool,
 ) -> PyResult<()> {
     let references = References::default();
-    let mut writer = Writer { piece, jax, py, is_given, references };
+    let mut writer = Writer { piece, jax, py, references };
     writer.part(&recorded.part)?;
     writer.piece.number(recorded.tangents.len());
     for (level, part) in &recorded.tangents {
@@ -128,7 +122,6 @@ struct Writer<'w, 's, 'a, 'py> {
     piece: &'w mut Piece<'s, 'a, 'py>,
     jax: &'w Jax,
     py: Python<'py>,
-    is_given: bool,
     references: References<'py>,
 }
 
@@ -175,7 +168,7 @@ impl Writer<'_, '_, '_, '_> {
         }
         self.piece.number(part.fragment.num_args());
         self.piece.number(part.equations.len());
-        let equations = wordings(self.jax, self.py, part, self.is_given);
+        let equations = wordings(self.jax, self.py, part);
         for (template, (equation, wording)) in part.fragment.templates().iter().zip(equations) {
             self.object(&equation.primitive)?;
             let params = equation.params.bind(self.py);

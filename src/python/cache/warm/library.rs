@@ -240,8 +240,7 @@ impl Library {
             if !entry.validity.holds() || !entry.pins.are_alive(py) {
                 continue;
             }
-            let is_given = lasting.is_given_traceback;
-            match saver.entry(lasting.key, |piece| save(piece, jax, py, recorded, is_given)) {
+            match saver.entry(lasting.key, |piece| save(piece, jax, py, recorded)) {
                 Ok(()) => written.push(entry),
                 // What has no form is not looked at again.
                 Err(error) if error.is_instance_of::<PyException>(py) => {

@@ -44,8 +44,9 @@ pub struct Lasting {
     pub key: Key,
     /// The devices that there were when the call began.
     devices: Key,
-    /// All equations have a traceback that is given, and so have those of programs that jax traces meanwhile.
-    pub is_given_traceback: bool,
+    /// All equations have a traceback that is given, those of nested programs too: such a program is not what
+    /// another call would lead jax to.
+    is_given_traceback: bool,
 }
 
 impl Lasting {
@@ -66,7 +67,7 @@ impl Lasting {
             return Ok(false);
         }
         let context = Context::current(py, jax)?;
-        Ok(is_lasting(jax, context.for_eqns.bind(py), recorded, self.is_given_traceback))
+        Ok(is_lasting(jax, context.for_eqns.bind(py), recorded, !self.is_given_traceback))
     }
 }
 
@@ -166,8 +167,7 @@ fn look<'py>(
         return Ok(Found::default());
     }
     let Some(devices) = library.names().of_devices(py)? else { return Ok(Found::default()) };
-    let traceback = context.given_traceback();
-    let is_given_traceback = traceback.is_some();
+    let is_given_traceback = context.has_given_traceback();
     let mut programs = Vec::with_capacity(again.programs.len());
     for &program in &again.programs {
         // SAFETY: an argument of the call.
@@ -192,9 +192,8 @@ fn look<'py>(
     let lasting = Lasting { key, devices, is_given_traceback };
     let found = |entry| Found { entry, lasting: library.is_writable().then_some(lasting) };
     let eqn_context = Context::current(py, jax)?.for_eqns.bind(py).clone();
-    let read = library.read(py, key, |reading| {
-        load(reading, jax, (&eqn_context, traceback.as_ref()), call, context.stack())
-    });
+    let read =
+        library.read(py, key, |reading| load(reading, jax, &eqn_context, call, context.stack()));
     let recorded = match read {
         Ok(Some(recorded)) => Recorded { programs: of_store(py, jax, call), ..recorded },
         Ok(None) => return Ok(found(None)),
