@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,3 +173,43 @@ def test_names_of_a_program() -> None:
     assert found[0].arg_names == found[1].arg_names
     assert found[0].result_paths == found[1].result_paths
     assert 'params[0].w["it\'s"]' in found[1].arg_names
+
+
+def test_trees_that_cannot_be_compared() -> None:
+    """A tree that was there before has keys that do not compare with those at hand."""
+
+    def f(q: Any) -> Any:
+        return q
+
+    for keys in (np.int32(1), (1, 2)):
+        made = [m(f)({keys: 1.0}).jaxpr.debug_info for m in (jax.make_jaxpr, jaxide.make_jaxpr)]
+        assert made[0].arg_names == made[1].arg_names
+
+
+def test_names_that_are_too_few() -> None:
+    """jax checks that each argument has a name."""
+
+    def f(a: Any, b: Any, /, c: Any = 1.0, *, e: Any = 2.0, **g: Any) -> Any:
+        return a
+
+    errors = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+        with pytest.raises(AssertionError) as caught:
+            make(f)(1.0, 2.0, a=3.0)
+        errors.append(re.sub(r"0x[0-9a-f]+", "", str(caught.value)))
+    assert errors[0] == errors[1]
+
+
+def test_where_a_traced_function_warns() -> None:
+    def mean(x: Any) -> Any:
+        return jnp.mean(x, dtype=np.float64(1.0))
+
+    heard = []
+    for make in (jax.make_jaxpr, jaxide.make_jaxpr):
+        jax.clear_caches()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(lambda x: mean(x))(jnp.ones(3))
+        heard.append([(str(w.message), w.filename, w.lineno) for w in caught])
+    assert heard[0] == heard[1]
+    assert heard[0]
