@@ -737,24 +737,21 @@ if os.environ["WITH"] == "jaxide":
     assert second == stock
 
 
-def test_functions_with_rules_that_no_public_module_has(tmp_path: Path) -> None:
-    """The rule of `jax.nn.softplus` is that of a function of `jax._src.lax.other`."""
+def test_functions_with_rules_within_jits(tmp_path: Path) -> None:
+    """A jit that is inlined has one program of the function, which is not new at each call."""
     script = """
 def loss(x):
     return (jax.nn.softplus(x) + jnp.logaddexp(x, 2 * x) * jax.nn.log_sigmoid(x)).sum()
 
-for function in (loss, jax.grad(loss), jax.vmap(jax.grad(loss))):
+def twice(x):
+    return jnp.logaddexp2(x, x) * jnp.logaddexp2(x, x) + jnp.logaddexp(x, jnp.logaddexp(x, x))
+
+for function in (loss, jax.grad(loss), jax.vmap(jax.grad(loss)), twice, jax.vmap(twice)):
     print(make(function)(jnp.ones((2, 3))).pretty_print(source_info=True))
-if os.environ["WITH"] == "jaxide":
-    counts = jaxide.cache_info().callables
-    print("@", sum(counts[name].misses for name in counts if "softplus" in name))
+    print(make(lambda x: function(x))(jnp.ones((2, 3))))
 """
     stock, first, second = in_two_processes(tmp_path / "store", script)
-    *first, recorded = first.splitlines()
-    *second, missing = second.splitlines()
-    assert first == second == stock.splitlines()
-    assert recorded != "@ 0"
-    assert missing == "@ 0"
+    assert first == second == stock
 
 
 def test_jits_of_numpy_arrays(tmp_path: Path) -> None:

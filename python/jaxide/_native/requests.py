@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxide import _core
-from jaxide._native import trust
 from jaxide._native.interposed import callables
 from jaxide._native.trampolines import copy_function
 
@@ -33,7 +32,6 @@ Batching = tuple[tuple[int, tuple[int | None, ...]], ...]
 RuleRequest = tuple[str, tuple[Any, ...], Batching]
 
 _MAX_DEPTH = 16
-_OF_JAX = "jax._src."
 # What is in the place of a jit's, before the name of a function of two numbers.
 _REDUCTION = "reduction by "
 _MAX_OF_RULES = 1024
@@ -399,7 +397,8 @@ class Requests:
         program = params.get("call_jaxpr")
         if program is None or params.get("num_consts") != 0 or "jvp_jaxpr_fun" not in params:
             return None
-        name = self._rule_from(program.debug_info.func_src_info)
+        self._look_for_rules()
+        name = self._rules.get(program.debug_info.func_src_info)
         if name is None or (batching := self._symbols.batching_of(params["jvp_jaxpr_fun"])) is None:
             return None
         return name, tuple(program.in_avals), batching
@@ -414,7 +413,10 @@ class Requests:
         known = self._of_rules.get(key)
         if known is None:
             name, avals, batching = request
-            function = self._function_with_rule(name)
+            self._look_for_rules()
+            function = self._functions.get(name)
+            if function is None:
+                raise LookupError(name)
             known = self._symbols.params_of(function, avals, batching)
             if len(self._of_rules) < _MAX_OF_RULES:
                 self._of_rules[key] = known
@@ -426,40 +428,6 @@ class Requests:
                 function: Any = value
                 self._functions[name] = function
                 self._rules.setdefault(self._symbols.source_of(function.fun), name)
-
-    def _rule_from(self, source: str) -> str | None:
-        """The name of the function with a derivative rule that is at a place in source code."""
-        self._look_for_rules()
-        if (known := self._rules.get(source)) is not None:
-            return known
-        # Of a function that no public module has, as `logaddexp` of `jax.nn.softplus`.
-        name, _, place = source.partition(" at ")
-        file, _, _ = place.rpartition(":")
-        for module_name, module in list(sys.modules.items()):
-            if module_name.startswith(_OF_JAX) and getattr(module, "__file__", None) == file:
-                with contextlib.suppress(LookupError):
-                    found = f"{module_name}:{name}"
-                    if self._symbols.source_of(self._function_with_rule(found).fun) == source:
-                        self._rules[source] = found
-                        return found
-        return None
-
-    def _function_with_rule(self, name: str) -> Any:
-        """The function with a derivative rule that has a name, or a place in a module of jax.
-
-        Raises:
-          LookupError: there is none of jax's own.
-        """
-        self._look_for_rules()
-        function = self._functions.get(name)
-        if function is None:
-            module, _, attribute = name.partition(":")
-            found = sys.modules.get(module) if module.startswith(_OF_JAX) else None
-            function = getattr(found, attribute, None)
-            if type(function) is not self._symbols.with_rule or trust.is_foreign(function):
-                raise LookupError(name)
-            self._functions[name] = function
-        return function
 
     def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
         _, args, kwargs = request
