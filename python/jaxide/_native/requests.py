@@ -373,13 +373,12 @@ class Requests:
           LookupError: no jit is at its place.
         """
         place, args, _ = request
+        name = place.removeprefix(_REDUCTION)
         with self.as_for(within, traceback):
-            if not place.startswith(_REDUCTION):
+            if name == place:
                 return self.params(request)["jaxpr"]
-            program, _ = self._symbols.reduction(
-                self._symbols.reductions[place.removeprefix(_REDUCTION)], *args
-            )
-            self._note_reduction(program, place.removeprefix(_REDUCTION))
+            program, _ = self._symbols.reduction(self._symbols.reductions[name], *args)
+            self._known[id(program)] = program, request, {}, self._kept()
             return program
 
     def derive(self, function: str, program: Any, key: tuple[Any, ...], index: int) -> Any:
