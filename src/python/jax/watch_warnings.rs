@@ -429,7 +429,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        Python::attach(|py| {
+        Python::try_attach(|py| {
             if RECORDINGS.fetch_sub(1, Ordering::Relaxed) == 1
                 && let Ok(jax) = jax(py)
             {

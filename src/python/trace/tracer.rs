@@ -312,7 +312,8 @@ unsafe extern "C" fn finalize(tracer: *mut ffi::PyObject) {
     if state != COUNTED {
         return;
     }
-    Python::attach(|py| {
+    // Where the interpreter ends, nothing is left to forget.
+    Python::try_attach(|py| {
         // Objects also die while an exception is on its way: it has to survive this.
         let error = PyErr::take(py);
         // SAFETY: alive until this returns.
