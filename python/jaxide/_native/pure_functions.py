@@ -12,6 +12,7 @@ import dis
 import enum
 import inspect
 import math
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -47,6 +48,8 @@ class Reads(NamedTuple):
     """Whether it makes texts of values, among which no array may be."""
     is_of_jax: bool = False
     """Whether it is a function of jax."""
+    orders: bool = False
+    """Whether it may go by the order of a set's items, which is another one in each process."""
     returns: int | None = None
     """The position in the closure of what it returns, where it does nothing else."""
 
@@ -70,11 +73,16 @@ _PURE = {
     # Operators.
     *("UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE", "BINARY_SUBSCR"),
     *("BINARY_SLICE", "COMPARE_OP", "CONTAINS_OP", "UNPACK_SEQUENCE", "UNPACK_EX"),
-    # Control flow.
+    # Control flow. What handles an exception only cleans up: to catch one takes `PUSH_EXC_INFO`.
     *("GET_ITER", "FOR_ITER", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
+    "RERAISE",
+    # Of generator expressions, which compute when somebody asks for their items.
+    *("RETURN_GENERATOR", "YIELD_VALUE", "GEN_START"),
 }
 # Of `CALL_INTRINSIC_1`.
-_PURE_INTRINSICS = ("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE")
+_PURE_INTRINSICS = {
+    *("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE", "INTRINSIC_STOPITERATION_ERROR"),
+}
 
 # Attributes of arrays, types and universal functions that say or compute something, and do nothing
 # else. Methods of arrays are added by `trust`.
@@ -86,7 +94,7 @@ _PURE_ATTRIBUTES = {
 # something, or say what is another thing at the next call.
 _VALUE_CLASSES = (
     *(jax.Array, jax.core.Tracer, np.ndarray, np.generic, np.dtype, types.FunctionType, type),
-    *(jax.custom_jvp, jax.custom_vjp, jax.numpy.ufunc, jax.ShapeDtypeStruct),
+    *(jax.custom_jvp, jax.custom_vjp, jax.numpy.ufunc, jax.ShapeDtypeStruct, types.GeneratorType),
     *(jax.sharding.Sharding, jax.sharding.NamedSharding, enum.Enum, types.ModuleType),
 )
 # Methods of numpy's arrays that change them.
@@ -123,7 +131,7 @@ def _is_pure(attribute: str) -> bool:
 # Functions without side effects, whose result depends on their arguments alone: no functions that
 # make texts, since those of arrays depend on numpy's print options.
 _PURE_FUNCTIONS = (
-    *(abs, all, any, divmod, hasattr, isinstance, issubclass, iter, len, max, min, next),
+    *(abs, all, any, callable, divmod, hasattr, isinstance, issubclass, iter, len, max, min, next),
     *(pow, round, sorted, sum),
     *(value for value in vars(math).values() if isinstance(value, types.BuiltinFunctionType)),
 )
@@ -131,12 +139,18 @@ _PURE_FUNCTIONS = (
 _PURE_CLASSES = (jax.Array, jax.core.Tracer, jax.numpy.finfo, jax.numpy.iinfo)
 
 
+def is_pure_function(value: Any) -> bool:
+    """Whether something is one of Python's functions and classes that only compute."""
+    return any(value is known for known in (*_PURE_FUNCTIONS, *_PURE_CLASSES))
+
+
 # What jax makes of functions, and its modules of functions without side effects.
 _TRANSFORMATIONS = (
     *("checkpoint", "eval_shape", "grad", "hessian", "jacfwd", "jacrev", "jit", "jvp"),
     *("linear_transpose", "linearize", "named_call", "remat", "value_and_grad", "vjp", "vmap"),
 )
-_MODULES = (jax.lax, jax.numpy, jax.tree)
+_MODULES = ("jax.ops", "jax.tree", *interposed.MODULES)
+_OF_TREES = ("all", "flatten", "leaves", "map", "reduce", "structure", "transpose", "unflatten")
 
 
 def trust_pure_functions(array_methods: Iterable[str], jit_type: type) -> None:
@@ -154,7 +168,8 @@ def trust_pure_functions(array_methods: Iterable[str], jit_type: type) -> None:
     for callable_ in (*_PURE_FUNCTIONS, *_PURE_CLASSES):
         _core.trust_callable(callable_)
     functions = [getattr(jax, name) for name in _TRANSFORMATIONS]
-    for module in _MODULES:
+    functions += [getattr(jax.tree_util, f"tree_{name}") for name in _OF_TREES]
+    for module in filter(None, map(sys.modules.get, _MODULES)):
         functions += [
             value
             for name, value in vars(module).items()
@@ -178,10 +193,25 @@ def nothing() -> None:
 
 
 def reads(code: types.CodeType) -> Reads | None:
-    """What a function with this code reads; None where it may do more than compute.
+    """What a function with this code reads; None where it may do more than compute. The store has
+    what was found once.
 
     A function of jax is taken at its word: it reads its closure, and modules of jax.
     """
+    key = _core.key_of_code(code)
+    if key is None:
+        return _found_reads(code)
+    match _core.stored_value(key, True):
+        case ():
+            return None
+        case (variables, *flags):
+            return Reads(tuple(map(Read._make, variables)), *flags)
+    found = _found_reads(code)
+    _core.store_value(key, () if found is None else (tuple(map(tuple, found[0])), *found[1:]))
+    return found
+
+
+def _found_reads(code: types.CodeType) -> Reads | None:
     if code.co_filename.startswith(trust.OF_JAX):
         # One without a closure is a module's, which is trusted or not.
         cells = tuple(Read(name, index, ()) for index, name in enumerate(code.co_freevars))
@@ -197,6 +227,7 @@ def reads(code: types.CodeType) -> Reads | None:
         changes=_CHANGES in found,
         fills=_FILLS in found,
         writes=_WRITES in found,
+        orders=_ORDERS in found,
         returns=_returned(code, outer),
     )
 
@@ -220,6 +251,7 @@ class _Opaque(Exception):
 _CHANGES = object()
 _FILLS = object()
 _WRITES = object()
+_ORDERS = object()
 # Of which there is one in a process: to be one of these is to be equal to it.
 _SINGLETONS: tuple[Any, ...] = (None, True, False, ...)
 
@@ -227,13 +259,16 @@ _SINGLETONS: tuple[Any, ...] = (None, True, False, ...)
 def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
     """What code reads, functions within it included; ``outer`` are the cells it shares with the
     function it is of."""
-    flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-    if code.co_flags & flags or code.co_exceptiontable:
+    flags = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    is_expression = code.co_name == "<genexpr>"
+    if code.co_flags & flags or (code.co_flags & inspect.CO_GENERATOR and not is_expression):
         raise _Opaque
     followed: set[int] = set()
     instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
     for position, instruction in enumerate(instructions):
         operation, value = instruction.opname, instruction.argval
+        if _makes_set(instructions, position):
+            yield _ORDERS
         if operation in _PURE or operation.startswith("POP_JUMP_") or "_IF_" in operation:
             continue
         elif operation == "LOAD_GLOBAL" or (operation in _CELLS and value in outer):
@@ -262,7 +297,8 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
             elif position not in followed and not _is_pure(value):
                 raise _Opaque
         elif operation in _FORMATTING:
-            yield _WRITES
+            if not _is_raised(instructions, position):
+                yield _WRITES
         elif operation == "BINARY_OP":
             if instruction.argrepr.endswith("="):
                 yield _CHANGES
@@ -280,6 +316,44 @@ def _reads(code: types.CodeType, outer: dict[str, int]) -> Iterator[Any]:
             yield from _reads(constant, shared)
 
 
+_VIEWS = ("keys", "items")
+
+
+def _makes_set(instructions: list[dis.Instruction], position: int) -> bool:
+    """Whether an instruction comes to a set, or to a view of a dict, of which an operator makes
+    one."""
+    instruction = instructions[position]
+    after = [i.opname for i in instructions[position + 1 :][:4]]
+    if instruction.opname in ("BUILD_SET", "SET_ADD", "SET_UPDATE"):
+        return True
+    if instruction.opname in ("LOAD_CONST", "RETURN_CONST"):
+        is_asked = after[:1] == ["CONTAINS_OP"]
+        return isinstance(instruction.argval, frozenset) and not is_asked
+    if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in (
+        "keys",
+        "items",
+    ):
+        called = [name for name in after if name not in ("PRECALL", "CALL", "PUSH_NULL")]
+        return called[:1] != ["GET_ITER"]
+    return False
+
+
+def _is_raised(instructions: list[dis.Instruction], position: int) -> bool:
+    """Whether an exception is raised in any case after an instruction, and nothing but what it is
+    made of is computed before."""
+    for instruction in instructions[position + 1 :]:
+        if instruction.opname == "RAISE_VARARGS":
+            return True
+        if instruction.is_jump_target or instruction.opname not in _OF_MESSAGES:
+            return False
+    return False
+
+
+_OF_MESSAGES = {
+    *("LOAD_CONST", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_DEREF"),
+    *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE", "BUILD_STRING"),
+    *("PRECALL", "CALL", "PUSH_NULL", "COPY", "NOP", "EXTENDED_ARG"),
+}
 _NOTHING = ("RESUME", "NOP", "CACHE", "COPY_FREE_VARS")
 _FORMATTING = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE")
 _CELLS = ("LOAD_DEREF", "LOAD_CLASSDEREF")

@@ -23,6 +23,9 @@ pub const LARGE_VALUE: Reason = "value too large for a key";
 pub const TRACED_PARAM: Reason = "traced value within a program";
 
 // Functions among them.
+/// What jax keeps of it may be of other values that it reads.
+pub const SEEN: Reason = "function that jax may have traced before";
+pub const ORDERS: Reason = "function that may go by the order of a set";
 pub const CHANGES: Reason = "function that changes a list or dict in place";
 /// What the text of an array says depends on numpy's print options.
 pub const WRITES: Reason = "function that may make a text of an array";

@@ -110,7 +110,7 @@ impl<'py> Sizeless<'py> {
             || call.has_arrays
             || call.has_mutable_arrays
             || call.may_change
-            || call.unread_code.is_some();
+            || !call.unread_codes.is_empty();
         // What a rule is given is all of one shape.
         let is_of_rule = arguments.is_empty();
         if has_more || !is_of_rule && !have_one_shape(py, call, arguments)? {

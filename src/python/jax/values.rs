@@ -28,6 +28,7 @@ pub struct ValueClasses {
     pub void_dtype: Py<PyType>,
     pub numpy_scalar: Py<PyType>,
     pub numpy_array: Py<PyType>,
+    pub ufunc: Py<PyType>,
 }
 
 static CLASSES: Once<ValueClasses> = Once::new();
@@ -47,6 +48,7 @@ pub fn value_classes(py: Python<'_>) -> PyResult<&ValueClasses> {
             void_dtype: class("numpy.dtypes", "VoidDType")?,
             numpy_scalar: class("numpy", "generic")?,
             numpy_array: class("numpy", "ndarray")?,
+            ufunc: class("numpy", "ufunc")?,
         })
     })
 }

@@ -44,8 +44,8 @@ pub struct Call {
     /// The addresses of the tracebacks that equations of its programs' transposes have, which are part of
     /// it.
     pub transposed_at: SmallVec<[usize; 1]>,
-    /// Code that has to be looked through first.
-    pub unread_code: Option<*mut ffi::PyObject>,
+    /// Codes that have to be looked through first.
+    pub unread_codes: SmallVec<[*mut ffi::PyObject; 1]>,
 }
 
 /// What a call keeps alive itself.
@@ -79,7 +79,7 @@ impl Call {
             has_mutable_arrays: false,
             may_change: false,
             finite_float: false,
-            unread_code: None,
+            unread_codes: SmallVec::new(),
         }
     }
 

@@ -143,10 +143,14 @@ fn judge(class: &Bound<'_, PyType>) -> PyResult<Verdict> {
         let of_type = std::ptr::eq(meta.as_type_ptr(), &raw mut ffi::PyType_Type);
         let of_tuple = bases.len() == 1
             && bases.get_borrowed_item(0)?.as_ptr() == (&raw mut ffi::PyTuple_Type).cast();
-        if !(of_type && of_tuple) {
+        if !of_type {
             return Ok(Verdict::Other);
         }
-        known.is_plain_namedtuple(&own)?
+        if of_tuple {
+            known.is_plain_namedtuple(&own)?
+        } else {
+            known.adds_nothing(&bases, &own)?
+        }
     };
     // What a library adds to a class stays as it is.
     Ok(if known.is_library.bind(py).call1((class,))?.is_truthy()? {
@@ -200,6 +204,24 @@ impl Known {
             }
         }
         own.contains("__slots__")
+    }
+
+    /// Whether a class has nothing that its base, a named tuple of which nothing is unknown, has not.
+    fn adds_nothing(&self, bases: &Bound<'_, PyTuple>, own: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let [base] = &*bases.iter().collect::<Vec<_>>() else { return Ok(false) };
+        let base = base.cast::<PyType>()?;
+        let is_tuple =
+            base.is_subclass_of::<PyTuple>()? && !base.is(bases.py().get_type::<PyTuple>());
+        // SAFETY: a live class.
+        if !is_tuple || unsafe { verdict(bases.py(), base.as_type_ptr()) } == Verdict::Other {
+            return Ok(false);
+        }
+        for name in own.keys() {
+            if !self.written.bind(bases.py()).contains(name)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn is_plain_enum(

@@ -14,7 +14,7 @@ use crate::python::cache::key::functions::{Functions, look_through};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::key::values::Held;
-use crate::python::cache::reasons::Reason;
+use crate::python::cache::reasons::{Reason, USERS_CLASS};
 use crate::python::cpython::native::{attached, is_exactly};
 use crate::python::jax::names::Jax;
 
@@ -28,10 +28,13 @@ pub fn encode_fully(
     describe: impl Fn(&mut Call) -> Result<(), Reason>,
 ) -> PyResult<Result<(), Reason>> {
     let mut described = describe(call);
-    while let Some(code) = call.unread_code.take() {
-        // SAFETY: the code of a function among the arguments.
-        let code = unsafe { Bound::from_borrowed_ptr(py, code) };
-        attached(|| look_through(&code))?;
+    while !call.unread_codes.is_empty() {
+        let codes: Vec<_> = std::mem::take(&mut call.unread_codes)
+            .into_iter()
+            // SAFETY: the code of a function among the arguments.
+            .map(|code| unsafe { Bound::from_borrowed_ptr(py, code) })
+            .collect();
+        codes.iter().try_for_each(|code| attached(|| look_through(code)))?;
         *call = call.empty();
         described = describe(call);
     }
@@ -119,6 +122,33 @@ pub fn encode<'py>(
         let name = unsafe { ffi::PyTuple_GET_ITEM(kwnames, index.cast_signed()) };
         encoder.value(name, 0)?;
         encoder.value(arg, 0)?;
+    }
+    encoder.finish()
+}
+
+/// Adds a function that is traced, and what it is called with: `avals` are the types of the leaves.
+///
+/// # Errors
+/// Why it has no key.
+pub fn encode_whole(
+    py: Python<'_>,
+    jax: &Jax,
+    function: *mut ffi::PyObject,
+    args: &[*mut ffi::PyObject],
+    avals: &[*mut ffi::PyObject],
+    may_be_seen: bool,
+    call: &mut Call,
+) -> Result<(), Reason> {
+    let functions = Functions::Whole;
+    let mode = Mode::Arguments;
+    let mut encoder = Encoder { functions, mode, ..Encoder::of_program(py, jax, call) };
+    encoder.whole.ever_seen = may_be_seen;
+    encoder.value(function, 0)?;
+    // jax makes the containers anew for the function.
+    let mut avals = avals.iter().copied();
+    args.iter().try_for_each(|&arg| encoder.argument(arg, &mut avals, 0))?;
+    if avals.next().is_some() {
+        return Err(USERS_CLASS);
     }
     encoder.finish()
 }

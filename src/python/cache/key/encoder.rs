@@ -16,6 +16,7 @@ use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::key::functions::{FunctionEffects, Functions};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
+use crate::python::cache::key::whole::Whole;
 use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::registry::first_transposed_at;
 use crate::python::cache::reasons::{CHANGES, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES};
@@ -79,6 +80,8 @@ pub struct Encoder<'a, 'py> {
     pub(super) mutable: bool,
     pub(super) functions: Functions,
     pub(super) mode: Mode,
+    /// What is known of something that is traced as a whole.
+    pub(super) whole: Whole,
 }
 
 impl<'a, 'py> Encoder<'a, 'py> {
@@ -126,6 +129,7 @@ impl<'a, 'py> Encoder<'a, 'py> {
             mutable: false,
             functions: Functions::Params,
             mode: Mode::Program { of_jit: false },
+            whole: Whole::default(),
         }
     }
 

@@ -20,11 +20,19 @@ use crate::expand::Tag;
 
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::transformations::Stack;
-use crate::python::cache::reasons::{CALLABLE, Reason, UNKNOWN_OBJECT, UNREAD_CODE};
+use crate::python::cache::reasons::{
+    CALLABLE, LARGE_VALUE, ORDERS, Reason, SEEN, UNKNOWN_OBJECT, UNREAD_CODE,
+};
 use crate::python::cpython::address_cache::Locked;
 use crate::python::cpython::shared::Once;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::world::is_own_module;
+
+/// More functions than this have no key together.
+const MAX_FUNCTIONS: usize = 512;
+
+/// Before the number of a function that was written.
+const WRITTEN: usize = 1 << 20;
 
 /// Codes that are remembered.
 const MAX_CODES: usize = 4096;
@@ -67,6 +75,8 @@ struct Code {
     is_of_jax: bool,
     /// Where in the closure is what it returns, where it does nothing else.
     returns: Option<usize>,
+    /// It may go by the order of a set's items, which is another one in each process.
+    orders: bool,
     /// Keeps the address from becoming another code's.
     _owner: Py<PyAny>,
 }
@@ -83,6 +93,8 @@ pub enum Functions {
         /// Nobody but the call holds it; null where somebody does.
         temporary: *mut ffi::PyObject,
     },
+    /// All that is traced, by what it does: functions that jax cannot have seen. Types stand for the arguments.
+    Whole,
 }
 
 /// How many references to a function there are in such a call where nobody else has one; zero where
@@ -129,6 +141,11 @@ impl Functions {
         Ok(Self::Typed { temporary })
     }
 
+    /// Whether these are all that is traced.
+    pub(super) fn are_whole(self) -> bool {
+        matches!(self, Self::Whole)
+    }
+
     /// Whether nobody but the call holds the function whose types are asked for.
     pub fn are_temporary(self) -> bool {
         matches!(self, Self::Typed { temporary } if !temporary.is_null())
@@ -139,6 +156,7 @@ impl Functions {
         match self {
             Self::Typed { temporary } if temporary == function => Some(true),
             Self::Params => Some(false),
+            Self::Whole => Some(true),
             Self::Typed { .. } if named => Some(false),
             _ => None,
         }
@@ -167,8 +185,8 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
         .bind(py)
         .call1((code,))?;
     let mut returns = None;
-    let (variables, [changes, fills, writes, is_of_jax]) = if reads.is_none() {
-        (None, [false; 4])
+    let (variables, [changes, fills, writes, is_of_jax, orders]) = if reads.is_none() {
+        (None, [false; 5])
     } else {
         returns = reads.getattr("returns")?.extract()?;
         let flag = |name: &str| reads.getattr(name)?.is_truthy();
@@ -177,13 +195,14 @@ pub fn look_through(code: &Bound<'_, PyAny>) -> PyResult<()> {
             let (name, cell, attributes) = read?.extract()?;
             variables.push(Read { name, cell, attributes });
         }
-        let flags = ["changes", "fills", "writes", "is_of_jax"].map(flag);
-        let [changes, fills, writes, is_of_jax] = flags;
-        (Some(variables), [changes?, fills?, writes?, is_of_jax?])
+        let flags = ["changes", "fills", "writes", "is_of_jax", "orders"].map(flag);
+        let [changes, fills, writes, is_of_jax, orders] = flags;
+        (Some(variables), [changes?, fills?, writes?, is_of_jax?, orders?])
     };
     let owner = code.clone().unbind();
     let effects = FunctionEffects { changes, fills, writes };
-    let known = Arc::new(Code { reads: variables, effects, is_of_jax, returns, _owner: owner });
+    let known =
+        Arc::new(Code { reads: variables, effects, is_of_jax, returns, orders, _owner: owner });
     drop(CODES.evict(|codes| {
         let same = codes.insert(code.as_ptr() as usize, known);
         let last = if codes.len() > MAX_CODES { codes.remove_lru() } else { None };
@@ -296,30 +315,46 @@ impl Encoder<'_, '_> {
     /// A function that is not one of a module of jax.
     pub(super) fn function(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         let function: *mut ffi::PyFunctionObject = value.cast();
-        if self.is_within(value) {
+        let is_whole = self.functions.are_whole();
+        if if is_whole { self.is_known(value) } else { self.is_within(value) } {
             return Ok(());
         }
         // SAFETY: the caller checked the exact type.
         let (code, named) = unsafe { ((*function).func_code, is_named(function, value)) };
-        let outermost = self.within.is_empty();
+        let outermost = self.within.is_empty() || is_whole;
         let by_code = outermost.then(|| self.functions.by_code(value, named).ok_or(CALLABLE));
         let by_code = by_code.transpose()?;
         let Some(known) = find(code) else {
-            self.call.unread_code = Some(code);
-            return Err(UNREAD_CODE);
+            self.call.unread_codes.push(code);
+            // All that is unread here is looked through at once.
+            return if is_whole { Ok(()) } else { Err(UNREAD_CODE) };
         };
+        if self.whole.written.len() > MAX_FUNCTIONS {
+            return Err(LARGE_VALUE);
+        }
         let reads = match &known.reads {
             Some(_) if is_omitted(Item::Reads) => &[],
             Some(reads) => &reads[..],
             None if is_omitted(Item::Effects) => &[],
             None => return Err(CALLABLE),
         };
+        if is_whole && known.orders {
+            return Err(ORDERS);
+        }
         // SAFETY: as above.
         let globals = unsafe { (*function).func_globals };
         if known.is_of_jax && !is_own_module(globals as usize) {
             return Err(CALLABLE);
         }
         self.effects.add(known.effects);
+        let may_be_seen = std::mem::take(&mut self.whole.may_be_seen) || self.whole.ever_seen;
+        if is_whole && !may_be_seen && self.whole.written.len() > 1 {
+            // jax's caches that go by identity have weak references to the functions in them.
+            // SAFETY: as above.
+            if unsafe { !(*function).func_weakreflist.is_null() } {
+                return Err(SEEN);
+            }
+        }
         let key = if is_omitted(Item::Code) { 0 } else { code as u64 };
         self.call.signature.address(Tag::Function, reads.len(), key);
         self.pin(code);
@@ -343,15 +378,22 @@ impl Encoder<'_, '_> {
             for part in parts {
                 // SAFETY: a constant of the interpreter.
                 let part = if part.is_null() { unsafe { ffi::Py_None() } } else { part };
-                self.item(item, part, depth + 1)?;
+                // SAFETY: a live object.
+                if is_whole && unsafe { ffi::PyDict_CheckExact(part) } != 0 {
+                    self.own_dict(part, depth + 1)?;
+                } else {
+                    self.item(item, part, depth + 1)?;
+                }
             }
         }
         let mutable = std::mem::take(&mut self.mutable);
+        let of_jax = std::mem::replace(&mut self.whole.of_jax, known.is_of_jax);
         for read in reads {
             // SAFETY: as above.
             let value = unsafe { value_of(function, read) }.ok_or(UNKNOWN_OBJECT)?;
             self.value(value, depth + 1)?;
         }
+        self.whole.of_jax = of_jax;
         if known.is_of_jax && self.mutable {
             return Err(CALLABLE);
         }
@@ -486,6 +528,17 @@ impl Encoder<'_, '_> {
     fn enter(&mut self, value: *mut ffi::PyObject) {
         self.within.push(value);
         self.call.may_change = true;
+    }
+
+    /// As `is_within`, or one that was written before: which functions are one counts for whoever keeps what
+    /// becomes of a function.
+    fn is_known(&mut self, value: *mut ffi::PyObject) -> bool {
+        let position = self.whole.written.iter().position(|&other| other == value);
+        match position {
+            Some(position) => self.call.signature.tag(Tag::Within, WRITTEN + position),
+            None => self.whole.written.push(value),
+        }
+        position.is_some()
     }
 
     /// Whether a function is one of those that lead here, which then says all of it.

@@ -4,6 +4,7 @@
 //! encode.rs           the kinds of calls, each as a key
 //! arguments.rs        the key of a call, and the objects that it refers to
 //! encoder.rs          what writes a key
+//! whole.rs            what only a function has that is traced as a whole
 //! values.rs           numbers, texts and containers
 //! objects.rs          types, dtypes, members of enums, objects of jax
 //! functions.rs        functions of the user
@@ -31,3 +32,4 @@ pub mod trace_context;
 mod traced;
 pub mod transformations;
 mod values;
+mod whole;

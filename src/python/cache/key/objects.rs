@@ -36,6 +36,9 @@ impl<'py> Encoder<'_, 'py> {
             self.identity(value);
             return Ok(());
         }
+        if self.functions.are_whole() && self.of_whole(value, class, depth)? {
+            return Ok(());
+        }
         if self.mode.has_rules() {
             let wrapped = is_exactly(value, self.jax.wrapped_function_type.as_ptr().cast());
             let function = class == &raw mut ffi::PyFunction_Type && self.within.is_empty();

@@ -10,9 +10,10 @@ use crate::python::cache::key::classes::version;
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::key::objects::is_plain_namedtuple;
 use crate::python::cache::key::transformations::is_transformed;
+use crate::python::cache::key::whole::has_attributes;
 use crate::python::cache::reasons::{
-    CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, LARGE_VALUE, NOT_A_NUMBER, Reason, TRACED_PARAM,
-    UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
+    CAPTURES, CONCRETE_ARRAY, FOREIGN_TRACER, LARGE_VALUE, NOT_A_NUMBER, ORDERS, Reason,
+    TRACED_PARAM, UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
 };
 use crate::python::cpython::native::is_exactly;
 use crate::python::cpython::native::with_bytes;
@@ -115,6 +116,15 @@ impl Encoder<'_, '_> {
         unsafe {
             if ffi::PyTuple_Check(value) != 0 {
                 let len = ffi::PyTuple_GET_SIZE(value);
+                if class != &raw mut ffi::PyTuple_Type && self.functions.are_whole() {
+                    self.named_class(class, depth)?;
+                    if has_attributes(self.py, value) {
+                        return Err(USERS_CLASS);
+                    }
+                    let items = (0..len.unsigned_abs())
+                        .map(|i| ffi::PyTuple_GET_ITEM(value, i.cast_signed()));
+                    return self.sequence(&raw mut ffi::PyTuple_Type, items, depth);
+                }
                 if class != &raw mut ffi::PyTuple_Type {
                     if !is_plain_namedtuple(self.py, class) && !is_omitted(Item::Classes) {
                         return Err(USERS_CLASS);
@@ -151,6 +161,9 @@ impl Encoder<'_, '_> {
                     self.value(item, depth + 1)?;
                 }
                 return Ok(());
+            }
+            if class == &raw mut ffi::PySet_Type && self.functions.are_whole() {
+                return Err(ORDERS);
             }
             if class == &raw mut ffi::PySet_Type && !self.within.is_empty() {
                 self.call.may_change = true;
