@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import collections
+import contextlib
 import functools
 import operator
 import threading
@@ -12,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxide._compat.symbols import symbol
+from jaxide._compat.symbols import optional_symbol, symbol
 from jaxide._native.storage import StorageError
 
 
@@ -24,27 +25,31 @@ def frame(code: Any, place: int) -> tuple[str, str, tuple[int, int, int, int]]:
 
 # A function that is one call, for frames to be made of.
 _CALL = (lambda run, calls: run(calls)).__code__
+# How many of its instructions each entry of its location table is about.
+_COUNTS = [
+    min(8, len(_CALL.co_code) // 2 - start) for start in range(0, len(_CALL.co_code) // 2, 8)
+]
+# Deeper stacks than this are made in a thread that has nothing on its own.
+_MAX_DEPTH = 64
 
 
 def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
     """A function whose only call is at a place."""
     line, column, last, end = location
-    table = bytearray()
-    units = len(_CALL.co_code) // 2
+    place = bytearray()
+    for number in (0, max(last - line, 0), column + 1, end + 1):
+        while number > 0x3F:
+            place.append(0x40 | (number & 0x3F))
+            number >>= 6
+        place.append(number)
     # The long form of CPython's location table: lines and columns of up to 8 instructions.
-    for start in range(0, units, 8):
-        table.append(0x80 | 14 << 3 | (min(8, units - start) - 1))
-        for number in (0, max(last - line, 0), column + 1, end + 1):
-            while number > 0x3F:
-                table.append(0x40 | (number & 0x3F))
-                number >>= 6
-            table.append(number)
+    table = b"".join(bytes((0x80 | 14 << 3 | (count - 1),)) + place for count in _COUNTS)
     code = _CALL.replace(
         co_filename=file,
         co_name=name.rpartition(".")[2],
         co_qualname=name,
         co_firstlineno=line,
-        co_linetable=bytes(table),
+        co_linetable=table,
     )
     return types.FunctionType(code, {})
 
@@ -59,20 +64,24 @@ def tracebacks(frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
     They do: each is called by the one before, and what they call in the end is what captures
     tracebacks. Between them are only functions in C, which have no frames.
     """
-    functions = [_frame_function(*frame) for frame in frames]
-    captured: list[list[Any]] = [[] for _ in stacks]
-    calls: list[list[Any]] = [[symbol("source_info_util:Traceback").get_traceback] for _ in stacks]
-    roots = _Roots()
-    for place, (caller, frame) in enumerate(stacks):
-        within = map(operator.call, calls[place])
-        call = functools.partial(functions[frame], captured[place].extend, within)
-        (roots if caller is None else calls[caller]).append(call)
+    depths = [0]
+    for caller, _ in stacks:
+        depths.append(1 + (0 if caller is None else depths[caller + 1]))
+    scope = optional_symbol("interpreters.partial_eval:TracebackScope")
+    if scope is not None and max(depths) <= _MAX_DEPTH:
+        # Tracebacks end where the scope was entered. There may be no room left for calls.
+        with contextlib.suppress(RecursionError):
+            captured, roots = _calls(frames, stacks)
+            with scope():
+                collections.deque(map(operator.call, roots), maxlen=0)
+            return [results[0] for results in captured]
+    captured, roots = _calls(frames, stacks)
     # In a thread of its own nothing is around them.
     ended = threading.Lock()
     ended.acquire()
     reference = weakref.ref(roots, lambda _: ended.release())
     run = functools.partial(collections.deque(maxlen=0).extend, map(operator.call, roots))
-    del roots, calls
+    del roots
     _thread.start_new_thread(run, ())
     del run
     ended.acquire()
@@ -80,3 +89,17 @@ def tracebacks(frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
     if not all(captured):
         raise StorageError("the stacks of the file are too deep for Python's recursion limit")
     return [results[0] for results in captured]
+
+
+def _calls(frames: Sequence[Any], stacks: Sequence[Any]) -> tuple[list[list[Any]], _Roots]:
+    """Where the traceback of each stack goes, and the outermost calls."""
+    functions = [_frame_function(*frame) for frame in frames]
+    captured: list[list[Any]] = [[] for _ in stacks]
+    capture = symbol("source_info_util:Traceback").get_traceback
+    calls: list[list[Any]] = [[capture] for _ in stacks]
+    roots = _Roots()
+    for place, (caller, frame) in enumerate(stacks):
+        within = map(operator.call, calls[place])
+        call = functools.partial(functions[frame], captured[place].extend, within)
+        (roots if caller is None else calls[caller]).append(call)
+    return captured, roots

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -26,6 +27,8 @@ _MOVED = {"random.prng": "prng", "named_sharding": "sharding_impls"}
 
 
 def jax_module(name: str) -> types.ModuleType:
+    if (loaded := sys.modules.get(name)) is not None:
+        return loaded
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,7 +1,7 @@
 //! Programs of bytes, with their Python objects.
 
 use cranelift_entity::EntityRef;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PySet, PyTuple};
@@ -25,15 +25,43 @@ use crate::python::program::objects::ObjectTable;
 use crate::python::program::read::{Detail, resolve_subprograms};
 use crate::python::store::values::make_value;
 
-/// The value that bytes say, with all programs that it refers to; `objects` makes objects of records.
+/// The value that bytes say, with all programs that it refers to; `objects` makes objects of records. Programs are
+/// added to `programs` by their places among the objects.
 ///
 /// Raises:
 ///     What `objects.refused` makes of an error and its place.
 #[pyfunction]
-#[pyo3(name = "load")]
+#[pyo3(name = "load", signature = (file, objects, programs=None))]
 pub fn load_program<'py>(
     file: &Bound<'py, PyBytes>,
     objects: &Bound<'py, PyAny>,
+    programs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    load(file, objects, programs, None)
+}
+
+/// As `load`, of derivations, which jax knows from then on: `objects.derivation` is told of each
+/// derivation, and `objects.program_of` of programs of jax's jits. `origins` says which these are, by their places among
+/// the objects; `programs` are those that there are.
+///
+/// Raises:
+///     What `objects.refused` makes of an error and its place.
+#[pyfunction]
+#[pyo3(name = "load_shared")]
+pub fn load_shared_program<'py>(
+    file: &Bound<'py, PyBytes>,
+    objects: &Bound<'py, PyAny>,
+    origins: &Bound<'py, PyDict>,
+    programs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    load(file, objects, Some(programs), Some(origins))
+}
+
+fn load<'py>(
+    file: &Bound<'py, PyBytes>,
+    objects: &Bound<'py, PyAny>,
+    programs: Option<&Bound<'py, PyDict>>,
+    origins: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = file.py();
     let _no_collection = NoCollection::start(py);
@@ -52,9 +80,33 @@ pub fn load_program<'py>(
         vars: FxHashMap::default(),
     };
     loader.tracebacks = loader.tracebacks()?;
-    for (object, offset) in document.objects.iter().zip(offsets) {
-        let made = loader.object(object).map_err(|error| loader.refused(error, offset))?;
+    let mut derivations = match origins {
+        Some(_) => derivations_of(&document)?,
+        None => FxHashMap::default(),
+    };
+    for (place, (object, offset)) in document.objects.iter().zip(offsets).enumerate() {
+        let known = match (origins, programs) {
+            (Some(_), Some(programs)) => programs.get_item(place)?,
+            _ => None,
+        };
+        let mut made = match known {
+            Some(known) => known,
+            None => loader.object(object).map_err(|error| loader.refused(error, offset))?,
+        };
+        if let (None, Some(programs), Object::Program(_) | Object::Closed { .. }) =
+            (origins, programs, object)
+        {
+            programs.set_item(place, &made)?;
+        }
+        if let Some(origin) = origins.map_or(Ok(None), |origins| origins.get_item(place))? {
+            // It may have another one.
+            made = objects.call_method1(intern!(py, "program_of"), (origin, made))?;
+        }
         loader.made.push(made);
+        for derivation in derivations.remove(&place).into_iter().flatten() {
+            let told = loader.value(derivation, &[])?;
+            objects.call_method1(intern!(py, "derivation"), told.cast::<PyTuple>()?)?;
+        }
     }
     loader.value(&document.root, &[]).map_err(|error| loader.refused(error, 0))
 }
@@ -229,6 +281,26 @@ impl<'py> Loader<'_, 'py> {
         let object = &self.made[object.index()];
         self.objects.call_method1(intern!(self.py(), "effect"), (object, input))
     }
+}
+
+/// The derivations of a document, by the place of the object that they need last.
+fn derivations_of<'a>(
+    document: &'a Document<'_>,
+) -> PyResult<FxHashMap<usize, Vec<&'a ParamValue>>> {
+    let wrong = || PyValueError::new_err("something other than derivations");
+    let mut found: FxHashMap<usize, Vec<_>> = FxHashMap::default();
+    let ParamValue::Tuple(root) = &document.root else { return Err(wrong()) };
+    let [_, ParamValue::Tuple(derivations)] = &**root else { return Err(wrong()) };
+    for derivation in derivations {
+        let mut last = None;
+        derivation.walk(&mut |value| {
+            if let ParamValue::Opaque(place) = value {
+                last = last.max(Some(place.index()));
+            }
+        });
+        found.entry(last.ok_or_else(wrong)?).or_default().push(derivation);
+    }
+    Ok(found)
 }
 
 fn texts(texts: Option<&Vec<Box<str>>>) -> Option<Vec<&str>> {

@@ -17,5 +17,5 @@ mod program_rows;
 mod save;
 pub mod values;
 
-pub use load::load_program;
+pub use load::{load_program, load_shared_program};
 pub use save::save_program;

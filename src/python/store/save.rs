@@ -30,21 +30,26 @@ use crate::python::store::program_rows::{ProgramRows, Refusal};
 /// How deep objects may be made of objects.
 const MAX_OBJECT_DEPTH: usize = 48;
 
-/// The bytes of a value, and of all programs that it refers to; `records` says what objects are.
+/// The bytes of a value, and of all programs that it refers to; `records` says what objects are. Each program is
+/// added to `programs`, with its place among the objects.
 ///
 /// Raises:
 ///     What `records` raises.
 #[pyfunction]
-#[pyo3(name = "save")]
+#[pyo3(name = "save", signature = (root, records, programs=None))]
 pub fn save_program<'py>(
     root: &Bound<'py, PyAny>,
     records: &Bound<'py, PyAny>,
+    programs: Option<&Bound<'py, PyList>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let py = root.py();
     let _no_collection = NoCollection::start(py);
     let mut saver = Saver::new(records, true)?;
     saver.document.root = saver.value(root, "")?;
     saver.share_vars();
+    if let Some(programs) = programs {
+        saver.programs.iter().try_for_each(|of| programs.append(of))?;
+    }
     let bytes =
         write(&saver.document).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     Ok(PyBytes::new(py, &bytes))
@@ -56,6 +61,8 @@ pub struct Saver<'a, 'py> {
     document: Document<'static>,
     /// Objects by address.
     rows: FxHashMap<usize, ForeignId>,
+    /// Programs, with their places among the objects.
+    programs: Vec<(usize, Bound<'py, PyAny>)>,
     /// Objects and graphs whose addresses are known.
     kept: Vec<Bound<'py, PyAny>>,
     by_content: FxHashMap<(String, ParamValue), ForeignId>,
@@ -103,6 +110,7 @@ impl<'a, 'py> Saver<'a, 'py> {
                 root: ParamValue::None,
             },
             rows: FxHashMap::default(),
+            programs: Vec::new(),
             kept: Vec::new(),
             by_content: FxHashMap::default(),
             names: FxHashMap::default(),
@@ -308,6 +316,7 @@ impl<'a, 'py> Saver<'a, 'py> {
                 }
                 Visit::Leave(jaxpr, graph) => {
                     let row = self.leave(&jaxpr, &graph)?;
+                    self.programs.push((row.index(), jaxpr.clone()));
                     self.rows.insert(address(&jaxpr), row);
                     self.kept.push(graph.into_any());
                 }
