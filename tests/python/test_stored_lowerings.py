@@ -395,6 +395,8 @@ EXCHANGED = """
 from jaxide import _core
 known, first = [], []
 def store(key, value):
+    if not value or type(value[0]) is not str:
+        return keep(key, value)  # not of a program
     known.append(value)
     # From the second program on, each says that it was compiled to the first one.
     keep(key, (known[0][0], *value[1:]))

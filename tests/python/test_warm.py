@@ -369,7 +369,7 @@ def test_beside_the_compilation_cache(tmp_path: Path) -> None:
     store = jaxide.cache_info().store
     print(store.mode, store.hits, store.folder.parent)
     """
-    for hits in (0, 2):
+    for hits in (0, 1):
         said = run_alone(script).stdout.split()
         assert said == ["write", str(hits), str(tmp_path / "jaxide")]
 
