@@ -20,6 +20,7 @@ __all__ = [
     "Survey",
     "Trust",
     "array_types",
+    "as_recorded",
     "audit_counts",
     "clear_audit_counts",
     "clear_barred",
@@ -50,14 +51,20 @@ __all__ = [
     "is_jax_altered",
     "is_noted_code",
     "is_silent",
+    "is_still_promised",
     "is_store_open",
+    "is_whole_audited",
     "key_items",
+    "key_of_code",
     "key_of_value",
+    "key_of_whole",
     "keyword_defaults",
     "large_constants",
     "liveness",
     "load",
+    "load_shared",
     "lowers_as_ever",
+    "may_be_whole",
     "memo_len",
     "namespace_fields",
     "new_accumulators",
@@ -71,6 +78,11 @@ __all__ = [
     "precision",
     "print_jaxpr",
     "prints_as_ever",
+    "promise_derivation",
+    "promise_trace",
+    "promised_trace",
+    "record_whole",
+    "refused_whole",
     "result_structs",
     "save",
     "set_audit",
@@ -78,14 +90,18 @@ __all__ = [
     "set_known_classes",
     "set_warning_hook",
     "set_world",
+    "settle",
+    "settle_later",
     "store_info",
     "store_value",
     "stored_value",
     "tables",
     "tell_pointwise",
+    "tell_whole_differs",
     "trust_callable",
     "unpack_store",
     "unused_inputs",
+    "use_loaded",
     "used_by",
     "verify_store",
     "watch_function",
@@ -280,11 +296,63 @@ def key_of_value(words: bytes) -> int | None:
     """The key of words that mean the same in every process, for the current configuration; None
     where the store is not asked."""
 
-def stored_value(key: int) -> Any:
-    """The value that the store has under a key; None where it has none."""
+def stored_value(key: int, is_beside: bool = False) -> Any:
+    """The value that the store has under a key; None where it has none. It counts as found or
+    missing unless it is beside what a trace asks for."""
 
 def store_value(key: int, value: Any) -> None:
     """Has the store keep a value of numbers, texts and tuples, once it is written."""
+
+def may_be_whole() -> bool:
+    """Whether what is traced next in this thread is within no other trace, and there is a store."""
+
+def key_of_whole(
+    function: Any, args: tuple[Any, ...], avals: tuple[Any, ...], context: Any, again: bool
+) -> int | None:
+    """The key of a function that is traced as a whole, for positional and named arguments whose
+    leaves have types; None where it has none. ``again`` says that it was just traced."""
+
+def refused_whole() -> str | None:
+    """Why the function that was asked for last has no key; None where it has one."""
+
+def key_of_code(code: Any) -> int | None:
+    """The key of what code reads; None where there is no store."""
+
+def record_whole(
+    trace: Callable[[], tuple[Any, Any]],
+) -> tuple[tuple[Any, Any], list[Any] | None]:
+    """What ``trace`` comes to, and what was derived from programs meanwhile; None where it may not
+    be stored."""
+
+def as_recorded(load: Callable[[], Any]) -> Any:
+    """Calls ``load``, which has jax make programs, as if a trace were under way."""
+
+def settle_later(settle: Callable[[], None]) -> None:
+    """Has ``settle`` be called before the next trace begins."""
+
+def settle() -> None:
+    """Calls what was to be called before the next trace begins."""
+
+def promise_derivation(function: str, program: Any, result: Any) -> None:
+    """Has a function say ``result`` when jax asks it for what it makes of a program next."""
+
+def promise_trace(result: tuple[Any, Any]) -> None:
+    """Has jax come to ``result`` when it traces a function next."""
+
+def promised_trace(*given: Any) -> Any:
+    """What was promised, when jax traces a function; else ``NotImplemented``."""
+
+def use_loaded(loaded: Callable[..., Any]) -> None:
+    """Has jax come to what ``loaded`` says of a function when it traces the function."""
+
+def is_still_promised() -> bool:
+    """Whether nobody has asked for what was promised."""
+
+def is_whole_audited() -> bool:
+    """Whether what the store has is to be compared with what jax does."""
+
+def tell_whole_differs(name: str, replayed: str, real: str) -> None:
+    """Says that the store has something else of a function than jax has traced."""
 
 def forget_opening() -> None:
     """Forgets a store that is being opened: in a child process nobody opens it."""
@@ -431,13 +499,19 @@ def tables(root: Graph, trips: int) -> list[dict[str, Any]]:
 def set_fragment_bounds(per_callable: int, entries: int, bytes: int) -> None:
     """Changes the bounds of the expansion cache."""
 
-def save(root: Any, records: Any) -> bytes:
+def save(root: Any, records: Any, programs: list[tuple[int, Any]] | None = None) -> bytes:
     """The bytes of a value, and of all programs that it refers to; ``records`` says what objects
-    are."""
+    are. Each program is added to ``programs``, with its place among the objects."""
 
-def load(file: bytes, objects: Any) -> Any:
+def load(file: bytes, objects: Any, programs: dict[int, Any] | None = None) -> Any:
     """The value that bytes say, with all programs that it refers to; ``objects`` makes objects of
-    records."""
+    records. Programs are added to ``programs`` by their places."""
+
+def load_shared(
+    file: bytes, objects: Any, origins: Mapping[int, Any], programs: Mapping[int, Any]
+) -> Any:
+    """As ``load``, of derivations, which jax knows from then on; ``origins`` says which programs
+    are of jits of jax's, and ``programs`` are those that there are, by their places."""
 
 def set_world(survey: Survey, judge: Any) -> None:
     """Takes what jax's modules have, and what says how that differs: an object with the method

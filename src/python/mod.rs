@@ -48,6 +48,12 @@ mod _core {
     #[pymodule_export]
     use super::cache::warm::values::{is_store_open, key_of_value, store_value, stored_value};
     #[pymodule_export]
+    use super::cache::warm::whole::{
+        as_recorded, is_still_promised, is_whole_audited, key_of_code, key_of_whole, may_be_whole,
+        promise_derivation, promise_trace, promised_trace, record_whole, refused_whole, settle,
+        settle_later, tell_whole_differs, use_loaded,
+    };
+    #[pymodule_export]
     use super::clear::clear_memo;
     #[pymodule_export]
     use super::cpython::environment::environment_variables;
@@ -78,7 +84,7 @@ mod _core {
     #[pymodule_export]
     use super::program::graph::Graph;
     #[pymodule_export]
-    use super::store::{load_program, save_program};
+    use super::store::{load_program, load_shared_program, save_program};
     #[pymodule_export]
     use super::tools::analysis::cost::cost_of;
     #[pymodule_export]

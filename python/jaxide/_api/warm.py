@@ -129,6 +129,7 @@ def open_store(
     bound = max_bytes if max_bytes is not None else _max_bytes()
     salt, packages = _compat.installation()
     records, objects = _compat.entry_objects()
+    _compat.use_whole_traces()  # Not within the first trace.
     close_store()
     with _lock:
         _core.open_store(

@@ -28,6 +28,7 @@ does the work.
 ``stored_trees``       tree structures in a file
 ``stored_tracebacks``  tracebacks in a file
 ``warm``               what of jax the store needs
+``whole_programs``     what of jax whole traces need
 ``transposition``      the steps of the backward pass
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 ``lowerings``          what lowering and compiling a program comes to in the next process
@@ -111,6 +112,7 @@ from jaxide._compat.warm import entry_objects as entry_objects
 from jaxide._compat.warm import installation as installation
 from jaxide._compat.warm import portable_names as portable_names
 from jaxide._compat.warm import portable_objects as portable_objects
+from jaxide._compat.whole_programs import use_whole_traces as use_whole_traces
 
 
 def is_disabled() -> bool:

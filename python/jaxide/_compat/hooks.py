@@ -234,7 +234,7 @@ def trampoline(name: str, hook: Callable[..., Any]) -> tuple[Any, types.CodeType
         own = copy_function(function)
         hook = (_bind_or_stock if name == "bind" else _pass_or_stock)(hook, own)
     if name == "trace":
-        code = called_through(function, "fun", hook)
+        code = called_through(function, "fun", hook, _core.promised_trace)
         return None if code is None else (function, code)
     if name == "make_jaxpr":
         return function, _returning(function.__code__, hook)

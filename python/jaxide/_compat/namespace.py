@@ -635,7 +635,7 @@ def requests() -> Requests:
             jit=type_of_jits(),
             infer_params=symbol("pjit:_infer_params"),
             tracer=symbol(f"{_CORE}:Tracer"),
-            array=symbol("array:ArrayImpl"),
+            arrays=(symbol("array:ArrayImpl"), symbol("literals:TypedNdArray")),
             aval=symbol(f"{_CORE}:ShapedArray"),
             typeof=jax.typeof,
             with_rule=symbol("custom_derivatives:custom_jvp"),
@@ -649,6 +649,7 @@ def requests() -> Requests:
             user_context=symbol("source_info_util:user_context"),
             configuration=_configuration,
             derivations={path: symbol(path) for path in (*derivations(), *parts())},
+            deriving=tuple(derivations()),
         )
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from jaxide._compat.hooks import flat_tree
 from jaxide._compat.interposing import world
 from jaxide._compat.jaxprs import closed_jaxpr_type
 from jaxide._compat.namespace import numpy_error_state, requests
@@ -73,6 +74,7 @@ def _slots() -> dict[type, tuple[str, ...]]:
     }
 
 
+@functools.cache
 def entry_objects() -> tuple[EntryRecords, EntryObjects]:
     """Records of the objects of entries, and objects of these."""
     known = CallObjects(
@@ -83,6 +85,7 @@ def entry_objects() -> tuple[EntryRecords, EntryObjects]:
         make_shape=lambda shape, dtype, weak_type: jax.ShapeDtypeStruct(
             shape, dtype, weak_type=weak_type
         ),
+        flatten=getattr(flat_tree().type, "flatten", None) or symbol("flattree:flatten"),
         typed_array=symbol("literals:TypedNdArray"),
         axis_data=symbol("interpreters.batching:AxisData"),
         no_axis_name=symbol("core:no_axis_name"),

@@ -9,10 +9,12 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``content``             objects as bytes: equal bytes, equal for lowering and running
 ``debug_names``         names of arguments and results
 ``derivative_rules``    functions that trace derivative rules
+``described_trees``     trees of arguments and results as plain values
 ``entries``             objects of the entries of the store
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
 ``interruptions``       exceptions that signal handlers raise
+``kept_programs``       what jax keeps of a trace beyond the program
 ``module_code``         what the code of a module assigns, and what its source says
 ``objects``             objects of programs: descriptions that outlive the process, equality
 ``portable``            names that mean the same in every process
@@ -23,6 +25,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``storage``             objects of programs in files
 ``trampolines``         code of functions of jax that passes their arguments to a hook
 ``trust``               which functions and values are jax's own
+``whole_traces``        functions that are traced as a whole, and their programs in the store
 ``world``               how jax differs from what jaxide first saw
 ======================  ========================================================================
 """

@@ -6,13 +6,16 @@ Nothing is imported for an entry: what it names is in a module that is there, or
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxide import _core
 from jaxide._native.content import Unsettled, name_of
+from jaxide._native.described_trees import made_tree
 from jaxide._native.portable import fields_of, place_of, primitive_at, primitive_place
 from jaxide._native.requests import Requests
 from jaxide._native.storage import Objects, Private, Records, Unstorable
@@ -26,6 +29,8 @@ class CallObjects(NamedTuple):
     requests: Requests
     shape: Any
     make_shape: Callable[[Any, Any, bool], Any]
+    # jax's ``FlatTree`` of a tree.
+    flatten: Callable[[Any], Any]
     typed_array: Any
     axis_data: Any
     no_axis_name: Any
@@ -116,6 +121,7 @@ class EntryObjects(Objects):
     def __init__(self, private: Private, known: CallObjects):
         super().__init__(private)
         self._requests = known.requests
+        self._flatten = known.flatten
         self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
         self._make["zero"] = known.zero
         self._make["request"] = known.requests.params
@@ -129,9 +135,48 @@ class EntryObjects(Objects):
         # Of an array of its own, as jax makes them.
         self._make["typed array"] = lambda parts: known.typed_array(parts[0].copy(), parts[1])
 
+    def flat_tree(self, tree: Any, leaves: tuple[Any, ...]) -> Any:
+        """jax's ``FlatTree`` of a tree that was described.
+
+        Raises:
+          LookupError: a class is not where it was.
+        """
+        return self._flatten(made_tree(tree, iter(leaves)))
+
     def program(self, request: Any, within: bool, traceback: Any) -> Any:
         """The program of a jit of jax's own."""
         return self._requests.program(request, within, traceback)
+
+    def program_of(self, origin: tuple[Any, ...], program: Any) -> Any:
+        """Has a jit of jax's own come to ``program``, unless jax has traced it before: the program
+        that it has."""
+        within, request, tree = origin
+        if tree != ():
+            _core.promise_trace((program, self.flat_tree(tree, tuple(program.out_avals))))
+        self._requests.note_loaded(program)
+        try:
+            return self._requests.program(request, within, None)
+        except RecursionError:
+            # jax is tracing it just now.
+            return program
+        finally:
+            _core.is_still_promised()
+
+    def derivation(
+        self,
+        function: str,
+        within: bool,
+        program: Any,
+        key: tuple[Any, ...],
+        is_tuple: bool,
+        items: tuple[Any, ...],
+    ) -> None:
+        """Has a function that keeps its results say ``items`` of a program, unless it has said
+        something before."""
+        _core.promise_derivation(function, program, items if is_tuple else items[0])
+        with contextlib.suppress(RecursionError), self._requests.as_for(within, None):
+            self._requests.ask(function, program, key)
+        _core.is_still_promised()
 
     def derived(
         self,

@@ -16,6 +16,7 @@ from typing import Any
 
 _BEFORE = "jaxide: what is called before goes here"
 _AFTER = "jaxide: what is called after goes here"
+_HOOK = "jaxide: what calls another goes here"
 # The variable by which the core knows code that is called as jax's own is: a frame like any other.
 _CALLED = "jaxide_called"
 
@@ -26,14 +27,17 @@ def answered_first(function: types.FunctionType, hook: Callable[..., Any]) -> ty
 
     None where the source is not that of the function.
     """
+    return _compiled(function, _answered(function), None, {_BEFORE: hook})
+
+
+def _answered(function: types.FunctionType) -> str:
     passed = ", ".join(_parameters(function.__code__))
-    before = (
+    return (
         f"jaxide = {_BEFORE!r}\n"
         f"jaxide = jaxide({passed})\n"
         "if jaxide is not NotImplemented:\n"
         "    return jaxide\n"
     )
-    return _compiled(function, before, None, {_BEFORE: hook})
 
 
 def noted(
@@ -51,15 +55,17 @@ def noted(
 
 
 def called_through(
-    function: types.FunctionType, name: str, hook: Callable[..., Any]
+    function: types.FunctionType, name: str, hook: Callable[..., Any], before: Callable[..., Any]
 ) -> types.CodeType | None:
     """The code of ``function``, but that ``hook(name, args, kwargs)`` is called where it calls
-    ``name(*args, **kwargs)``, one of its parameters.
+    ``name(*args, **kwargs)``, one of its parameters. As in ``answered_first``, ``before`` is called
+    first.
 
     None where the source is not that of the function, or has no such call.
     """
     calls = _Calls(name)
-    code = _compiled(function, f"{_CALLED} = {_BEFORE!r}\n", calls, {_BEFORE: hook})
+    begin = f"{_CALLED} = {_HOOK!r}\n{_answered(function)}"
+    code = _compiled(function, begin, calls, {_HOOK: hook, _BEFORE: before})
     return code if calls.found else None
 
 

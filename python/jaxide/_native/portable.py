@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jaxide._native.content import (
@@ -28,6 +29,7 @@ from jaxide._native.content import (
 )
 from jaxide._native.interposed import name_of_callable
 from jaxide._native.interruptions import is_of_signal
+from jaxide._native.pure_functions import is_pure_function
 
 
 class Symbols(NamedTuple):
@@ -67,6 +69,8 @@ def place_of(value: Any) -> str | None:
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if type(module) is not str or type(qualname) is not str:
         return None
+    if value is jax.Array:
+        return "jax:Array"
     found = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
@@ -139,6 +143,10 @@ class _Portable(Writer):
             return self._code(value, depth)
         if (place := self._place(value)) is not None:
             return place
+        if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] == "jax":
+            if sys.modules.get(value.__name__) is not value:
+                raise Unsettled("a module that is none of jax's")
+            return "module", value.__name__
         is_text = class_ in known.immutable or isinstance(value, known.effect)
         if is_text and text_of(value) != repr(value):
             # What looks like an address is none in every process.
@@ -150,9 +158,14 @@ class _Portable(Writer):
             return None
         if (name := name_of_callable(value)) is not None:
             return "callable", name
+        if isinstance(value, np.ufunc):
+            name = value.__name__
+            return ("place", f"numpy:{name}") if getattr(np, name, None) is value else None
         place = place_of(value)
         own = place is not None and place.partition(":")[0].partition(".")[0] == "jax"
-        return ("place", place) if own else None
+        if own or is_pure_function(value):
+            return "place", place
+        return None
 
     def _code(self, code: types.CodeType, depth: int) -> Any:
         parts = (

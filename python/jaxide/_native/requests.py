@@ -17,10 +17,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jaxide import _core
 from jaxide._native.interposed import callables
+from jaxide._native.portable import place_of
 from jaxide._native.trampolines import copy_function
 
 # Where a jit is, its positional and its named arguments, with types in the place of arrays.
@@ -44,7 +46,7 @@ class Symbols(NamedTuple):
     # What jax's own call of a jit asks for params: of the function, options, arguments.
     infer_params: Callable[..., tuple[Any, Any]]
     tracer: Any
-    array: Any
+    arrays: tuple[Any, ...]
     aval: Any
     typeof: Callable[[Any], Any]
     # The class of functions with a derivative rule, and where a function is from.
@@ -67,6 +69,15 @@ class Symbols(NamedTuple):
     configuration: Callable[[], Any]
     # Functions that keep what they make of a program, by name.
     derivations: Mapping[str, Callable[..., Any]]
+    # Those among them whose results have lines of whoever asks first.
+    deriving: tuple[str, ...]
+
+
+class KeptDerivations(NamedTuple):
+    """How many results functions keep that derive programs, and how often one was found."""
+
+    results: int
+    hits: int
 
 
 class _Unknown(Exception):
@@ -121,6 +132,14 @@ class Requests:
         self._derived: dict[int, _Derived] = {}
         # Params of equations of functions with derivative rules.
         self._of_rules: dict[Any, dict[str, Any]] = {}
+        # Programs that are from the store, by address.
+        self._loaded: dict[int, weakref.ref[Any]] = {}
+        # Where the jits are of which a program was noted.
+        self.noted_places: set[str] = set()
+        # Who else forgets then.
+        self.when_cleared: list[Callable[[], None]] = []
+        # What a jit with no settings says of itself.
+        self._plain_jit: Any = None
 
     def begin(self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Notes that a jit is called: rules may be given its program before the call is over."""
@@ -172,6 +191,7 @@ class Requests:
             known = self._known.get(id(program))
             if known is None or known[0] is not program:
                 self._known[id(program)] = program, request, params, self._kept()
+                self.noted_places.add(place)
         return program, request
 
     def note(
@@ -201,7 +221,7 @@ class Requests:
             return False
         if not was_traced:
             was_silent = is_stored and self._is_silent(jitted, request)
-        if was_silent and place is not None:
+        if was_silent and (place is not None or _is_of_jax(jitted)):
             self._silent[id(program)] = program
         return not was_silent and not was_traced
 
@@ -217,7 +237,10 @@ class Requests:
 
     def clear(self) -> None:
         """Forgets all, as jax has forgotten its programs."""
+        for clear in self.when_cleared:
+            clear()
         self._known.clear()
+        self.noted_places.clear()
         self._derived.clear()
         self._silent.clear()
         self._of_rules.clear()
@@ -249,6 +272,16 @@ class Requests:
           LookupError: no jit is at its place.
         """
         place, *_ = request
+        try:
+            params = self._params(self._jit_at(place), request)
+        except _Unknown:
+            raise LookupError(place) from None
+        program = params["jaxpr"]
+        self._known[id(program)] = program, request, params, self._kept()
+        self.noted_places.add(place)
+        return dict(params)
+
+    def _jit_at(self, place: str) -> Any:
         module, _, qualname = place.partition(":")
         if module.partition(".")[0] != "jax":
             raise LookupError(place)
@@ -257,13 +290,7 @@ class Requests:
             found = getattr(found, part)
         if type(found) is not self._symbols.jit or self.place(found) != place:
             raise LookupError(place)
-        try:
-            params = self._params(found, request)
-        except _Unknown:
-            raise LookupError(place) from None
-        program = params["jaxpr"]
-        self._known[id(program)] = program, request, params, self._kept()
-        return dict(params)
+        return found
 
     def note_derived(
         self, function: str, program: Any, key: tuple[Any, ...], items: list[tuple[int, Any]]
@@ -305,6 +332,14 @@ class Requests:
             self._note_reduction(program, names.func_src_info.partition(" ")[0])
         known = self._known.get(id(program))
         return (known[3].within, known[1]) if known is not None and known[0] is program else None
+
+    def configuration(self) -> Any:
+        """Everything that is configured in this thread, with a hash."""
+        return self._symbols.configuration()
+
+    def is_within_equation(self) -> bool:
+        """Whether jax keeps what it makes now as within an equation."""
+        return self._kept().within
 
     def _kept(self) -> _Kept:
         now, within = self._symbols.contexts()
@@ -381,14 +416,57 @@ class Requests:
             self._known[id(program)] = program, request, {}, self._kept()
             return program
 
+    def out_tree(self, request: Request, within: bool) -> Any:
+        """The tree of the results of a jit of jax's own; None of a function of two numbers.
+
+        Raises:
+          LookupError: no jit is at its place.
+        """
+        place, args, kwargs = request
+        if place.startswith(_REDUCTION):
+            return None
+        jitted = self._jit_at(place)
+        with self.as_for(within, None):
+            found, _ = self._symbols.infer_params(jitted._fun, jitted._jit_info, args, kwargs)
+        return found.out_tree
+
     def derive(self, function: str, program: Any, key: tuple[Any, ...], index: int) -> Any:
         """What a function that keeps its results makes of a program.
 
         Raises:
           LookupError: there is no such function, or no such item.
         """
-        made = self._symbols.derivations[function](program, *key)
+        made = self.ask(function, program, key)
         return made[index] if isinstance(made, tuple) else made
+
+    def ask(self, function: str, program: Any, key: tuple[Any, ...]) -> Any:
+        """What a function that keeps its results makes of a program.
+
+        Raises:
+          LookupError: there is no such function.
+        """
+        return self._symbols.derivations[function](program, *key)
+
+    def note_loaded(self, program: Any) -> None:
+        """Notes that a program is from the store."""
+        place = id(program)
+        self._loaded[place] = weakref.ref(program, lambda _: self._loaded.pop(place, None))
+
+    def is_loaded(self, program: Any) -> bool:
+        """Whether a program is from the store, or was made of one that is."""
+        return bool(self._loaded) and any(
+            (known := self._loaded.get(id(of))) is not None and known() is of
+            for of in (program, *filter(None, self.bases(program)))
+        )
+
+    def kept_derivations(self) -> KeptDerivations | None:
+        """What functions keep that derive programs; None where they do not say that."""
+        try:
+            deriving: list[Any] = [self._symbols.derivations[of] for of in self._symbols.deriving]
+            infos = [function.cache_info() for function in deriving]
+        except AttributeError:
+            return None
+        return KeptDerivations(sum(i.currsize for i in infos), sum(i.hits for i in infos))
 
     def rule_of(self, params: dict[str, Any]) -> RuleRequest | None:
         """The function of jax, and the types, whose call comes to an equation with such params, but
@@ -461,6 +539,36 @@ class Requests:
         self._places[id(jitted)] = jitted, place
         return place
 
+    def parts_of_jit(self, jitted: Any, may_be_seen: bool) -> tuple[Any, tuple[Any, ...]] | None:
+        """The function of a jit that is inlined, and its settings where they are not those of any.
+
+        None where jax may have traced it, or where a setting says more than which arguments are
+        static.
+        """
+        function, info = getattr(jitted, "_fun", None), getattr(jitted, "_jit_info", None)
+        if info is None or not hasattr(info, "_fields"):
+            return None
+        # A jit has a weak reference to its function.
+        if not may_be_seen and weakref.getweakrefcount(function) > 1:
+            return None
+        plain = self._plain_jit
+        if plain is None:
+            a_jit: Any = jax.jit(lambda: None)
+            plain = self._plain_jit = a_jit._jit_info
+        settings = tuple(
+            (name, value)
+            for name, value, other in zip(info._fields, info, plain, strict=True)
+            if name not in _OF_FUNCTION and not (type(value) is type(other) and value == other)
+        )
+        known = all(name in _OF_ARGUMENTS for name, _ in settings)
+        # jax keeps the program of one that is not inlined, for whoever calls it later.
+        is_inlined = any(name == "inline" for name, _ in settings)
+        return (function, settings) if known and is_inlined else None
+
+    def place_of_class(self, class_: type) -> str | None:
+        """Where in a module a class is; None where it is in none."""
+        return place_of(class_)
+
     def place_of_body(self, function: types.FunctionType) -> str | None:
         """Where in a module of jax the jit is that traces a function; None where that is none."""
         found: Any = sys.modules.get(function.__module__)
@@ -485,19 +593,32 @@ class Requests:
             return [self._types(item, depth + 1) for item in value]
         if class_ is dict:
             return {name: self._types(item, depth + 1) for name, item in value.items()}
-        if isinstance(value, symbols.tracer) or class_ is symbols.array or class_ is np.ndarray:
+        if isinstance(value, symbols.tracer) or class_ in symbols.arrays or class_ is np.ndarray:
             aval = symbols.typeof(value)
             if type(aval) is not symbols.aval:
                 raise _Unknown
             return aval
         if isinstance(value, _UNCHANGING):
             return value
+        if class_ is frozenset and all(type(item) in _PLAIN for item in value):
+            return value
+        if class_ is types.FunctionType and _is_of_jax(value) and place_of(value) is not None:
+            return value
         raise _Unknown
+
+
+def _is_of_jax(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "jax"
 
 
 def _is_same(one: Any, another: Any) -> bool:
     return type(one) is type(another) and one.__eq__(another) is True
 
 
+# What a jit says of its function, and which of its settings say how arguments are passed.
+_OF_FUNCTION = frozenset(("fun_sourceinfo", "fun_signature"))
+_OF_ARGUMENTS = frozenset(
+    ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "inline")
+)
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _UNCHANGING = (np.dtype, np.generic, enum.Enum, type)

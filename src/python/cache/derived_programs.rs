@@ -33,6 +33,7 @@ use crate::python::cache::store::{self, Hits};
 use crate::python::cache::warm::derivations::{self, Sought};
 use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup;
+use crate::python::cache::warm::whole;
 use crate::python::cpython::native::{address, attached};
 use crate::python::cpython::shared::Once;
 use crate::python::jax::names::{Jax, jax};
@@ -74,6 +75,16 @@ impl DerivationCache {
     /// learns.
     #[pyo3(signature = (jaxpr, *key))]
     fn __call__<'py>(
+        &self,
+        jaxpr: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        whole::derived(&self.path, jaxpr, key, || self.call(jaxpr, key))
+    }
+}
+
+impl DerivationCache {
+    fn call<'py>(
         &self,
         jaxpr: &Bound<'py, PyAny>,
         key: &Bound<'py, PyTuple>,
@@ -255,7 +266,8 @@ impl Parts {
         key: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = jaxpr.py();
-        let result = run_stock(&self.stock, jaxpr, key)?;
+        let run = || run_stock(&self.stock, jaxpr, key);
+        let result = whole::derived(&self.path, jaxpr, key, run)?;
         if !library::is_open() || session::is_idle(py)? {
             return Ok(result);
         }

@@ -1,7 +1,7 @@
 //! Putting the interposition in place, and taking it away.
 //!
 //! While anything is active, the `tp_new` of `DynamicJaxprTrace` is ours, so that a thread that is
-//! ours makes our traces. While a trace of ours may run, so are the code of `Primitive.bind`, of
+//! ours makes our traces, and so is the code of `make_jaxpr` and `trace_to_jaxpr`. While a trace of ours may run, so are the code of `Primitive.bind`, of
 //! `inline_jaxpr_into_trace` and of some more functions of jax, which first ask whether the trace is
 //! ours, and all that is interposed. All of that is put back when the last activation ends, but for what
 //! counts changes of settings (`watch_config.rs`). An activation of the whole process may last for long: then
@@ -40,12 +40,15 @@ fn reconcile(py: Python<'_>, jax: &Jax) -> PyResult<()> {
         let wanted = Wanted::now();
         let replaced = if wanted.interposed { replaced(py)? } else { None };
         let interposed = wanted.interposed && replaced.is_none();
-        if wanted.active && replaced.is_none() {
+        let active = wanted.active && replaced.is_none();
+        if active {
             trace_class::patch(jax);
         } else {
             trace_class::restore(jax);
         }
-        let done = if interposed { patch(py, jax, wanted) } else { restore(py, jax, wanted) };
+        let done = put_outermost(py, active, wanted).and_then(|()| {
+            if interposed { patch(py, jax, wanted) } else { restore(py, jax, wanted) }
+        });
         match done {
             Err(error) if interposed && !wanted.is_outdated() => {
                 session::give_up_interposition();
@@ -67,6 +70,8 @@ fn reconcile(py: Python<'_>, jax: &Jax) -> PyResult<()> {
 
 /// Functions of jax whose trampolines ask us first.
 static HOOKED: Once<Vec<PatchedFunction>> = Once::new();
+/// As those, of what is called before an outermost trace begins: while anything is active.
+static OUTERMOST: Once<Vec<PatchedFunction>> = Once::new();
 
 /// `make_trampoline(name, hook)` returns the function of jax and the code for it; None where that is
 /// left to jax.
@@ -91,7 +96,7 @@ fn warn_of(py: Python<'_>, replaced: &PatchedFunction) -> PyResult<()> {
 fn replaced(py: Python<'_>) -> PyResult<Option<&'static PatchedFunction>> {
     let other =
         |hooked: &&PatchedFunction| !hooked.has(Code::Stock) && !hooked.has(Code::Trampoline);
-    Ok(hooked(py)?.iter().find(other))
+    Ok(hooked(py)?.iter().chain(OUTERMOST.get(py).into_iter().flatten()).find(other))
 }
 
 /// Whether somebody has changed jax in a way that may affect anything: all is left to stock jax. The
@@ -168,7 +173,6 @@ pub fn initialize_traces<'py>(
         ),
         ("eval", wrap_pyfunction!(crate::python::interpose::evaluate::eval_jaxpr, py)?),
         ("value", wrap_pyfunction!(crate::python::jax::watch_arrays::read_value, py)?),
-        ("trace", wrap_pyfunction!(crate::python::interpose::functions::call_traced, py)?),
         ("check_refs", wrap_pyfunction!(crate::python::trace::arguments::check_returned_refs, py)?),
     ];
     let mut hooked = Vec::new();
@@ -181,7 +185,6 @@ pub fn initialize_traces<'py>(
         ("clean_path", &jax.clean_path_hook),
         ("vjp", &jax.vjp_hook),
         ("debug_info", &jax.debug_info_hook),
-        ("make_jaxpr", &jax.make_jaxpr_hook),
         ("resolve_kwargs", &jax.resolve_kwargs_hook),
     ];
     for (name, hook) in optional {
@@ -211,7 +214,16 @@ pub fn initialize_traces<'py>(
         add(name, hook.as_any())?;
     }
     let _ = HOOKED.set(py, hooked);
-    session::set_hooks(Hooks { reconcile, forget_trace: trace_context::forget });
+    let trace = wrap_pyfunction!(crate::python::interpose::functions::call_traced, py)?;
+    let mut outermost = Vec::new();
+    for (name, hook) in [("make_jaxpr", jax.make_jaxpr_hook.bind(py)), ("trace", trace.as_any())] {
+        if !hook.is_none() {
+            outermost.extend(hook_function(make_trampoline, name, hook)?);
+        }
+    }
+    let _ = OUTERMOST.set(py, outermost);
+    let settle = crate::python::cache::warm::whole::settle;
+    session::set_hooks(Hooks { reconcile, forget_trace: trace_context::forget, settle });
     functions::set_jit_type(jax.jit_type.bind(py))?;
     crate::python::jax::watch_config::initialize(py, jax)?;
     define_tracer(py, jax)?;
@@ -239,6 +251,8 @@ impl Activation {
 
     #[pyo3(signature = (*_exc))]
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyAny>) -> PyResult<()> {
+        // The next trace may be stock jax's.
+        session::settle(py)?;
         session::leave(py, self.scope)
     }
 }
@@ -248,6 +262,19 @@ fn hooked(py: Python<'_>) -> PyResult<&'static [PatchedFunction]> {
         .get(py)
         .map(Vec::as_slice)
         .ok_or_else(|| PyRuntimeError::new_err("jaxide._core is not initialized"))
+}
+
+/// Makes the functions ours that are called before an outermost trace begins, or puts them back.
+fn put_outermost(py: Python<'_>, on: bool, wanted: Wanted) -> PyResult<()> {
+    let code = if on { Code::Trampoline } else { Code::Stock };
+    let keeps_versions = keeps_versions(py);
+    for hooked in OUTERMOST.get(py).into_iter().flatten() {
+        if wanted.is_outdated() {
+            return Ok(());
+        }
+        hooked.put(py, code, keeps_versions)?;
+    }
+    Ok(())
 }
 
 /// Makes jax's functions ours.

@@ -3,10 +3,10 @@
 //! The counters are here, below the rooms that act on them. Those say once what they do (`Hooks`).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 
 use crate::python::cpython::shared::Shared;
@@ -57,6 +57,30 @@ pub struct Hooks {
     pub reconcile: fn(Python<'_>, &Jax) -> PyResult<()>,
     /// Forgets what this thread remembers of a trace that ends.
     pub forget_trace: fn(),
+    /// Does what is to be done before the next trace begins.
+    ///
+    /// # Errors
+    /// A signal handler raises.
+    pub settle: fn(Python<'_>) -> PyResult<()>,
+}
+
+/// Whether there is something to be done before the next trace begins.
+static PENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does what is to be done before the next trace begins.
+///
+/// # Errors
+/// A signal handler raises.
+pub fn settle(py: Python<'_>) -> PyResult<()> {
+    match HOOKS.get() {
+        Some(hooks) if PENDING.load(Ordering::Relaxed) => (hooks.settle)(py),
+        _ => Ok(()),
+    }
+}
+
+/// Says whether there is something to be done before the next trace begins.
+pub fn set_pending(pending: bool) {
+    PENDING.store(pending, Ordering::Relaxed);
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
@@ -89,6 +113,11 @@ pub fn is_tracing() -> bool {
     DEPTH.get() > 0 || (TRACES.load(Ordering::Relaxed) > 0 && PROCESS.load(Ordering::Relaxed) > 0)
 }
 
+/// Whether a trace of this thread is recording.
+pub fn is_recording() -> bool {
+    RECORDING.with(|count| count.load(Ordering::Relaxed) != 0)
+}
+
 /// A trace of ours from its beginning until its program is finished, or it is given up.
 pub struct Recording {
     /// Those of the thread that it began in.
@@ -118,6 +147,14 @@ impl Recording {
         }
         // Some rules of jax leave the trace that is under way for as long as they trace.
         let is_outermost = !is_part && of_thread.load(Ordering::Relaxed) == 0;
+        if let Err(error) = settle(py) {
+            if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                // SAFETY: the interpreter is attached. The next instruction raises it.
+                unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+            } else {
+                error.write_unraisable(py, None);
+            }
+        }
         if is_outermost {
             begin_outermost();
             audit_schedule::trace_begins();

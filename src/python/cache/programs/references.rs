@@ -207,7 +207,11 @@ impl<'py> References<'py> {
                     let key = reading.value()?;
                     let index = reading.number(MAX_PROGRAMS, "item")?;
                     let is_replayed = open(jax, &base).map_or(true, |(open, _)| has_replays(&open));
-                    if is_replayed {
+                    // jax makes these with lines of its own.
+                    let requests = jax.requests.bind(base.py());
+                    let is_loaded =
+                        requests.call_method1(intern!(base.py(), "is_loaded"), (&base,));
+                    if is_replayed || is_loaded?.is_truthy()? {
                         return Err(Inapplicable::new_err(()));
                     }
                     let maker = reading.maker();

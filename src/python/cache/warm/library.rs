@@ -16,6 +16,7 @@ use crate::python::cache::fragment::save::save;
 use crate::python::cache::programs::stored;
 use crate::python::cache::store::{self, Known};
 use crate::python::cache::warm::names::Names;
+use crate::python::cache::warm::whole;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::names::jax;
@@ -83,6 +84,7 @@ pub fn forget_objects(py: Python<'_>) -> PyResult<()> {
             warn(py, &format!("the store was not written: {}", error.value(py)))?;
         }
         library.shelves.iter().for_each(|(_, shelf)| shelf.forget());
+        whole::forget();
         jax(py)?.requests.bind(py).call_method0(pyo3::intern!(py, "clear"))?;
     }
     Ok(())
@@ -177,17 +179,30 @@ impl Library {
         key: Key,
         read: impl Fn(&mut Reading<'_, 'py>) -> PyResult<R>,
     ) -> PyResult<Option<R>> {
+        let found = self.read_uncounted(py, key, read);
+        let is_missing = matches!(found, Ok(None));
+        let count = if is_missing { &self.misses } else { &self.hits };
+        count.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// As `read`, of what is none of a trace.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn read_uncounted<'py, R>(
+        &self,
+        py: Python<'py>,
+        key: Key,
+        read: impl Fn(&mut Reading<'_, 'py>) -> PyResult<R>,
+    ) -> PyResult<Option<R>> {
         for (_, shelf) in &self.shelves {
             match shelf.entry(key, self.maker.bind(py), &read) {
                 Ok(None) => {}
                 Err(error) if is_of_call(py, &error) => break,
-                found => {
-                    self.hits.fetch_add(1, Ordering::Relaxed);
-                    return found;
-                }
+                found => return found,
             }
         }
-        self.misses.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use pyo3::exceptions::PyException;
+use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -172,6 +173,11 @@ fn look<'py>(
     for &program in &again.programs {
         // SAFETY: an argument of the call.
         let program = unsafe { Bound::from_borrowed_ptr(py, program) };
+        // One of the store has lines of its own.
+        let requests = jax.requests.bind(py);
+        if requests.call_method1(intern!(py, "is_loaded"), (&program,))?.is_truthy()? {
+            return Ok(Found::default());
+        }
         let Some(name) = library.names().of_value(&program)? else { return Ok(Found::default()) };
         programs.push(name);
     }

@@ -7,6 +7,7 @@
 //! lookup.rs   the portable key of a call, and what the store has under it
 //! derivations.rs  the same of what functions of jax have made of a program
 //! values.rs   plain values of Python's under portable keys
+//! whole.rs    programs of functions that are traced as a whole
 //! ```
 //!
 //! An entry of the expansion cache is under a key of addresses, one of the store is under their portable names
@@ -19,3 +20,4 @@ pub mod library;
 pub mod lookup;
 mod names;
 pub mod values;
+pub mod whole;

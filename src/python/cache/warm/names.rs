@@ -4,7 +4,8 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType, PyWeakrefReference,
+    PyBool, PyBytes, PyCode, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
+    PyWeakrefReference,
 };
 
 use crate::segments::{Key, key_of};
@@ -218,6 +219,15 @@ impl Names {
             }
             return Ok(Added::All);
         }
+        if value.is_exact_instance_of::<PyCode>() {
+            // Version 2 says nothing of which objects are the same, nor of which texts are interned.
+            let marshal = py.import(intern!(py, "marshal"))?;
+            let Ok(content) = marshal.call_method1(intern!(py, "dumps"), (value, 2)) else {
+                return Ok(Added::Nothing);
+            };
+            words.text(Tag::Code, content.cast::<PyBytes>()?.as_bytes());
+            return Ok(Added::All);
+        }
         if self.programs.iter().any(|class| is_exactly(value.as_ptr(), class.as_ptr().cast())) {
             let chain = self.source.bind(py).call_method1(intern!(py, "chain"), (value,))?;
             if chain.is_none() {
@@ -304,6 +314,7 @@ enum Tag {
     Slots,
     Program,
     Name,
+    Code,
 }
 
 /// What a name is made of.

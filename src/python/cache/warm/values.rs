@@ -35,15 +35,26 @@ pub fn key_of_value(py: Python<'_>, words: &[u8]) -> PyResult<Option<Key>> {
     Ok(Some(key_of_parts(&[key_of(KIND), devices, configuration], words)))
 }
 
-/// What the store has under a key; None where there is nothing, or something that is no value.
+/// What the store has under a key; None where there is nothing, or something that is no value. It counts as found or
+/// missing unless it `is_beside` what a trace asks for.
 ///
 /// # Errors
 /// A signal handler raises; the warning that there is for the first entry that is refused.
 #[pyfunction]
-pub fn stored_value(py: Python<'_>, key: Key) -> PyResult<Option<Bound<'_, PyAny>>> {
+#[pyo3(signature = (key, is_beside=false))]
+pub fn stored_value(
+    py: Python<'_>,
+    key: Key,
+    is_beside: bool,
+) -> PyResult<Option<Bound<'_, PyAny>>> {
     let Some(library) = current(py) else { return Ok(None) };
     #[allow(clippy::redundant_closure_for_method_calls)] // the method is for one lifetime
-    match library.read(py, key, |reading| reading.value()) {
+    let found = if is_beside {
+        library.read_uncounted(py, key, |reading| reading.value())
+    } else {
+        library.read(py, key, |reading| reading.value())
+    };
+    match found {
         Ok(found) => Ok(found),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             library.refuse(py, &error)?;
