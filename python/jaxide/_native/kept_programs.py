@@ -69,10 +69,10 @@ class KeptPrograms:
             if chain(of) is not None:
                 is_tuple = type(made) is tuple
                 told.append((function, within, of, key, is_tuple, made if is_tuple else (made,)))
-        own = tuple(program for _, program in places if chain(program) is not None)
-        for _, program in places:
-            if _is_of_jit(program) and chain(program) is None:
-                raise Unstorable("the program of a jit of jax's own that is not known")
+        chains = [(program, chain(program)) for _, program in places]
+        if any(found is None and _is_of_jit(program) for program, found in chains):
+            raise Unstorable("the program of a jit of jax's own that is not known")
+        own = tuple(program for program, found in chains if found is not None)
         if not told and not own:
             return ()
         all_places: list[tuple[int, Any]] = []
