@@ -101,7 +101,7 @@ __all__ = [
     "trust_callable",
     "unpack_store",
     "unused_inputs",
-    "use_loaded",
+    "use_whole_traces",
     "used_by",
     "verify_store",
     "watch_function",
@@ -307,10 +307,11 @@ def may_be_whole() -> bool:
     """Whether what is traced next in this thread is within no other trace, and there is a store."""
 
 def key_of_whole(
-    function: Any, args: tuple[Any, ...], avals: tuple[Any, ...], context: Any, again: bool
+    function: Any, args: tuple[Any, Any], traced: int, context: Any, again: bool
 ) -> int | None:
-    """The key of a function that is traced as a whole, for positional and named arguments whose
-    leaves have types; None where it has none. ``again`` says that it was just traced."""
+    """The key of a function that is traced as a whole, for positional and named arguments in which
+    types stand for so many arrays; None where it has none. ``again`` says that it was just
+    traced."""
 
 def refused_whole() -> str | None:
     """Why the function that was asked for last has no key; None where it has one."""
@@ -342,8 +343,8 @@ def promise_trace(result: tuple[Any, Any]) -> None:
 def promised_trace(*given: Any) -> Any:
     """What was promised, when jax traces a function; else ``NotImplemented``."""
 
-def use_loaded(loaded: Callable[..., Any]) -> None:
-    """Has jax come to what ``loaded`` says of a function when it traces the function."""
+def use_whole_traces(trace: Callable[..., Any]) -> None:
+    """Has jax come to what ``trace`` says of a function when it traces the function."""
 
 def is_still_promised() -> bool:
     """Whether nobody has asked for what was promised."""

@@ -51,7 +51,7 @@ mod _core {
     use super::cache::warm::whole::{
         as_recorded, is_still_promised, is_whole_audited, key_of_code, key_of_whole, may_be_whole,
         promise_derivation, promise_trace, promised_trace, record_whole, refused_whole, settle,
-        settle_later, tell_whole_differs, use_loaded,
+        settle_later, tell_whole_differs, use_whole_traces,
     };
     #[pymodule_export]
     use super::clear::clear_memo;

@@ -116,6 +116,75 @@ def test_a_second_process_runs_nothing(tmp_path: Path, name: str) -> None:
     assert [line for line in second if line.startswith("@")] == ["@ 1 0 None"]
 
 
+# Instead of `make_jaxpr` a jit: its trace, what is lowered, and what it computes.
+JITTED = """
+def show(function, *args, **settings):
+    static = settings.pop("static_argnums", ())
+    jitted = jax.jit(function, static_argnums=static, **settings)
+    if os.environ["WITH"] == "jaxide":
+        jaxide.install()
+    traced = jitted.trace(*args)
+    if os.environ["WITH"] == "jaxide":
+        print("@", jaxide.cache_info().store.hits, _core.refused_whole())
+    print(traced.jaxpr)
+    print(traced.jaxpr.pretty_print(source_info=True, name_stack=True))
+    print(traced.jaxpr.jaxpr.debug_info, traced.out_info)
+    print(traced.lower().as_text(debug_info=True))
+    print(jax.make_jaxpr(jitted, static_argnums=static)(*args))
+    print(jax.make_jaxpr(function, static_argnums=static)(*args))
+    print(jitted(*args))
+"""
+
+
+def jitted(script: str) -> str:
+    return JITTED + textwrap.dedent(script)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_jit_in_a_second_process_runs_nothing(tmp_path: Path, name: str) -> None:
+    script = jitted(PURE[name])
+    stock, first, second = (run(script, of) for of in (None, tmp_path, tmp_path))
+    assert without_counts(first) == stock
+    assert without_counts(second) == stock
+    assert [line for line in second if line.startswith("@")] == ["@ 1 None"]
+
+
+STATIC = {
+    "number": ("show(lambda x, n: x * n, x, 2, static_argnums=1)", "2", "3"),
+    "class of a number": ("show(lambda x, n: x * n, x, 1, static_argnums=1)", "1,", "True,"),
+    "which": ("show(lambda x, n: x * 2 + n, 2, 3, static_argnums=0)", "nums=0", "nums=1"),
+    "a type": (
+        "a = jax.typeof(x)\nshow(lambda a, b: jnp.zeros(a.shape), a, x, static_argnums=0)",
+        "a, x, static_argnums=0",
+        "x, a, static_argnums=1",
+    ),
+    "function": (
+        "g = lambda x: x * 2\nshow(lambda f, x: f(x), g, x, static_argnums=0)",
+        "x * 2",
+        "x * 3",
+    ),
+    "text": (
+        "show(lambda x, n: getattr(jnp, n)(x), x, 'sin', static_argnums=1)",
+        "'sin'",
+        "'cos'",
+    ),
+    "none": (
+        "show(lambda x, n: {'a': x * 2, 'b': n}, x, None, static_argnums=1)",
+        "static_argnums=1",
+        "static_argnums=()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_static_arguments_are_in_the_key(tmp_path: Path, name: str) -> None:
+    script, of, another = STATIC[name]
+    for one in (script, script.replace(of, another)):
+        stock = run(jitted(one), None)
+        for _ in range(2):
+            assert without_counts(run(jitted(one), tmp_path)) == stock
+
+
 # Each with something in another form.
 PAIRS = {
     "global": ("s = 2.0\nshow(lambda x: x * s, x)", "s = 3.0\nshow(lambda x: x * s, x)"),
@@ -357,6 +426,52 @@ ORDERS = {
         m = make(lambda x: jnp.where(x > 1, x, 0.5))(x)
         n = make(lambda x: jnp.where(x > 2, x, 0.5))(x)
         print(m.eqns[1].params["jaxpr"] is n.eqns[1].params["jaxpr"])
+    """,
+    "a jit of a function that jax has seen": """
+        if os.environ["WITH"] == "jaxide":
+            jaxide.install()
+        scale = 2.0
+        def f(x, n=2):
+            return x * scale if n == 0 else jax.vmap(lambda x: f(x, n - 1))(x[None])[0]
+        if "FIRST" not in os.environ:
+            jax.grad(lambda x: f(x).sum())(x)
+        scale = 3.0
+        print(jax.jit(f).trace(x).jaxpr)
+    """,
+    "a jit that fails": """
+        import traceback
+        if os.environ["WITH"] == "jaxide":
+            jaxide.install()
+        def f(x):
+            return jnp.where(x > 0, x, 0.5) @ x
+        for _ in range(2):
+            try:
+                jax.jit(f)(x)
+            except TypeError as error:
+                print(error)
+                print([frame.name for frame in traceback.extract_tb(error.__traceback__)])
+        if "FIRST" not in os.environ:
+            print(jax.jit(f)(x[:2, :2]))
+    """,
+    "a jit within others": """
+        if os.environ["WITH"] == "jaxide":
+            jaxide.install()
+        def f(x):
+            return jnp.where(x > 0, x, 0.5).sum()
+        g = jax.jit(f)
+        print(jax.grad(g)(x), jax.vmap(g)(x))
+        print(jax.make_jaxpr(jax.grad(g))(x), jax.make_jaxpr(jax.vmap(g))(x))
+        print(jax.make_jaxpr(lambda x: (g(x), jax.jit(f)(x + 1), f(x)))(x))
+    """,
+    "a jit that gives its arguments away": """
+        if os.environ["WITH"] == "jaxide":
+            jaxide.install()
+        def f(x, y, *, by):
+            return {"x": x + by["n"], "y": (y * 2, None)}
+        g = jax.jit(f, donate_argnums=0, keep_unused=True)
+        print(g.lower(x, 2.0, by=dict(n=1, m=x)).as_text(debug_info=True))
+        print(g(x + 0, 2.0, by=dict(n=1, m=x)), g(x + 0, y=2.0, by=dict(n=1)))
+        print(jax.eval_shape(f, x, 2.0, by=dict(n=1)))
     """,
     "a jit of the function": """
         scale = 2.0

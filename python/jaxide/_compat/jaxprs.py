@@ -137,9 +137,15 @@ def literal_type() -> Any:
     return symbol("core:Literal")
 
 
+@functools.cache
+def var_type() -> Any:
+    """The class of variables."""
+    return symbol("core:Var")
+
+
 def new_var(aval: Any) -> Any:
     """A variable of its own."""
-    return symbol("core:Var")(aval)
+    return var_type()(aval)
 
 
 _HOISTING = {

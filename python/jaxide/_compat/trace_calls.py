@@ -9,8 +9,6 @@ that a function object is traced once, whoever asks.
 from __future__ import annotations
 
 import contextlib
-import functools
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +28,6 @@ from jaxide._native.debug_names import (
     outermost,
     parameters,
 )
-from jaxide._native.whole_traces import whole_traces
 
 
 class Traced(NamedTuple):
@@ -49,7 +46,7 @@ class Traced(NamedTuple):
 def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced | None:
     """Traces ``fun``; None where more is needed than this. A jit then finds what was traced in
     jax's cache."""
-    run = _run(fun, args, kwargs, may_be_stored=True)
+    run = _run(fun, args, kwargs)
     if run is None:
         return None
     jaxpr, out = run.jaxpr, run.out
@@ -67,7 +64,7 @@ def result_types(
 ) -> tuple[Any, Any] | None:
     """As ``trace``, where only the types of the results are wanted: jax's ``FlatTree`` of them, and
     the program."""
-    run = _run(fun, args, kwargs, may_be_stored=False)
+    run = _run(fun, args, kwargs)
     if run is None:
         return None
     jaxpr, out = run.jaxpr, run.out
@@ -93,19 +90,11 @@ class _Run(NamedTuple):
     state: tuple[Any, ...]
 
 
-def _run(
-    fun: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    may_be_stored: bool,
-) -> _Run | None:
+def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Run | None:
     known = private()
     if known.debug_key_reuse.value or known.check_tracer_leaks.value:
         return None
     known.check_callable(fun)
-    # jax's caches have weak references to the functions that they know.
-    is_new = may_be_stored and weakref.getweakrefcount(fun) == 0
     leaves, in_tree = flatten_arguments(args, kwargs)
     # Of the shardings only a named one is part of a type.
     avals = _core.plain_types(
@@ -136,12 +125,7 @@ def _run(
         else contextlib.nullcontext()
     )
     with timed, outermost(debug_info):
-        traced = functools.partial(known.trace_to_jaxpr, fun, in_avals, debug_info, *state)
-        if may_be_stored and _core.is_store_open() and whole_traces:
-            given = fun, is_new, (args, kwargs), in_avals, debug_info, state
-            jaxpr, out = whole_traces[0].trace(*given, traced)
-        else:
-            jaxpr, out = traced()
+        jaxpr, out = known.trace_to_jaxpr(fun, in_avals, debug_info, *state)
     return _Run(jaxpr, out, in_avals, in_tree, leaves.vals, state)
 
 

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 
+from jaxide import _core
+from jaxide._compat.hooks import hooked, is_hooked
 from jaxide._compat.namespace import requests
-from jaxide._compat.symbols import symbol
+from jaxide._compat.symbols import optional_symbol
+from jaxide._compat.tracing import is_top_level
 from jaxide._compat.warm import entry_objects
-from jaxide._native.whole_traces import Symbols, WholeTraces, whole_traces
+from jaxide._native.whole_traces import Symbols, WholeTraces
 
 
 @functools.cache
 def use_whole_traces() -> None:
     """Has traces ask for the programs of functions that are traced as a whole."""
-    whole_traces.append(_whole_traces())
-
-
-def _whole_traces() -> WholeTraces:
-    return WholeTraces(
+    trace = hooked("trace") if is_hooked("trace") else None
+    if trace is None:
+        return
+    traces = WholeTraces(
         Symbols(
             objects=entry_objects(),
             requests=requests(),
             node_of=_node,
-            trace_context=symbol("config:trace_context"),
+            trace=trace,
+            is_top_level=is_top_level(),
             is_watched=_is_watched,
+            arguments=_arguments,
             is_plain=_is_plain,
             rename=_rename,
         )
     )
+    _core.use_whole_traces(traces.trace)
 
 
 def _node(tree: Any) -> tuple[Any, list[Any]] | None:
@@ -40,12 +46,53 @@ def _node(tree: Any) -> tuple[Any, list[Any]] | None:
     return data, tree.children()
 
 
-_WATCHING = ("jax_enable_checks", "jax_log_compiles", "jax_explain_cache_misses", "jax_no_tracing")
+_WATCHING = (
+    "jax_check_tracer_leaks",
+    "jax_debug_key_reuse",
+    "jax_enable_checks",
+    "jax_explain_cache_misses",
+    "jax_log_compiles",
+    "jax_no_tracing",
+)
 
 
 def _is_watched() -> bool:
     holders = jax.config._value_holders
     return any(holders[name].value for name in _WATCHING)
+
+
+def _arguments(in_avals: Any) -> Any:
+    """Positional and named arguments with types in the place of arrays; None where jax makes some
+    by code of the user's, which is not to run once more."""
+    return in_avals.unflatten() if all(map(_is_plain_tree, _trees(in_avals))) else None
+
+
+def _trees(in_avals: Any) -> Iterator[Any]:
+    for class_, field in (("FTTuple", "elts"), ("FTDict", "_vals")):
+        if type(in_avals) is optional_symbol(f"flattree:{class_}"):
+            for part in getattr(in_avals, field):
+                yield from _trees(part)
+            return
+    if type(in_avals) is not optional_symbol("flattree:FTStatic"):
+        yield in_avals.tree
+
+
+def _is_plain_tree(tree: Any) -> bool:
+    kinds, static = _plain_kinds(), optional_symbol("tree_util:Static")
+    return all(node[0] in kinds or node[3] is static for node in tree.__getstate__()[1])
+
+
+@functools.cache
+def _plain_kinds() -> frozenset[int]:
+    """The numbers that jax has for leaves and for containers of Python's."""
+    some: Any = None, (), [], {}, _Named(0)
+    tree: Any = jax.tree.structure(some)
+    _, nodes = tree.__getstate__()
+    return frozenset(node[0] for node in nodes)
+
+
+class _Named(NamedTuple):
+    leaf: int
 
 
 def _is_plain(program: Any) -> bool:

@@ -7,9 +7,10 @@ arguments are the same. The core makes the key of these (``src/python/cache/warm
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _core
@@ -17,6 +18,7 @@ from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects, EntryRecords
 from jaxide._native.kept_programs import WRONG, KeptPrograms
 from jaxide._native.requests import Requests
+from jaxide._native.trust import OF_JAX
 
 
 class Symbols(NamedTuple):
@@ -25,10 +27,15 @@ class Symbols(NamedTuple):
     objects: tuple[EntryRecords, EntryObjects]
     requests: Requests
     node_of: NodeOf
-    # What jax's cache of traces goes by besides.
-    trace_context: Callable[[], Hashable]
+    # jax's own function that traces another, behind its cache.
+    trace: Callable[..., tuple[Any, Any]]
+    # Whether no trace is under way.
+    is_top_level: Callable[[], bool]
     # Whether jax is to check, to log or to explain what it does, which only a trace does.
     is_watched: Callable[[], bool]
+    # Positional and named arguments with types in the place of arrays; None where the containers
+    # are not Python's own.
+    arguments: Callable[[Any], Any]
     # Whether a program has no constants, no effects and no types that are made of others.
     is_plain: Callable[[Any], bool]
     # Gives a program names.
@@ -55,82 +62,54 @@ class WholeTraces:
         )
         # The codes of functions of which the store was asked.
         self._codes: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
-        # What it had for functions of this process: jax, too, traces a function once.
-        self._loaded: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Any, tuple[Any, Any]]]] = (
-            weakref.WeakKeyDictionary()
-        )
-        symbols.requests.when_cleared.append(self._clear)
-
-    def _clear(self) -> None:
-        self._codes.clear()
-        self._loaded.clear()
+        symbols.requests.when_cleared.append(self._codes.clear)
 
     def trace(
         self,
         function: Any,
-        is_new: bool,
-        args: tuple[Any, Any],
         in_avals: Any,
         debug_info: Any,
-        context: tuple[Any, ...],
-        trace: Callable[[], tuple[Any, Any]],
-    ) -> tuple[Any, Any]:
-        """What ``trace`` returns, which traces a function for positional and named arguments with
-        types; ``is_new`` says that jax cannot have traced it before. The store is asked once for
-        functions with the same code: from then on the cache of the process is faster."""
-        if _core.may_be_whole():
-            _core.settle()
-        if not _core.may_be_whole() or self._symbols.is_watched():
-            return trace()
+        takes_flat_tree: bool,
+        returns_flat_tree: bool,
+        requires_low: bool,
+        context: tuple[Any, ...] = (),
+    ) -> Any:
+        """What jax's own function comes to that traces another, which jax has not in its cache:
+        arguments are those of jax's function. ``NotImplemented`` where that is to run.
+
+        The store is asked once for functions with the same code: from then on what the process has
+        recorded is faster.
+        """
+        if takes_flat_tree or returns_flat_tree or requires_low or not _core.may_be_whole():
+            return NotImplemented
+        source: str = debug_info.func_src_info.partition(" at ")[2]
+        if debug_info.traced_for != "jit" or source.startswith(OF_JAX):
+            return NotImplemented
+        _core.settle()
+        symbols = self._symbols
+        if symbols.is_watched() or not symbols.is_top_level():
+            return NotImplemented
         code = _code_of(function)
-        if code is None:
-            return trace()
-        if (traced := self._known(function, in_avals, debug_info, context)) is not None:
-            return traced
-        if not is_new or code in self._codes:
-            return trace()
+        if code is None or code in self._codes:
+            return NotImplemented
         self._codes.add(code)
-        asked = function, args, tuple(in_avals.vals), context
-        key = _core.key_of_whole(*asked, False)
+        args = symbols.arguments(in_avals)
+        asked = function, args, len(in_avals), context
+        key = None if args is None else _core.key_of_whole(*asked, False)
         if key is None:
-            return trace()
+            return NotImplemented
+        trace = functools.partial(symbols.trace, function, in_avals, debug_info, *context)
         stored = _core.stored_value(key)
         if stored is None:
             return self._recorded(key, asked, trace)
         loaded = self._of_store(stored, debug_info) if stored else None
         if loaded is None:
-            return trace()
+            return NotImplemented
         if _core.is_whole_audited():
             return self._audited(debug_info.func_src_info, loaded, trace)
         if kept := stored[2]:
             _core.settle_later(self._kept.settling(kept, loaded.programs))
-        known = in_avals, context, self._symbols.trace_context()
-        traced = loaded.program, loaded.out
-        self._loaded.setdefault(function, {})[known] = debug_info, traced
-        _core.use_loaded(self._asked)
-        return traced
-
-    def _known(
-        self, function: Any, in_avals: Any, debug_info: Any, context: tuple[Any, ...]
-    ) -> tuple[Any, Any] | None:
-        """What was loaded of a function; None where jax would trace it."""
-        loaded = self._loaded.get(function)
-        if loaded is None:
-            return None
-        found = loaded.get((in_avals, context, self._symbols.trace_context()))
-        if found is None:
-            return None
-        names, traced = found
-        fields = "traced_for", "func_src_info", "arg_names"
-        same = all(getattr(names, field) == getattr(debug_info, field) for field in fields)
-        return traced if same else None
-
-    def _asked(self, function: Any, in_avals: Any, debug_info: Any, *others: Any) -> Any:
-        """What was loaded of a function that jax is about to trace; else ``NotImplemented``."""
-        if type(function) is not types.FunctionType or any(others[:3]):
-            return NotImplemented
-        found = self._known(function, in_avals, debug_info, others[3] if others[3:] else ())
-        return NotImplemented if found is None else found
+        return loaded.program, loaded.out
 
     def _of_store(self, stored: tuple[Any, ...], debug_info: Any) -> _Loaded | None:
         """What the store has; None where this process cannot have it."""
@@ -161,7 +140,7 @@ class WholeTraces:
     def _recorded(
         self,
         key: int,
-        asked: tuple[Any, tuple[Any, Any], tuple[Any, ...], Any],
+        asked: tuple[Any, Any, int, Any],
         trace: Callable[[], tuple[Any, Any]],
     ) -> tuple[Any, Any]:
         """What ``trace`` returns, which the store keeps."""
@@ -190,10 +169,6 @@ class WholeTraces:
         places: list[tuple[int, Any]] = []
         content = _core.save(program, self._records, places)
         return content, tree, self._kept.saved(derived, places)
-
-
-# There is one once there is a store.
-whole_traces: list[WholeTraces] = []
 
 
 def _code_of(function: Any) -> types.CodeType | None:

@@ -126,7 +126,7 @@ pub fn encode<'py>(
     encoder.finish()
 }
 
-/// Adds a function that is traced, and what it is called with: `avals` are the types of the leaves.
+/// Adds a function that is traced, and what it is called with: types stand for so many arrays.
 ///
 /// # Errors
 /// Why it has no key.
@@ -135,7 +135,7 @@ pub fn encode_whole(
     jax: &Jax,
     function: *mut ffi::PyObject,
     args: &[*mut ffi::PyObject],
-    avals: &[*mut ffi::PyObject],
+    traced: usize,
     may_be_seen: bool,
     call: &mut Call,
 ) -> Result<(), Reason> {
@@ -144,10 +144,9 @@ pub fn encode_whole(
     let mut encoder = Encoder { functions, mode, ..Encoder::of_program(py, jax, call) };
     encoder.whole.ever_seen = may_be_seen;
     encoder.value(function, 0)?;
-    // jax makes the containers anew for the function.
-    let mut avals = avals.iter().copied();
-    args.iter().try_for_each(|&arg| encoder.argument(arg, &mut avals, 0))?;
-    if avals.next().is_some() {
+    args.iter().try_for_each(|&arg| encoder.argument(arg, 0))?;
+    // Of a type that is an argument itself nothing says that it is none.
+    if encoder.whole.traced != traced {
         return Err(USERS_CLASS);
     }
     encoder.finish()

@@ -93,7 +93,8 @@ pub enum Functions {
         /// Nobody but the call holds it; null where somebody does.
         temporary: *mut ffi::PyObject,
     },
-    /// All that is traced, by what it does: functions that jax cannot have seen. Types stand for the arguments.
+    /// All that is traced, by what it does: functions that jax cannot have seen, but for the one that is traced. Types
+    /// stand for arrays.
     Whole,
 }
 
@@ -316,6 +317,10 @@ impl Encoder<'_, '_> {
     pub(super) fn function(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         let function: *mut ffi::PyFunctionObject = value.cast();
         let is_whole = self.functions.are_whole();
+        if is_whole && self.whole.written.first() == Some(&value) {
+            // jax may have seen the one that is traced.
+            return Err(SEEN);
+        }
         if if is_whole { self.is_known(value) } else { self.is_within(value) } {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::expand::Tag;
 use crate::python::cache::key::classes::{Verdict, verdict};
 use crate::python::cache::key::encoder::Encoder;
 use crate::python::cache::reasons::{
-    CALLABLE, LARGE_VALUE, ORDERS, REF, Reason, SEEN, UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
+    CALLABLE, LARGE_VALUE, ORDERS, Reason, SEEN, UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
 };
 use crate::python::cpython::native::is_exactly;
 use crate::python::jax::values::value_classes;
@@ -32,6 +32,8 @@ pub(super) struct Whole {
     pub(super) ever_seen: bool,
     /// What is written is read by a function of jax's.
     pub(super) of_jax: bool,
+    /// How many types of arrays were written.
+    pub(super) traced: usize,
 }
 
 /// Whether an instance of a named tuple's class has attributes besides its items.
@@ -86,21 +88,17 @@ impl Encoder<'_, '_> {
         self.users_jit(value, class, depth)
     }
 
-    /// An argument: containers that jax makes anew for the function, with the types of what is in them.
-    pub(super) fn argument(
-        &mut self,
-        value: *mut ffi::PyObject,
-        avals: &mut dyn Iterator<Item = *mut ffi::PyObject>,
-        depth: u32,
-    ) -> Result<(), Reason> {
+    /// An argument: containers that jax makes anew for the function, with the types of arrays, and static values.
+    pub(super) fn argument(&mut self, value: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         if depth > MAX_DEPTH {
             return Err(LARGE_VALUE);
         }
         // SAFETY: a live argument; the exact type is checked before each access. Nothing of the user's runs.
         unsafe {
             let class = ffi::Py_TYPE(value);
-            if value == ffi::Py_None() {
-                self.call.signature.address(Tag::Identity, 0, value as u64);
+            if class == self.jax.shaped_array_type.as_ptr().cast() {
+                self.whole.traced += 1;
+                self.call.signature.address(Tag::Traced, 0, value as u64);
                 return Ok(());
             }
             if ffi::PyTuple_Check(value) != 0 {
@@ -108,42 +106,32 @@ impl Encoder<'_, '_> {
                     self.call.signature.address(Tag::Sequence, 0, class as u64);
                 } else {
                     self.named_class(class, depth)?;
+                    if has_attributes(self.py, value) {
+                        return Err(USERS_CLASS);
+                    }
                 }
                 let len = ffi::PyTuple_GET_SIZE(value);
                 self.call.signature.tag(Tag::Sequence, len.unsigned_abs());
                 return (0..len).try_for_each(|place| {
-                    self.argument(ffi::PyTuple_GET_ITEM(value, place), avals, depth + 1)
+                    self.argument(ffi::PyTuple_GET_ITEM(value, place), depth + 1)
                 });
             }
             if class == &raw mut ffi::PyList_Type {
                 let len = ffi::PyList_GET_SIZE(value);
                 self.call.signature.address(Tag::Sequence, len.unsigned_abs(), class as u64);
                 return (0..len).try_for_each(|place| {
-                    self.argument(ffi::PyList_GET_ITEM(value, place), avals, depth + 1)
+                    self.argument(ffi::PyList_GET_ITEM(value, place), depth + 1)
                 });
             }
             if class == &raw mut ffi::PyDict_Type {
-                return self.arguments_by_name(value, avals, depth);
-            }
-            if !self.is_leaf(class) {
-                return Err(USERS_CLASS);
+                return self.arguments_by_name(value, depth);
             }
         }
-        let aval = avals.next().ok_or(USERS_CLASS)?;
-        if !is_exactly(aval, self.jax.shaped_array_type.as_ptr().cast()) {
-            return Err(REF);
-        }
-        self.call.signature.address(Tag::Traced, 0, aval as u64);
-        Ok(())
+        self.value(value, depth)
     }
 
     /// The items of a dict of texts, in jax's order.
-    fn arguments_by_name(
-        &mut self,
-        dict: *mut ffi::PyObject,
-        avals: &mut dyn Iterator<Item = *mut ffi::PyObject>,
-        depth: u32,
-    ) -> Result<(), Reason> {
+    fn arguments_by_name(&mut self, dict: *mut ffi::PyObject, depth: u32) -> Result<(), Reason> {
         // SAFETY: a live argument of the exact class.
         let dict = unsafe { Bound::from_borrowed_ptr(self.py, dict) };
         let dict = dict.cast_exact::<PyDict>().map_err(|_| UNKNOWN_OBJECT)?;
@@ -156,26 +144,9 @@ impl Encoder<'_, '_> {
         self.call.signature.tag(Tag::Dict, items.len());
         for (name, item) in items {
             self.call.signature.bytes(Tag::Text, name.as_bytes());
-            self.argument(item.as_ptr(), avals, depth + 1)?;
+            self.argument(item.as_ptr(), depth + 1)?;
         }
         Ok(())
-    }
-
-    /// Whether jax takes an argument for an array, or makes one of it.
-    fn is_leaf(&self, class: *mut ffi::PyTypeObject) -> bool {
-        // SAFETY: static types, and the type of a live object.
-        unsafe {
-            class == &raw mut ffi::PyFloat_Type
-                || class == &raw mut ffi::PyLong_Type
-                || class == &raw mut ffi::PyBool_Type
-                || class == &raw mut ffi::PyComplex_Type
-                || class == self.jax.array_type.as_ptr().cast()
-                || class == self.jax.shape_dtype_struct_type.as_ptr().cast()
-                || value_classes(self.py).is_ok_and(|known| {
-                    class == known.numpy_array.as_ptr().cast()
-                        || ffi::PyType_IsSubtype(class, known.numpy_scalar.as_ptr().cast()) != 0
-                })
-        }
     }
 
     /// The dict of a function's attributes or defaults, which no code that only computes comes to: what is in it.

@@ -41,8 +41,8 @@ struct Promise {
     result: Py<PyAny>,
 }
 
-/// Says what was loaded of a function; there once something was.
-static LOADED: Once<Py<PyAny>> = Once::new();
+/// Says what becomes of a function that jax is to trace; there once there is a store.
+static WHOLE_TRACES: Once<Py<PyAny>> = Once::new();
 
 /// What is to be called before the next trace begins.
 static SETTLES: Shared<Vec<Py<PyAny>>> = Shared::new(Vec::new());
@@ -62,8 +62,8 @@ pub fn may_be_whole() -> bool {
     is_open() && session::is_active() && !session::is_recording()
 }
 
-/// The key of a function that is traced as a whole, for positional and named arguments whose leaves have the types
-/// `avals`; None where it has none. `again` says that it was just traced, so that jax has seen the functions which it reads.
+/// The key of a function that is traced as a whole, for positional and named arguments in which types stand for so many
+/// arrays; None where it has none. `again` says that it was just traced, so that jax has seen the functions which it reads.
 ///
 /// # Errors
 /// jax's state cannot be read.
@@ -71,7 +71,7 @@ pub fn may_be_whole() -> bool {
 pub fn key_of_whole(
     function: &Bound<'_, PyAny>,
     args: &Bound<'_, PyTuple>,
-    avals: &Bound<'_, PyTuple>,
+    traced: usize,
     context: &Bound<'_, PyAny>,
     again: bool,
 ) -> PyResult<Option<Key>> {
@@ -86,14 +86,13 @@ pub fn key_of_whole(
     if configuration.jit_disabled || world_of(configuration.number) != 0 {
         return Ok(None);
     }
-    let [objects, avals] =
-        [args, avals].map(|all| all.iter().map(|of| of.as_ptr()).collect::<Vec<_>>());
+    let args: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
     let mut call = Call { signature: Signature::new(0).noting_locals(), ..Call::new(0) };
     let described = encode_fully(py, &mut call, |call| {
         if call.signature.locals().is_none() {
             call.signature = Signature::new(0).noting_locals();
         }
-        encode_whole(py, jax, function.as_ptr(), &objects, &avals, again, call)
+        encode_whole(py, jax, function.as_ptr(), &args, traced, again, call)
     })?;
     if let Err(reason) = described {
         REFUSED.set(Some(reason));
@@ -226,23 +225,23 @@ pub fn promise_trace(result: Py<PyTuple>) {
     drop(PROMISED_TRACE.replace(Some(result)));
 }
 
-/// Has jax come to what `loaded` says of a function, where it says something, when it traces the function.
+/// Has jax come to what `trace` says of a function, where it says something, when it traces the function.
 #[pyfunction]
-pub fn use_loaded(py: Python<'_>, loaded: Py<PyAny>) {
-    let _ = LOADED.set(py, loaded);
+pub fn use_whole_traces(py: Python<'_>, trace: Py<PyAny>) {
+    let _ = WHOLE_TRACES.set(py, trace);
 }
 
-/// What was promised, or what was loaded of the function, when jax traces one; else `NotImplemented`.
+/// What was promised, or what the function comes to as a whole, when jax traces one; else `NotImplemented`.
 ///
 /// # Errors
-/// A signal handler raises.
+/// Those of the function.
 #[pyfunction]
 #[pyo3(signature = (*given))]
 pub fn promised_trace<'py>(given: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
-    match (PROMISED_TRACE.take(), LOADED.get(py)) {
+    match (PROMISED_TRACE.take(), WHOLE_TRACES.get(py)) {
         (Some(result), _) => Ok(result.into_bound(py).into_any()),
-        (None, Some(loaded)) if session::is_active() => loaded.bind(py).call1(given),
+        (None, Some(trace)) if may_be_whole() => trace.bind(py).call1(given),
         (None, _) => Ok(py.NotImplemented().into_bound(py)),
     }
 }
