@@ -1,8 +1,9 @@
 """First traces of fresh processes: stock jax, jaxide without a store, jaxide with a store that an
 earlier process has filled.
 
-The three take turns, each in a process of its own, after the imports, `jaxide.install()` as in
-`docs/warm_start.md`, and once the arguments exist. What installing takes has a column of its own.
+The three take turns, each in a process of its own: after the imports comes `jaxide.install()`, as
+in `docs/warm_start.md`, then the arguments are made, then the function is traced. What installing
+takes has a column of its own.
 The store is filled by one process that traces once. Texts of all three are compared.
 """
 
@@ -30,18 +31,19 @@ KINDS = ("jax", "jaxide", "store")
 
 
 def trace_first(kind: str, workload: str) -> tuple[float, float, str]:
-    """What a fresh process does: makes the arguments, installs jaxide, then traces once; seconds of
+    """What a fresh process does: installs jaxide, makes the arguments, then traces once; seconds of
     the trace and of the installation, and the text."""
+    start = time.perf_counter()
+    if kind != "jax":
+        jaxide.install()
+    installing = time.perf_counter() - start
     fun, args = PROGRAMS[workload]()
     jax.block_until_ready(args)
     gc.collect()  # else one of what was imported comes within by chance
     start = time.perf_counter()
-    if kind != "jax":
-        jaxide.install()
-    installed = time.perf_counter()
     made = jax.make_jaxpr(fun)(*args)
-    seconds = time.perf_counter() - installed
-    return seconds, installed - start, hashlib.sha256(str(made).encode()).hexdigest()
+    seconds = time.perf_counter() - start
+    return seconds, installing, hashlib.sha256(str(made).encode()).hexdigest()
 
 
 def in_a_process(

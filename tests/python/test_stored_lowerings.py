@@ -472,7 +472,7 @@ def interrupted():
         step = jax.jit(lambda a: jnp.tanh(a * (number + 1) + 0.75) @ a.T)
         try:
             if os.environ.get("INTERRUPTS"):
-                signal.setitimer(signal.ITIMER_REAL, 0.0001 * (number % 75 + 1))
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 * (number % 25 + 1))
             try:
                 step(x)
             finally:

@@ -8,21 +8,17 @@ begins.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
 
 from jaxide import _core
-from jaxide._native.content import Unsettled
 from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects, EntryRecords
+from jaxide._native.interruptions import tried
 from jaxide._native.requests import Requests
-from jaxide._native.storage import StorageError, Unstorable
+from jaxide._native.storage import Unstorable
 from jaxide._native.trust import OF_JAX
-
-# What an entry may come to that does not fit this process.
-WRONG = (StorageError, Unstorable, Unsettled, LookupError, TypeError, ValueError)
 
 
 def _is_of_jit(program: Any) -> bool:
@@ -118,7 +114,7 @@ class KeptPrograms:
 
     def _settle(self, kept: tuple[Any, ...], programs: dict[int, Any]) -> None:
         content, origins, known, *_ = kept
-        with contextlib.suppress(*WRONG):
+        with tried():
             of_jits = dict(_core.load(origins, self._objects))
             own = {place: programs[of_trace] for place, of_trace in known}
             args = content, self._objects, of_jits, own

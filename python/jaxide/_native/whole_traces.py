@@ -6,7 +6,6 @@ arguments are the same. The core makes the key of these (``src/python/cache/warm
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import types
 import weakref
@@ -16,7 +15,8 @@ from typing import Any, NamedTuple
 from jaxide import _core
 from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects, EntryRecords
-from jaxide._native.kept_programs import WRONG, KeptPrograms
+from jaxide._native.interruptions import tried
+from jaxide._native.kept_programs import KeptPrograms
 from jaxide._native.requests import Requests
 from jaxide._native.trust import OF_JAX
 
@@ -114,16 +114,16 @@ class WholeTraces:
     def _of_store(self, stored: tuple[Any, ...], debug_info: Any) -> _Loaded | None:
         """What the store has; None where this process cannot have it."""
         programs: dict[int, Any] = {}
-        try:
+        loaded = None
+        with tried():
             content, tree, kept = stored
             if kept and not self._kept.is_new(kept):
                 return None
             program = _core.load(content, self._objects, programs)
             out = self._objects.flat_tree(tree, tuple(program.out_avals))
-        except WRONG:
-            return None
-        self._symbols.rename(program, debug_info.set_result_paths(out.unflatten()))
-        return _Loaded(program, out, programs)
+            self._symbols.rename(program, debug_info.set_result_paths(out.unflatten()))
+            loaded = _Loaded(program, out, programs)
+        return loaded
 
     def _audited(
         self, name: str, loaded: _Loaded, trace: Callable[[], tuple[Any, Any]]
@@ -154,7 +154,7 @@ class WholeTraces:
         if is_own and derived is not None and _core.key_of_whole(*asked, True) == key:
             # An empty one where another process may come to something else: nobody tries again.
             stored: tuple[Any, ...] = ()
-            with contextlib.suppress(*WRONG):
+            with tried():
                 stored = self._stored(result[0], result[1], derived)
             _core.store_value(key, stored)
         return result

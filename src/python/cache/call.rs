@@ -172,7 +172,7 @@ fn replay_or_run<'py>(
         Ok(configuration) if site.forgets && configuration.jit_disabled => Err(JIT_DISABLED),
         configuration => configuration,
     };
-    let computes = configuration.is_err_and(|reason| reason == FOLDS_EAGERLY);
+    let computes = configuration.is_ok_and(|configuration| configuration.folds);
     if computes && !site.forgets && context.stack().is_none() && are_concrete(jax, args) {
         store::count_bypass(site.id, FOLDS_EAGERLY);
         return computed(jax, &context, proceed);

@@ -19,11 +19,14 @@ use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::key::whole::Whole;
 use crate::python::cache::programs::forms::open;
 use crate::python::cache::programs::registry::first_transposed_at;
-use crate::python::cache::reasons::{CHANGES, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES};
+use crate::python::cache::reasons::{
+    CHANGES, FOLDS_EAGERLY, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES,
+};
 use crate::python::cpython::native::address;
 use crate::python::jax::names::Jax;
 use crate::python::jax::omit::{Item, is_omitted};
 use crate::python::jax::world::owns_primitive;
+use crate::python::trace::abstract_eval::Context;
 
 /// What is being encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -227,8 +230,14 @@ impl<'a, 'py> Encoder<'a, 'py> {
         self.pin(value);
     }
 
-    /// Refuses functions that change lists, dicts or arrays, where there are some that are not theirs.
+    /// Refuses functions that change lists, dicts or arrays, where there are some that are not theirs, and arrays where
+    /// what is done with them is computed at once.
     pub(super) fn finish(&self) -> Result<(), Reason> {
+        if self.call.has_arrays
+            && Context::current(self.py, self.jax).map_or(true, |context| context.eager_folding)
+        {
+            return Err(FOLDS_EAGERLY);
+        }
         let changes = self.effects.changes && self.mutable
             || self.effects.fills && self.call.has_mutable_arrays;
         if changes && !is_omitted(Item::Effects) {

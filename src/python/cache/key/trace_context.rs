@@ -11,8 +11,7 @@ use crate::expand::Signature;
 
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::reasons::{
-    CHANGED_JAX, DROPS_DEAD_CODE, FOLDS_EAGERLY, LEAK_CHECK, NO_TRACING, NUMPY_TELLS, Reason,
-    UNKNOWN_JAX,
+    CHANGED_JAX, DROPS_DEAD_CODE, LEAK_CHECK, NO_TRACING, NUMPY_TELLS, Reason, UNKNOWN_JAX,
 };
 use crate::python::cpython::native::attached;
 use crate::python::jax::current_trace::current_trace;
@@ -34,6 +33,8 @@ pub struct Configuration {
     pub number: u64,
     /// Functions under jit run as if they were not.
     pub jit_disabled: bool,
+    /// What has no traced operand is computed at once.
+    pub folds: bool,
 }
 
 /// Where the number of what differs in jax is in that of a configuration.
@@ -282,24 +283,20 @@ fn configuration(
         Err(NO_TRACING)
     } else if let Some(errors) = numpy_errors::number() {
         let context = Context::current(py, jax)?;
-        if context.eager_folding {
-            Err(FOLDS_EAGERLY)
-        } else {
-            let settings = settings::number_beside(py, jax, errors)?;
-            let difference = world::difference(py)?;
-            let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
-            match (difference, numbers) {
-                (Difference::None | Difference::Some(..), (Ok(settings), Ok(world))) => {
-                    let configured = u64::from(context.number) | u64::from(settings) << 32;
-                    let written = !is_omitted(Item::Settings);
-                    Ok(Configuration {
-                        number: (u64::from(written) * configured)
-                            | (u64::from(world) << WORLD_SHIFT),
-                        jit_disabled: is_on(&jax.disable_jit)?,
-                    })
-                }
-                _ => Err(CHANGED_JAX),
+        let settings = settings::number_beside(py, jax, errors)?;
+        let difference = world::difference(py)?;
+        let numbers = (u16::try_from(settings), u16::try_from(difference.number()));
+        match (difference, numbers) {
+            (Difference::None | Difference::Some(..), (Ok(settings), Ok(world))) => {
+                let configured = u64::from(context.number) | u64::from(settings) << 32;
+                let written = !is_omitted(Item::Settings);
+                Ok(Configuration {
+                    number: (u64::from(written) * configured) | (u64::from(world) << WORLD_SHIFT),
+                    jit_disabled: is_on(&jax.disable_jit)?,
+                    folds: context.eager_folding,
+                })
             }
+            _ => Err(CHANGED_JAX),
         }
     } else {
         Err(NUMPY_TELLS)

@@ -83,7 +83,7 @@ pub fn key_of_whole(
     let Some(library) = current(py).filter(|_| !is_changed_by_hand()) else { return Ok(None) };
     let Ok(configuration) = configuration_now(py, jax)? else { return Ok(None) };
     // Where anything of jax differs, it counts who reaches it.
-    if configuration.jit_disabled || world_of(configuration.number) != 0 {
+    if configuration.jit_disabled || configuration.folds || world_of(configuration.number) != 0 {
         return Ok(None);
     }
     let args: Vec<_> = args.iter().map(|arg| arg.as_ptr()).collect();
