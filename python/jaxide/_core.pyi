@@ -337,7 +337,7 @@ def settle() -> None:
 def promise_derivation(function: str, program: Any, result: Any) -> None:
     """Has a function say ``result`` when jax asks it for what it makes of a program next."""
 
-def promise_trace(result: tuple[Any, Any]) -> None:
+def promise_trace(function: Any, result: tuple[Any, Any]) -> None:
     """Has jax come to ``result`` when it traces a function next."""
 
 def promised_trace(*given: Any) -> Any:

@@ -640,11 +640,11 @@ def requests() -> Requests:
             typeof=jax.typeof,
             with_rule=symbol("custom_derivatives:custom_jvp"),
             source_of=fun_sourceinfo,
-            batching_of=_batching_of_rule(),
+            rules=rule_reader(),
             params_of=_params_of_rule,
             reduction=optional_symbol("lax.lax:_reduction_jaxpr"),
             reductions=_reductions(),
-            contexts=_contexts,
+            contexts=_contexts(),
             within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
             user_context=symbol("source_info_util:user_context"),
             configuration=_configuration,
@@ -662,12 +662,25 @@ def _reductions() -> dict[str, Any]:
     return {name: getattr(jax.lax, name) for name in names}
 
 
-def _contexts() -> tuple[Any, Any]:
-    """What jax's caches of programs go by besides, now and within an equation."""
+def _contexts() -> Callable[[], tuple[Any, Any]]:
+    """A function that says what jax's caches of programs go by besides, now and within an
+    equation."""
     trace_context = symbol("config:trace_context")
-    now = trace_context()
-    with symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager:
-        return now, trace_context()
+    eqn_context = symbol(f"{_CORE}:current_jaxpr_eqn_context")
+    # What it was last, with the context that equations had.
+    last: list[Any] = [None, None, None]
+
+    def contexts() -> tuple[Any, Any]:
+        now, own = trace_context(), eqn_context()
+        before, was, within = last
+        if before == now and was == own:
+            return now, within
+        with own.manager:
+            within = trace_context()
+        last[:] = now, own, within
+        return now, within
+
+    return contexts
 
 
 def _configuration() -> Any:
@@ -680,12 +693,6 @@ def _configuration() -> Any:
     except TypeError:
         return repr(now)
     return now
-
-
-def _batching_of_rule() -> Callable[[Any], Batching | None]:
-    """How a rule is batched; None where that is not known."""
-    reader = rule_reader()
-    return (lambda rule: None) if reader is None else reader.batching
 
 
 def _params_of_rule(function: Any, avals: tuple[Any, ...], batching: Batching) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def entry_objects() -> tuple[EntryRecords, EntryObjects]:
         make_shape=lambda shape, dtype, weak_type: jax.ShapeDtypeStruct(
             shape, dtype, weak_type=weak_type
         ),
+        rule=symbol("linear_util:WrappedFun"),
         flatten=getattr(flat_tree().type, "flatten", None) or symbol("flattree:flatten"),
         typed_array=symbol("literals:TypedNdArray"),
         axis_data=symbol("interpreters.batching:AxisData"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import jax
 from jaxide import _core
 from jaxide._compat.hooks import hooked, is_hooked
 from jaxide._compat.namespace import requests
-from jaxide._compat.symbols import optional_symbol
+from jaxide._compat.symbols import known_symbols, optional_symbol
 from jaxide._compat.tracing import is_top_level
 from jaxide._compat.warm import entry_objects
 from jaxide._native.whole_traces import Symbols, WholeTraces
@@ -31,7 +31,7 @@ def use_whole_traces() -> None:
             trace=trace,
             is_top_level=is_top_level(),
             is_watched=_is_watched,
-            arguments=_arguments,
+            arguments=_arguments(),
             is_plain=_is_plain,
             rename=_rename,
         )
@@ -61,34 +61,27 @@ def _is_watched() -> bool:
     return any(holders[name].value for name in _WATCHING)
 
 
-def _arguments(in_avals: Any) -> Any:
-    """Positional and named arguments with types in the place of arrays; None where jax makes some
-    by code of the user's, which is not to run once more."""
-    return in_avals.unflatten() if all(map(_is_plain_tree, _trees(in_avals))) else None
-
-
-def _trees(in_avals: Any) -> Iterator[Any]:
-    for class_, field in (("FTTuple", "elts"), ("FTDict", "_vals")):
-        if type(in_avals) is optional_symbol(f"flattree:{class_}"):
-            for part in getattr(in_avals, field):
-                yield from _trees(part)
-            return
-    if type(in_avals) is not optional_symbol("flattree:FTStatic"):
-        yield in_avals.tree
-
-
-def _is_plain_tree(tree: Any) -> bool:
-    kinds, static = _plain_kinds(), optional_symbol("tree_util:Static")
-    return all(node[0] in kinds or node[3] is static for node in tree.__getstate__()[1])
-
-
-@functools.cache
-def _plain_kinds() -> frozenset[int]:
-    """The numbers that jax has for leaves and for containers of Python's."""
+def _arguments() -> Callable[[Any], Any]:
+    """A function that has positional and named arguments with types in the place of arrays; None
+    where jax makes some by code of the user's, which is not to run once more."""
+    # The numbers that jax has for leaves and for containers of Python's.
     some: Any = None, (), [], {}, _Named(0)
     tree: Any = jax.tree.structure(some)
-    _, nodes = tree.__getstate__()
-    return frozenset(node[0] for node in nodes)
+    kinds = frozenset(node[0] for node in tree.__getstate__()[1])
+    static = optional_symbol("tree_util:Static")
+    own = known_symbols(("flattree:FTTuple", "flattree:FTDict", "flattree:FTStatic"))
+    parts = {own.get("flattree:FTTuple"): "elts", own.get("flattree:FTDict"): "_vals"}
+    without = own.get("flattree:FTStatic")
+
+    def is_plain(flat: Any) -> bool:
+        if (field := parts.get(type(flat))) is not None:
+            return all(map(is_plain, getattr(flat, field)))
+        if type(flat) is without:
+            return True
+        _, nodes = flat.tree.__getstate__()
+        return all(node[0] in kinds or node[3] is static for node in nodes)
+
+    return lambda in_avals: in_avals.unflatten() if is_plain(in_avals) else None
 
 
 class _Named(NamedTuple):

@@ -81,6 +81,7 @@ class Rules:
     def __init__(self, private: Private):
         self._private = private
         self._memoized_code = private.memoize(lambda: None).__code__
+        self._on_demand = _on_demand(private.wrapped_type)
 
     def words(self, value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], list[Any]] | None:
         """What such a function says: objects that count as themselves, and plain values; and what
@@ -145,6 +146,22 @@ class Rules:
                 return None
             found.append((axis.size, tuple(dims)))
         return tuple(found)
+
+    def types(self, value: Any) -> tuple[Any, ...] | None:
+        """The types of the arguments of a call that came to the rule of a ``custom_jvp`` function;
+        None where it is something else."""
+        thunk = self._memoized(value) if isinstance(value, self._private.wrapped_type) else None
+        if thunk is None or self._kind(thunk) != "rule":
+            return None
+        return tuple(_closure(thunk)["in_avals"])
+
+    def on_demand(self, names: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """A function as ``make`` returns, which is called when somebody asks for more than the
+        names."""
+        made = object.__new__(self._on_demand)
+        made.debug_info = self._private.debug_info_type(*names, None)
+        made.in_type = make
+        return made
 
     def pair(self, one: Any, another: Any, made: dict[int, Any]) -> None:
         """Notes what in a function stands for what in another that is structurally equal.
@@ -423,6 +440,23 @@ class Rules:
             else:
                 pending += gc.get_referents(item)
         return False
+
+
+def _on_demand(wrapped_type: Any) -> Any:
+    """A class of functions that are made when they are asked for, and of jax's class from then
+    on."""
+
+    class OnDemand(wrapped_type):  # type: ignore[misc]
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> Any:
+            made = self.in_type()
+            for slot in wrapped_type.__slots__:
+                setattr(self, slot, getattr(made, slot))
+            self.__class__ = wrapped_type
+            return getattr(self, name)
+
+    return OnDemand
 
 
 def _new_store(store: Any, made: dict[int, Any]) -> Any:

@@ -29,6 +29,8 @@ class CallObjects(NamedTuple):
     requests: Requests
     shape: Any
     make_shape: Callable[[Any, Any, bool], Any]
+    # The class of rules that equations of functions with one have.
+    rule: Any
     # jax's ``FlatTree`` of a tree.
     flatten: Callable[[Any], Any]
     typed_array: Any
@@ -45,6 +47,7 @@ class EntryRecords(Records):
     def __init__(self, private: Private, known: CallObjects):
         super().__init__(private, ())
         self._known = known
+        self._num_rules = 0
 
     def record(self, value: Any, place: str) -> tuple[str, Any]:
         """The name of what an object is, and its parts."""
@@ -67,6 +70,12 @@ class EntryRecords(Records):
             return "no axis name", None
         if type(value) is self._known.axis_data:
             return "axis data", fields_of(value)
+        if type(value) is self._known.rule:
+            request = self._known.requests.request_of_rule(value)
+            # Each has an object of its own.
+            self._num_rules += 1
+            names = tuple(value.debug_info[:3]), self._num_rules
+            return "rule of", (*names, _known(request, "its rule is of no function of jax's"))
         if isinstance(value, type) and self._private.classes.get(name_of(value)) is value:
             return "class", name_of(value)
         if isinstance(value, type) and (at := place_of(value)) and at.startswith("jax._src."):
@@ -121,12 +130,15 @@ class EntryObjects(Objects):
     def __init__(self, private: Private, known: CallObjects):
         super().__init__(private)
         self._requests = known.requests
+        # Those that were made last.
+        self.rules: list[Any] = []
         self._flatten = known.flatten
         self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
         self._make["zero"] = known.zero
         self._make["request"] = known.requests.params
         # A tuple, unlike other params: parts of them are new in each call.
         self._make["rule"] = lambda request: (known.requests.params_of_rule(request),)
+        self._make["rule of"] = self._rule
         self._make["shape"] = lambda parts: known.make_shape(*parts)
         self._make["class"] = self._class
         self._make["class at"] = _class_at
@@ -134,6 +146,12 @@ class EntryObjects(Objects):
         self._make["axis data"] = lambda parts: known.axis_data(*parts)
         # Of an array of its own, as jax makes them.
         self._make["typed array"] = lambda parts: known.typed_array(parts[0].copy(), parts[1])
+
+    def _rule(self, parts: Any) -> Any:
+        names, _, request = parts
+        made = self._requests.rule(names, request)
+        self.rules.append(made)
+        return made
 
     def flat_tree(self, tree: Any, leaves: tuple[Any, ...]) -> Any:
         """jax's ``FlatTree`` of a tree that was described.
@@ -151,10 +169,11 @@ class EntryObjects(Objects):
         """Has a jit of jax's own come to ``program``, unless jax has traced it before: the program
         that it has."""
         within, request, tree = origin
-        if tree != ():
-            _core.promise_trace((program, self.flat_tree(tree, tuple(program.out_avals))))
         self._requests.note_loaded(program)
         try:
+            if tree != ():
+                out = self.flat_tree(tree, tuple(program.out_avals))
+                _core.promise_trace(self._requests.function_of(request), (program, out))
             return self._requests.program(request, within, None)
         except RecursionError:
             # jax is tracing it just now.
@@ -173,10 +192,12 @@ class EntryObjects(Objects):
     ) -> None:
         """Has a function that keeps its results say ``items`` of a program, unless it has said
         something before."""
-        _core.promise_derivation(function, program, items if is_tuple else items[0])
-        with contextlib.suppress(RecursionError), self._requests.as_for(within, None):
-            self._requests.ask(function, program, key)
-        _core.is_still_promised()
+        try:
+            _core.promise_derivation(function, program, items if is_tuple else items[0])
+            with contextlib.suppress(RecursionError), self._requests.as_for(within, None):
+                self._requests.ask(function, program, key)
+        finally:
+            _core.is_still_promised()
 
     def derived(
         self,

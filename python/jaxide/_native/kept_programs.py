@@ -101,14 +101,20 @@ class KeptPrograms:
         before = self._requests.kept_derivations()
         return not derives or (before is not None and before.results == 0)
 
-    def settling(self, kept: tuple[Any, ...], programs: dict[int, Any]) -> Callable[[], None]:
-        """What has jax know what it would have kept of a trace with these programs, by place: as
-        long as the configuration is that of now."""
+    def settling(
+        self, kept: tuple[Any, ...], programs: dict[int, Any], rules: list[Any]
+    ) -> Callable[[], None]:
+        """What has jax know what it would have kept of a trace with these programs, by place, and
+        makes these rules: as long as the configuration is that of now."""
         configuration = self._requests.configuration()
 
         def settle() -> None:
             if self._requests.configuration() == configuration and not self._is_watched():
-                self._settle(kept, programs)
+                if kept:
+                    self._settle(kept, programs)
+                for rule in rules:
+                    with tried():
+                        _ = rule.f
 
         return settle
 

@@ -15,13 +15,14 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from jaxide import _core
 from jaxide._native.interposed import callables
+from jaxide._native.interruptions import tried
 from jaxide._native.portable import place_of
 from jaxide._native.trampolines import copy_function
 
@@ -39,6 +40,17 @@ _REDUCTION = "reduction by "
 _MAX_OF_RULES = 1024
 
 
+class RuleReader(Protocol):
+    """Reads functions that trace derivative rules, and makes new ones
+    (:mod:`jaxide._native.derivative_rules`)."""
+
+    def batching(self, value: Any) -> Batching | None: ...
+    def types(self, value: Any) -> tuple[Any, ...] | None: ...
+    def are_alike(self, one: Any, another: Any) -> bool: ...
+    def renewal(self, value: Any) -> Callable[[dict[int, Any]], Any] | None: ...
+    def on_demand(self, names: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
+
+
 class Symbols(NamedTuple):
     """Private things of jax by which programs of jits are found."""
 
@@ -52,8 +64,8 @@ class Symbols(NamedTuple):
     # The class of functions with a derivative rule, and where a function is from.
     with_rule: type
     source_of: Callable[[Any], str]
-    # How the rule that an equation has is batched; None where that is not known.
-    batching_of: Callable[[Any], Batching | None]
+    # What reads the rules that equations have; None where they are not known.
+    rules: RuleReader | None
     # The params of the equation that a function of one comes to, for types of arguments, batched.
     params_of: Callable[[Any, tuple[Any, ...], Batching], dict[str, Any]]
     # The program of a function of two numbers, for their type; and these functions by name.
@@ -281,6 +293,14 @@ class Requests:
         self.noted_places.add(place)
         return dict(params)
 
+    def function_of(self, request: Request) -> Any:
+        """The function of the jit of a request.
+
+        Raises:
+          LookupError: no jit is at its place.
+        """
+        return self._jit_at(request[0])._fun
+
     def _jit_at(self, place: str) -> Any:
         module, _, qualname = place.partition(":")
         if module.partition(".")[0] != "jax":
@@ -475,10 +495,45 @@ class Requests:
         if program is None or params.get("num_consts") != 0 or "jvp_jaxpr_fun" not in params:
             return None
         self._look_for_rules()
-        name = self._rules.get(program.debug_info.func_src_info)
-        if name is None or (batching := self._symbols.batching_of(params["jvp_jaxpr_fun"])) is None:
+        name, rules = self._rules.get(program.debug_info.func_src_info), self._symbols.rules
+        if name is None or rules is None:
             return None
-        return name, tuple(program.in_avals), batching
+        batching = rules.batching(params["jvp_jaxpr_fun"])
+        return None if batching is None else (name, tuple(program.in_avals), batching)
+
+    def request_of_rule(self, rule: Any) -> RuleRequest | None:
+        """The function of jax, and the types, whose call comes to an equation with a rule that says
+        the same; None where none is known."""
+        rules = self._symbols.rules
+        if rules is None:
+            return None
+        types_, batching = rules.types(rule), rules.batching(rule)
+        if types_ is None or batching is None:
+            return None
+        self._look_for_rules()
+        for name in self._functions:
+            request: RuleRequest = name, types_, batching
+            # One that is not for such types, jax says.
+            with tried():
+                if rules.are_alike(self.params_of_rule(request)["jvp_jaxpr_fun"], rule):
+                    return request
+        return None
+
+    def rule(self, names: tuple[Any, ...], request: RuleRequest) -> Any:
+        """A new rule as a request comes to, which is made when somebody asks for it."""
+        rules = self._symbols.rules
+        if rules is None:
+            raise LookupError(request[0])
+
+        def make() -> Any:
+            # jax is told first what it would have kept of the trace that had the rule.
+            _core.settle()
+            renewal = rules.renewal(self.params_of_rule(request)["jvp_jaxpr_fun"])
+            if renewal is None:
+                raise LookupError(request[0])
+            return renewal({})
+
+        return rules.on_demand(names, make)
 
     def params_of_rule(self, request: RuleRequest) -> dict[str, Any]:
         """The params of the equation of a call of a function with a derivative rule.

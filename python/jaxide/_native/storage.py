@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from jaxide import _core
+from jaxide._native.interruptions import is_of_signal
 
 # What can be left out of a file.
 DROPPABLE = ("callbacks", "rules", "trees")
@@ -297,6 +298,9 @@ class Objects:
         """What is raised for a part of a file."""
         if isinstance(error, str):
             return StorageError(error)
+        if is_of_signal(error.__traceback__):
+            own: Exception = error
+            return own
         raised = StorageError(f"{error} (byte {offset})" if offset else str(error))
         if not isinstance(error, (StorageError, Unstorable)):
             raised = StorageError(f"{type(error).__name__}: {error} (byte {offset})")

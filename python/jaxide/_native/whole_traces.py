@@ -43,12 +43,13 @@ class Symbols(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """What the store has: a program, jax's ``FlatTree`` of the types of its results, and nested
-    programs by their places."""
+    """What the store has: a program, jax's ``FlatTree`` of the types of its results, nested
+    programs by their places, and derivative rules that are made on demand."""
 
     program: Any
     out: Any
     programs: dict[int, Any]
+    rules: list[Any]
 
 
 class WholeTraces:
@@ -107,8 +108,8 @@ class WholeTraces:
             return NotImplemented
         if _core.is_whole_audited():
             return self._audited(debug_info.func_src_info, loaded, trace)
-        if kept := stored[2]:
-            _core.settle_later(self._kept.settling(kept, loaded.programs))
+        if stored[2] or loaded.rules:
+            _core.settle_later(self._kept.settling(stored[2], loaded.programs, loaded.rules))
         return loaded.program, loaded.out
 
     def _of_store(self, stored: tuple[Any, ...], debug_info: Any) -> _Loaded | None:
@@ -119,10 +120,12 @@ class WholeTraces:
             content, tree, kept = stored
             if kept and not self._kept.is_new(kept):
                 return None
+            rules: list[Any] = []
+            self._objects.rules = rules
             program = _core.load(content, self._objects, programs)
             out = self._objects.flat_tree(tree, tuple(program.out_avals))
             self._symbols.rename(program, debug_info.set_result_paths(out.unflatten()))
-            loaded = _Loaded(program, out, programs)
+            loaded = _Loaded(program, out, programs, rules)
         return loaded
 
     def _audited(

@@ -151,7 +151,11 @@ impl<'py> Loader<'_, 'py> {
         if !error.is_instance_of::<PyException>(py) {
             return error;
         }
-        let refused = self.objects.call_method1(intern!(py, "refused"), (error.value(py), offset));
+        let value = error.value(py);
+        if let Some(traceback) = error.traceback(py) {
+            let _ = value.setattr(intern!(py, "__traceback__"), traceback);
+        }
+        let refused = self.objects.call_method1(intern!(py, "refused"), (value, offset));
         refused.map_or_else(|error| error, PyErr::from_value)
     }
 

@@ -32,6 +32,9 @@ impl<'py> Encoder<'_, 'py> {
         if self.concrete(value, class)? {
             return Ok(());
         }
+        if self.functions.are_whole() && self.has_given(value) {
+            return Err(USERS_CLASS);
+        }
         if is_stable(value) {
             self.identity(value);
             return Ok(());

@@ -9,6 +9,7 @@ use crate::expand::Tag;
 
 use crate::python::cache::key::classes::{Verdict, verdict};
 use crate::python::cache::key::encoder::Encoder;
+use crate::python::cache::key::stable::is_stable;
 use crate::python::cache::reasons::{
     CALLABLE, LARGE_VALUE, ORDERS, Reason, SEEN, UNHASHABLE, UNKNOWN_OBJECT, USERS_CLASS,
 };
@@ -44,7 +45,49 @@ pub(super) fn has_attributes(py: Python<'_>, value: *mut ffi::PyObject) -> bool 
     own.is_some_and(|own| own.cast::<PyDict>().map_or(true, |own| !own.is_empty()))
 }
 
+/// Attributes that functions with a derivative rule have of their own.
+const OWN: [&str; 11] = [
+    "bwd",
+    "fun",
+    "fwd",
+    "generic_batching",
+    "jvp",
+    "nondiff_argnums",
+    "optimize_remat",
+    "remat_rules",
+    "symbolic_zeros",
+    "with_accums",
+    "with_logs",
+];
+
+/// Whether an object that a key has by its place, or a class of named tuples, may have attributes that somebody has given
+/// it. Code that only computes reads none whose name begins with an underscore.
+fn may_be_given(value: &Bound<'_, PyAny>) -> bool {
+    let py = value.py();
+    let Ok(own) = value.getattr_opt(intern!(py, "__dict__")) else { return true };
+    let Some(own) = own else { return false };
+    let fields = value.getattr_opt(intern!(py, "_fields")).ok().flatten();
+    let is_own = |name: &Bound<'_, PyAny>| {
+        let Ok(text) = name.extract::<&str>() else { return false };
+        let is_field = || fields.as_ref().is_some_and(|all| all.contains(name).unwrap_or(false));
+        text.starts_with('_') || OWN.contains(&text) || is_field()
+    };
+    own.try_iter().is_ok_and(|mut names| !names.all(|name| name.is_ok_and(|name| is_own(&name))))
+}
+
 impl Encoder<'_, '_> {
+    /// Whether somebody may have given attributes to a function that a key has by its place, or to a jit.
+    pub(super) fn has_given(&self, value: *mut ffi::PyObject) -> bool {
+        // SAFETY: a live object; only types are read.
+        let (class, is_class) = unsafe { (ffi::Py_TYPE(value), ffi::PyType_Check(value) != 0) };
+        let classes = [&self.jax.jit_type, &self.jax.custom_jvp_type, &self.jax.custom_vjp_type];
+        // Others are what they consist of, or have no key.
+        let is_looked_at =
+            is_stable(value) && !is_class || classes.iter().any(|of| class == of.as_ptr().cast());
+        // SAFETY: a live object of jax's, whose dict is read without code of the user's.
+        is_looked_at && may_be_given(&unsafe { Bound::from_borrowed_ptr(self.py, value) })
+    }
+
     /// Whether an object is one that only something that is traced as a whole may have.
     pub(super) fn of_whole(
         &mut self,
@@ -174,7 +217,7 @@ impl Encoder<'_, '_> {
             (verdict(py, class) != Verdict::Other, Bound::from_borrowed_ptr(py, class.cast()))
         };
         let registered = self.jax.tree_registry.bind(py).contains(&object);
-        if !plain || registered.unwrap_or(true) {
+        if !plain || registered.unwrap_or(true) || may_be_given(&object) {
             return Err(USERS_CLASS);
         }
         let place =

@@ -50,7 +50,8 @@ static SETTLES: Shared<Vec<Py<PyAny>>> = Shared::new(Vec::new());
 thread_local! {
     /// What was derived from programs while something whole is recorded.
     static DERIVED: RefCell<Option<Py<PyList>>> = const { RefCell::new(None) };
-    static PROMISED_TRACE: RefCell<Option<Py<PyTuple>>> = const { RefCell::new(None) };
+    /// A function that jax is asked to trace, and what it is to come to.
+    static PROMISED_TRACE: RefCell<Option<(Py<PyAny>, Py<PyTuple>)>> = const { RefCell::new(None) };
     static PROMISED: RefCell<Option<Promise>> = const { RefCell::new(None) };
     /// Why the function that was asked for last has no key.
     static REFUSED: Cell<Option<Reason>> = const { Cell::new(None) };
@@ -221,8 +222,8 @@ pub fn promise_derivation(function: String, program: &Bound<'_, PyAny>, result: 
 
 /// Has jax come to `result` when it traces a function next.
 #[pyfunction]
-pub fn promise_trace(result: Py<PyTuple>) {
-    drop(PROMISED_TRACE.replace(Some(result)));
+pub fn promise_trace(function: Py<PyAny>, result: Py<PyTuple>) {
+    drop(PROMISED_TRACE.replace(Some((function, result))));
 }
 
 /// Has jax come to what `trace` says of a function, where it says something, when it traces the function.
@@ -239,8 +240,12 @@ pub fn use_whole_traces(py: Python<'_>, trace: Py<PyAny>) {
 #[pyo3(signature = (*given))]
 pub fn promised_trace<'py>(given: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
-    match (PROMISED_TRACE.take(), WHOLE_TRACES.get(py)) {
-        (Some(result), _) => Ok(result.into_bound(py).into_any()),
+    // A signal handler may trace something else meanwhile.
+    let promised = PROMISED_TRACE.with_borrow_mut(|promised| {
+        promised.take_if(|(function, _)| given.get_item(0).is_ok_and(|given| given.is(function)))
+    });
+    match (promised, WHOLE_TRACES.get(py)) {
+        (Some((_, result)), _) => Ok(result.into_bound(py).into_any()),
         (None, Some(trace)) if may_be_whole() => trace.bind(py).call1(given),
         (None, _) => Ok(py.NotImplemented().into_bound(py)),
     }
