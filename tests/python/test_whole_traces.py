@@ -581,6 +581,31 @@ def test_an_error_ends_the_process_as_ever(tmp_path: Path) -> None:
         assert run(script, tmp_path) == []
 
 
+def test_reasons_are_counted(tmp_path: Path) -> None:
+    script = """
+    def pure(x):
+        return jnp.where(x > 0, x, 0.5)
+    def scoped(x):
+        with jax.named_scope("here"):
+            return x * 2
+    a = jnp.ones(3)
+    for f in (pure, scoped, lambda x: x * a, functools.partial(pure)):
+        make(f)(x)
+    make(lambda x: x * 2)(collections.OrderedDict(a=x)["a"])
+    make(lambda x: x["a"] * 2)(collections.OrderedDict(a=x))
+    info = jaxide.cache_info().store
+    print(info.whole, sorted(info.traced.items()))
+    """
+    first, second = (run(script, tmp_path)[-1] for _ in range(2))
+    reasons = [
+        ("arguments in containers of the user's", 1),
+        ("callable that is no function", 1),
+        ("callable without a stable identity", 1),
+        ("concrete array", 1),
+    ]
+    assert (first, second) == (f"0 {reasons}", f"2 {reasons}")
+
+
 SIGNALS = """
 import signal, sys
 jaxide.install()

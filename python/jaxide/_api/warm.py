@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import dataclasses
 import os
 import stat
@@ -36,6 +37,8 @@ class StoreInfo:
       hits: calls that were found in them.
       misses: calls that were looked for and were not there.
       refused: files and entries that are as if they were not there, because they are damaged.
+      whole: functions whose programs were found, so that they were not traced.
+      traced: functions that were traced although there was a store, by the reason why.
       files: files of all installations.
       bytes: their bytes.
       max_bytes: bound of ``bytes``.
@@ -48,6 +51,8 @@ class StoreInfo:
     hits: int
     misses: int
     refused: int
+    whole: int
+    traced: collections.Counter[str]
     files: int
     bytes: int
     max_bytes: int
@@ -198,7 +203,14 @@ def store_info() -> StoreInfo | None:
     info = _core.store_info()
     if info is None or not _open:
         return None
-    return StoreInfo(mode=_open[-1].mode, **{**info, "folder": Path(info["folder"])})
+    of_traces = _compat.whole_traces()
+    whole, traced = (of_traces.num_loaded, of_traces.traced) if of_traces else (0, {})
+    return StoreInfo(
+        mode=_open[-1].mode,
+        whole=whole,
+        traced=collections.Counter(traced),
+        **{**info, "folder": Path(info["folder"])},
+    )
 
 
 def _forget_in_child() -> None:

@@ -113,6 +113,7 @@ from jaxide._compat.warm import installation as installation
 from jaxide._compat.warm import portable_names as portable_names
 from jaxide._compat.warm import portable_objects as portable_objects
 from jaxide._compat.whole_programs import use_whole_traces as use_whole_traces
+from jaxide._compat.whole_programs import whole_traces as whole_traces
 
 
 def is_disabled() -> bool:

@@ -17,13 +17,19 @@ from jaxide._compat.warm import entry_objects
 from jaxide._native.whole_traces import Symbols, WholeTraces
 
 
-@functools.cache
 def use_whole_traces() -> None:
     """Has traces ask for the programs of functions that are traced as a whole."""
+    if (traces := whole_traces()) is not None:
+        _core.use_whole_traces(traces.trace)
+
+
+@functools.cache
+def whole_traces() -> WholeTraces | None:
+    """The programs of functions that are traced as a whole; None where that is left to jax."""
     trace = hooked("trace") if is_hooked("trace") else None
     if trace is None:
-        return
-    traces = WholeTraces(
+        return None
+    return WholeTraces(
         Symbols(
             objects=entry_objects(),
             requests=requests(),
@@ -36,7 +42,6 @@ def use_whole_traces() -> None:
             rename=_rename,
         )
     )
-    _core.use_whole_traces(traces.trace)
 
 
 def _node(tree: Any) -> tuple[Any, list[Any]] | None:

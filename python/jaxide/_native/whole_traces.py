@@ -6,6 +6,7 @@ arguments are the same. The core makes the key of these (``src/python/cache/warm
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 import weakref
@@ -61,6 +62,9 @@ class WholeTraces:
         self._kept = KeptPrograms(
             symbols.requests, symbols.objects, symbols.node_of, symbols.is_watched
         )
+        # How many traces were loaded, and why functions were traced.
+        self.num_loaded = 0
+        self.traced: collections.Counter[str] = collections.Counter()
         # The codes of functions of which the store was asked.
         self._codes: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
         symbols.requests.when_cleared.append(self._codes.clear)
@@ -91,26 +95,37 @@ class WholeTraces:
         if symbols.is_watched() or not symbols.is_top_level():
             return NotImplemented
         code = _code_of(function)
-        if code is None or code in self._codes:
+        if code is None:
+            return self._not_whole("callable that is no function")
+        if code in self._codes:
             return NotImplemented
         self._codes.add(code)
         args = symbols.arguments(in_avals)
+        if args is None:
+            return self._not_whole("arguments in containers of the user's")
         asked = function, args, len(in_avals), context
-        key = None if args is None else _core.key_of_whole(*asked, False)
+        key = _core.key_of_whole(*asked, False)
         if key is None:
-            return NotImplemented
+            return self._not_whole(_core.refused_whole() or "jax that was changed")
         trace = functools.partial(symbols.trace, function, in_avals, debug_info, *context)
         stored = _core.stored_value(key)
         if stored is None:
             return self._recorded(key, asked, trace)
-        loaded = self._of_store(stored, debug_info) if stored else None
+        if not stored:
+            return self._not_whole("program that cannot be stored")
+        loaded = self._of_store(stored, debug_info)
         if loaded is None:
-            return NotImplemented
+            return self._not_whole("programs that jax has made by now")
         if _core.is_whole_audited():
             return self._audited(debug_info.func_src_info, loaded, trace)
         if stored[2] or loaded.rules:
             _core.settle_later(self._kept.settling(stored[2], loaded.programs, loaded.rules))
+        self.num_loaded += 1
         return loaded.program, loaded.out
+
+    def _not_whole(self, reason: str) -> Any:
+        self.traced[reason] += 1
+        return NotImplemented
 
     def _of_store(self, stored: tuple[Any, ...], debug_info: Any) -> _Loaded | None:
         """What the store has; None where this process cannot have it."""
