@@ -22,7 +22,6 @@ use crate::python::cache::warm::derivations;
 use crate::python::cache::warm::keys::{key_of_parts, place_of, portable_words};
 use crate::python::cache::warm::library::{current, is_open};
 use crate::python::cache::warm::lookup::{self, is_changed_by_hand};
-use crate::python::cpython::native::address;
 use crate::python::cpython::shared::{Once, Shared};
 use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::jax;
@@ -34,10 +33,10 @@ const KIND: &[u8] = b"a whole trace";
 /// Tells the keys of what code reads.
 const READS: &[u8] = b"what code reads";
 
-/// What a function is to say of a program, by its address.
+/// What a function is to say of a program.
 struct Promise {
     function: String,
-    program: usize,
+    program: Py<PyAny>,
     result: Py<PyAny>,
 }
 
@@ -216,7 +215,7 @@ pub fn forget() {
 /// Has `function` say `result` when jax asks it for what it makes of a program next.
 #[pyfunction]
 pub fn promise_derivation(function: String, program: &Bound<'_, PyAny>, result: Py<PyAny>) {
-    let promise = Promise { function, program: address(program), result };
+    let promise = Promise { function, program: program.clone().unbind(), result };
     drop(PROMISED.replace(Some(promise)));
 }
 
@@ -269,7 +268,7 @@ pub fn derived<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = program.py();
     let promised = PROMISED.with_borrow_mut(|promised| {
-        promised.take_if(|known| known.function == function && known.program == address(program))
+        promised.take_if(|known| known.function == function && known.program.is(program))
     });
     if let Some(promised) = promised {
         let result = promised.result.into_bound(py);
