@@ -530,6 +530,17 @@ ORDERS = {
         print(type(rule).__name__, type(rule).__module__, rule)
         print(len({made.eqns[0].params["jvp_jaxpr_fun"], made.eqns[2].params["jvp_jaxpr_fun"]}))
     """,
+    "rules that somebody looks at": """
+        import copy, jax.extend.core
+        def f(x):
+            return jax.nn.relu(x), jax.nn.relu(x * 2), jax.nn.relu6(x)
+        made = make(f)(x)
+        rules = [e.params["jvp_jaxpr_fun"] for e in made.eqns if "jvp_jaxpr_fun" in e.params]
+        print(type(copy.copy(rules[0])), rules[0].in_type, hash(rules[1]) == hash(rules[1]))
+        jax.nn.relu6.defjvps(lambda g, ans, x: g * 5)
+        print(jax.grad(lambda x: jax.extend.core.jaxpr_as_fun(made)(x)[2].sum())(x))
+        print(len(set(map(id, rules))), rules[2] == rules[2], rules[1].debug_info.func_src_info)
+    """,
     "a jit of the function": """
         scale = 2.0
         if os.environ["WITH"] == "jaxide":

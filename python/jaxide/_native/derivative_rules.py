@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -147,20 +148,23 @@ class Rules:
             found.append((axis.size, tuple(dims)))
         return tuple(found)
 
-    def types(self, value: Any) -> tuple[Any, ...] | None:
-        """The types of the arguments of a call that came to the rule of a ``custom_jvp`` function;
-        None where it is something else."""
+    def call(self, value: Any) -> tuple[str, tuple[Any, ...]] | None:
+        """What the ``custom_jvp`` function is called whose call came to a rule, and the types of
+        the arguments; None where it is something else."""
         thunk = self._memoized(value) if isinstance(value, self._private.wrapped_type) else None
         if thunk is None or self._kind(thunk) != "rule":
             return None
-        return tuple(_closure(thunk)["in_avals"])
+        parts = _closure(thunk)
+        texts = (args[0] for _, args in parts["jvp"].transforms if args and type(args[0]) is str)
+        name: str | None = next(texts, None)
+        return None if name is None else (name, tuple(parts["in_avals"]))
 
     def on_demand(self, names: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """A function as ``make`` returns, which is called when somebody asks for more than the
         names."""
         made = object.__new__(self._on_demand)
         made.debug_info = self._private.debug_info_type(*names, None)
-        made.in_type = make
+        _DEMANDED[id(made)] = make
         return made
 
     def pair(self, one: Any, another: Any, made: dict[int, Any]) -> None:
@@ -450,13 +454,29 @@ def _on_demand(wrapped_type: Any) -> Any:
         __slots__ = ()
 
         def __getattr__(self, name: str) -> Any:
-            made = self.in_type()
-            for slot in wrapped_type.__slots__:
-                setattr(self, slot, getattr(made, slot))
-            self.__class__ = wrapped_type
-            return getattr(self, name)
+            # The same thread may come here again: a signal handler may read it.
+            with _DEMAND:
+                if (make := _DEMANDED.get(id(self))) is not None:
+                    made = make()
+                    for slot in wrapped_type.__slots__:
+                        setattr(self, slot, getattr(made, slot))
+                    _DEMANDED.pop(id(self), None)
+                    self.__class__ = wrapped_type
+            return object.__getattribute__(self, name)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            _ = self.f
+            return self.__reduce_ex__(protocol)
+
+        def __del__(self) -> None:
+            _DEMANDED.pop(id(self), None)
 
     return OnDemand
+
+
+# What makes functions that nobody has asked for yet, by their addresses.
+_DEMANDED: dict[int, Callable[[], Any]] = {}
+_DEMAND = threading.RLock()
 
 
 def _new_store(store: Any, made: dict[int, Any]) -> Any:

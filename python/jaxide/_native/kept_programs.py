@@ -104,17 +104,18 @@ class KeptPrograms:
     def settling(
         self, kept: tuple[Any, ...], programs: dict[int, Any], rules: list[Any]
     ) -> Callable[[], None]:
-        """What has jax know what it would have kept of a trace with these programs, by place, and
-        makes these rules: as long as the configuration is that of now."""
+        """What has jax know what it would have kept of a trace with these programs, by place, as
+        long as the configuration is that of now; and makes these rules."""
         configuration = self._requests.configuration()
 
         def settle() -> None:
-            if self._requests.configuration() == configuration and not self._is_watched():
-                if kept:
-                    self._settle(kept, programs)
-                for rule in rules:
-                    with tried():
-                        _ = rule.f
+            if self._is_watched():
+                return
+            if kept and self._requests.configuration() == configuration:
+                self._settle(kept, programs)
+            for rule in rules:
+                with tried():
+                    _ = rule.f
 
         return settle
 

@@ -45,7 +45,7 @@ class RuleReader(Protocol):
     (:mod:`jaxide._native.derivative_rules`)."""
 
     def batching(self, value: Any) -> Batching | None: ...
-    def types(self, value: Any) -> tuple[Any, ...] | None: ...
+    def call(self, value: Any) -> tuple[str, tuple[Any, ...]] | None: ...
     def are_alike(self, one: Any, another: Any) -> bool: ...
     def renewal(self, value: Any) -> Callable[[dict[int, Any]], Any] | None: ...
     def on_demand(self, names: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
@@ -507,11 +507,15 @@ class Requests:
         rules = self._symbols.rules
         if rules is None:
             return None
-        types_, batching = rules.types(rule), rules.batching(rule)
-        if types_ is None or batching is None:
+        call, batching = rules.call(rule), rules.batching(rule)
+        if call is None or batching is None:
             return None
+        own, types_ = call
         self._look_for_rules()
         for name in self._functions:
+            # What jax traces for another function has lines that it would not have.
+            if name.rpartition(".")[2] != own:
+                continue
             request: RuleRequest = name, types_, batching
             # One that is not for such types, jax says.
             with tried():
@@ -521,14 +525,24 @@ class Requests:
 
     def rule(self, names: tuple[Any, ...], request: RuleRequest) -> Any:
         """A new rule as a request comes to, which is made when somebody asks for it."""
-        rules = self._symbols.rules
-        if rules is None:
-            raise LookupError(request[0])
+        rules, (name, avals, batching) = self._symbols.rules, request
+        self._look_for_rules()
+        function = self._functions.get(name)
+        if rules is None or function is None:
+            raise LookupError(name)
+        as_now = vars(function).copy()
 
         def make() -> Any:
             # jax is told first what it would have kept of the trace that had the rule.
             _core.settle()
-            renewal = rules.renewal(self.params_of_rule(request)["jvp_jaxpr_fun"])
+            if vars(function) == as_now:
+                params = self.params_of_rule(request)
+            else:
+                # Somebody has given the function another rule since.
+                before = object.__new__(type(function))
+                vars(before).update(as_now)
+                params = self._symbols.params_of(before, avals, batching)
+            renewal = rules.renewal(params["jvp_jaxpr_fun"])
             if renewal is None:
                 raise LookupError(request[0])
             return renewal({})
