@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import types
 import warnings
 from collections import namedtuple
 from collections.abc import Callable
@@ -162,6 +163,47 @@ def test_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     signature = symbol("api_util:fun_signature")(function)
     stock = symbol("api_util:_non_static_arg_names")(signature, args, kwargs, (), ())
     assert names(signature, args, kwargs) == stock
+
+
+def signatures() -> dict[str, Callable[..., Any]]:
+    def captured(a: Any, b: Any) -> Any:
+        return lambda: (a, b)
+
+    def documented(a: Any) -> Any: ...
+
+    documented.__signature__ = None  # type: ignore[attr-defined]
+    consts = (lambda: (x for x in ())).__code__.co_consts
+    of_generator = next(const for const in consts if isinstance(const, types.CodeType))
+    wrapped = functools.wraps(lambda first, second: None)(lambda *args: None)
+    return {
+        "plain": lambda a, b: (a, b),
+        "default": lambda a, b=2, c=3: (a, b, c),
+        "positional only": eval("lambda a, /, b: (a, b)"),
+        "keyword only": lambda a, *, b=1: (a, b),
+        "rest": lambda a, *rest: (a, rest),
+        "named rest": lambda a, **rest: (a, rest),
+        "captured": captured,
+        "documented": documented,
+        "wrapped": wrapped,
+        "partial": functools.partial(captured, 1),
+        "generator": types.FunctionType(of_generator, {}),
+        "method": Unnamed.tree_flatten,
+        "bound": Unnamed(1).tree_flatten,
+        "class": Unnamed,
+        "builtin": max,
+    }
+
+
+@pytest.mark.parametrize("name", signatures())
+def test_any_signature(name: str) -> None:
+    own, stock = hooks.argument_names(), symbol("api_util:_non_static_arg_names")
+    signature = symbol("api_util:fun_signature")
+    assert own is not None
+    function = signatures()[name]
+    for args in ((), (1,), (1, {"k": 2}), (1, [2, 3], 4), (1, 2, 3, 4)):
+        for kwargs in ({}, {"b": 1}, {"c": (1, 2)}):
+            expected = stock(signature(function), args, kwargs, (), ())
+            assert own.of(function, args, kwargs, signature) == expected
 
 
 def test_names_of_a_program() -> None:

@@ -132,9 +132,9 @@ def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 def _argument_names(fun: Any, args: Any, kwargs: Any) -> tuple[str, ...]:
     """The names of arguments by their places."""
     known, own = private(), argument_names()
-    signature = known.fun_signature(fun)
     if own is not None:
-        return own(signature, args, kwargs)
+        return own.of(fun, args, kwargs, known.fun_signature)
+    signature = known.fun_signature(fun)
     names: tuple[str, ...] = known.argument_names(signature, args, kwargs, (), ())
     return names
 

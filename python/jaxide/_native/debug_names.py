@@ -58,6 +58,20 @@ class ArgumentNames:
         self._names = names
         self._flatten = flatten
 
+    def of(
+        self,
+        fun: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        signature: Callable[[Any], inspect.Signature | None],
+    ) -> tuple[str, ...]:
+        """The names for a function with a signature, which a plain function need not be asked
+        for."""
+        given = None if kwargs else _positional(fun, args)
+        if given is None:
+            return self(signature(fun), args, kwargs)
+        return self._named(given)
+
     def __call__(
         self, signature: inspect.Signature | None, args: Any, kwargs: dict[str, Any]
     ) -> tuple[str, ...]:
@@ -76,10 +90,30 @@ class ArgumentNames:
             )
             given = [(name, x) for name, x in bound.items() if name not in kwargs and name != rest]
             given += [(name if name in bound else f"{rest}['{name}']", x) for name, x in named]
+        return self._named(given)
+
+    def _named(self, given: list[tuple[str, Any]]) -> tuple[str, ...]:
         leaves = ((name, self._flatten(x)[0]) for name, x in given)
         return tuple(
             itertools.chain.from_iterable(itertools.starmap(self._names.of_leaves, leaves))
         )
+
+
+def _positional(fun: Callable[..., Any], args: Any) -> list[tuple[str, Any]] | None:
+    """The arguments of a plain function by parameter, as its signature binds them; None where that
+    is to be asked."""
+    if type(fun) is not types.FunctionType or fun.__dict__:
+        return None
+    code = fun.__code__
+    names = code.co_varnames[: code.co_argcount]
+    varies = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    least = len(names) - len(fun.__defaults__ or ())
+    if varies or code.co_kwonlyargcount or not least <= len(args) <= len(names):
+        return None
+    # The argument of a comprehension has another name in the signature.
+    if any(name.startswith(".") for name in names):
+        return None
+    return list(zip(names, args, strict=False))
 
 
 class DebugInfos:
@@ -92,7 +126,7 @@ class DebugInfos:
         source: Callable[[Any], str],
         tree: Callable[[Any], Any],
         new: Callable[..., Any],
-        names: Callable[[Any, Any, Any], tuple[str, ...]] | None,
+        names: ArgumentNames | None,
         signature: Callable[[Any], inspect.Signature | None],
     ):
         self._stock = stock
@@ -138,7 +172,7 @@ class DebugInfos:
         def named() -> Any:
             if self._names is None or static != ((), ()):
                 return stock().arg_names
-            return self._names(self._signature(fun), args, kwargs)
+            return self._names.of(fun, args, kwargs, self._signature)
 
         names = ARGUMENT_NAMES.get(key, named)
         return self._new(traced_for, self._source(fun), names, result_paths_thunk)
