@@ -468,8 +468,9 @@ def _on_demand(wrapped_type: Any) -> Any:
             _ = self.f
             return self.__reduce_ex__(protocol)
 
-        def __del__(self) -> None:
-            _DEMANDED.pop(id(self), None)
+        # When the interpreter ends, the module may have no variables any more.
+        def __del__(self, _forget: Callable[..., Any] = _DEMANDED.pop) -> None:
+            _forget(id(self), None)
 
     return OnDemand
 
