@@ -64,7 +64,6 @@ __all__ = [
     "load",
     "load_shared",
     "lowers_as_ever",
-    "may_be_whole",
     "memo_len",
     "namespace_fields",
     "new_accumulators",
@@ -302,9 +301,6 @@ def stored_value(key: int, is_beside: bool = False) -> Any:
 
 def store_value(key: int, value: Any) -> None:
     """Has the store keep a value of numbers, texts and tuples, once it is written."""
-
-def may_be_whole() -> bool:
-    """Whether what is traced next in this thread is within no other trace, and there is a store."""
 
 def key_of_whole(
     function: Any, args: tuple[Any, Any], traced: int, context: Any, again: bool

@@ -72,6 +72,11 @@ def open_part(jaxpr: Any) -> Any:
     return jaxpr.jaxpr if type(jaxpr) is closed_jaxpr_type() is not _jaxpr_type() else jaxpr
 
 
+def set_names(jaxpr: Any, debug_info: Any) -> None:
+    """Gives a jaxpr, open or closed, other names."""
+    open_part(jaxpr)._debug_info = debug_info
+
+
 def closed_form(jaxpr: Any) -> Any:
     """A closed jaxpr: itself, or an open one with no constants."""
     is_closed = type(jaxpr) is closed_jaxpr_type() or are_always_closed()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from jaxide import _core
 from jaxide._compat.hooks import argument_names, path_names
+from jaxide._compat.jaxprs import set_names
 from jaxide._compat.tracing import (
     check_captured,
     flatten_arguments,
@@ -51,7 +52,7 @@ def trace(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return None
     jaxpr, out = run.jaxpr, run.out
     paths = RESULT_PATHS.get(("outermost", out.tree), lambda: _paths(out))
-    getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
+    set_names(jaxpr, jaxpr.debug_info._replace(result_paths=paths))
     if all(_is_array(const) for const in jaxpr.consts):
         note_quasi_dynamic_state(fun, run.in_avals, run.state)
     else:
@@ -71,7 +72,7 @@ def result_types(
     if type(jaxpr.debug_info.result_paths) is Postponed:
         # A jit that finds the program names them; until then only error messages ask.
         paths = Postponed(lambda: _paths(out))
-        getattr(jaxpr, "jaxpr", jaxpr)._debug_info = jaxpr.debug_info._replace(result_paths=paths)
+        set_names(jaxpr, jaxpr.debug_info._replace(result_paths=paths))
     if all(_has_array_type(const) for const in jaxpr.consts):
         note_quasi_dynamic_state(fun, run.in_avals, run.state)
     else:

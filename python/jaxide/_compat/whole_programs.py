@@ -10,6 +10,7 @@ import jax
 
 from jaxide import _core
 from jaxide._compat.hooks import hooked, is_hooked
+from jaxide._compat.jaxprs import set_names
 from jaxide._compat.namespace import requests
 from jaxide._compat.symbols import known_symbols, optional_symbol
 from jaxide._compat.tracing import is_top_level
@@ -39,7 +40,7 @@ def whole_traces() -> WholeTraces | None:
             is_watched=_is_watched,
             arguments=_arguments(),
             is_plain=_is_plain,
-            rename=_rename,
+            rename=set_names,
         )
     )
 
@@ -95,7 +96,3 @@ class _Named(NamedTuple):
 
 def _is_plain(program: Any) -> bool:
     return not (program.consts or program.effects or getattr(program.jaxpr, "is_high", False))
-
-
-def _rename(program: Any, debug_info: Any) -> None:
-    getattr(program, "jaxpr", program)._debug_info = debug_info

@@ -21,11 +21,21 @@ from jaxide._native.storage import Unstorable
 from jaxide._native.trust import OF_JAX
 
 
+def is_jit(names: Any) -> bool:
+    """Whether a program with these names is what a jit traces."""
+    return bool(names.traced_for == "jit")
+
+
+def is_of_jax(names: Any) -> bool:
+    """Whether the function of a program with these names is in a file of jax."""
+    place: str = names.func_src_info.partition(" at ")[2]
+    return place.startswith(OF_JAX)
+
+
 def _is_of_jit(program: Any) -> bool:
     """Whether a program is that of a jit of jax's own, or was derived from it."""
     names = getattr(program, "jaxpr", program).debug_info
-    place: str = names.func_src_info.partition(" at ")[2]
-    return bool(names.traced_for == "jit") and place.startswith(OF_JAX)
+    return is_jit(names) and is_of_jax(names)
 
 
 class KeptPrograms:

@@ -544,7 +544,7 @@ class Requests:
                 params = self._symbols.params_of(before, avals, batching)
             renewal = rules.renewal(params["jvp_jaxpr_fun"])
             if renewal is None:
-                raise LookupError(request[0])
+                raise LookupError(name)
             return renewal({})
 
         return rules.on_demand(names, make)

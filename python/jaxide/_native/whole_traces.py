@@ -17,9 +17,8 @@ from jaxide import _core
 from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects, EntryRecords
 from jaxide._native.interruptions import tried
-from jaxide._native.kept_programs import KeptPrograms
+from jaxide._native.kept_programs import KeptPrograms, is_jit, is_of_jax
 from jaxide._native.requests import Requests
-from jaxide._native.trust import OF_JAX
 
 
 class Symbols(NamedTuple):
@@ -85,10 +84,9 @@ class WholeTraces:
         The store is asked once for functions with the same code: from then on what the process has
         recorded is faster.
         """
-        if takes_flat_tree or returns_flat_tree or requires_low or not _core.may_be_whole():
+        if takes_flat_tree or returns_flat_tree or requires_low:
             return NotImplemented
-        source: str = debug_info.func_src_info.partition(" at ")[2]
-        if debug_info.traced_for != "jit" or source.startswith(OF_JAX):
+        if not is_jit(debug_info) or is_of_jax(debug_info):
             return NotImplemented
         _core.settle()
         symbols = self._symbols

@@ -57,8 +57,7 @@ thread_local! {
 }
 
 /// Whether what is traced next in this thread may be something whole, of which the store may have the program.
-#[pyfunction]
-pub fn may_be_whole() -> bool {
+fn may_be_whole() -> bool {
     is_open() && session::is_active() && !session::is_recording()
 }
 
