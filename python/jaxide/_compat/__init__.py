@@ -18,6 +18,7 @@ does the work.
 ``interposing``        which functions are interposed
 ``pointwise``          which functions and primitives compute element by element
 ``caches``             caches and types that jax is told of
+``flags``              operations on flags that jax executes while it traces
 ``tracing``            starting and finishing a trace
 ``trace_calls``        traces without a jit
 ``jaxprs``             jaxprs, open and closed

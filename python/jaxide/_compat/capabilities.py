@@ -115,6 +115,22 @@ CAPABILITIES = (
         ),
     ),
     Capability(
+        "flags",
+        "operations on flags that jax executes while it traces are not compiled",
+        ("traces",),
+        (
+            *_paths("dispatch", "apply_primitive xla_primitive_callable"),
+            *_paths("pjit", "_pjit_call_impl"),
+            f"{_CORE}:EvalTrace",
+        ),
+    ),
+    Capability(
+        "frames",
+        "whether a file is jax's is asked of the file system once",
+        ("traces",),
+        (*_paths("traceback_util", "include_filename _path_starts_with register_exclusion"),),
+    ),
+    Capability(
         "direct traces",
         "make_jaxpr and eval_shape trace without a jit",
         ("traces", "names"),

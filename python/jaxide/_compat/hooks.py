@@ -38,6 +38,7 @@ MAKE_JAXPR = "api:make_jaxpr"
 # What the function refers to that it returns.
 MAKE_JAXPR_CLOSURE = ("axis_env", "fun", "return_shape", "static_argnums")
 KWARGS = "api_util:resolve_kwargs"
+INCLUDE_FILENAME = "traceback_util:include_filename"
 RESULT_PATHS = "linear_util:DebugInfo.set_result_paths"
 CLEAN_PATH = "linear_util:_clean_keystr_arg_names"
 
@@ -155,6 +156,7 @@ _HOOKED: dict[str, Callable[[], Any]] = {
     "debug_info": lambda: symbol(DEBUG_INFO),
     "vjp": lambda: symbol(VJP),
     "resolve_kwargs": lambda: symbol(KWARGS),
+    "include_filename": lambda: checked_function(INCLUDE_FILENAME, "filename"),
     "struct_eq": lambda: jax.ShapeDtypeStruct.__eq__,
     "struct_hash": lambda: jax.ShapeDtypeStruct.__hash__,
     "make_jaxpr": lambda: inspect.unwrap(symbol(MAKE_JAXPR)),
@@ -189,6 +191,7 @@ _CAPABILITIES = {
     "struct_eq": "shapes",
     "struct_hash": "shapes",
     "make_jaxpr": "direct traces",
+    "include_filename": "frames",
     **dict.fromkeys(("dce", "dce_consts"), "dead code"),
     **dict.fromkeys(("result_paths", "clean_path", "debug_info", "resolve_kwargs"), "names"),
     **dict.fromkeys(("map_leaves", "map_two_leaves", "check_input"), "leaves"),

@@ -16,6 +16,7 @@ from numpy._core import umath
 from jaxide import _core
 from jaxide._compat import capabilities
 from jaxide._compat.derivative_rules import rule_reader
+from jaxide._compat.flags import flags
 from jaxide._compat.hooks import (
     DCE_CONSTS,
     compared_structs,
@@ -42,6 +43,7 @@ from jaxide._compat.passes import takes_live_inputs, trim
 from jaxide._compat.printing import printing
 from jaxide._compat.sources import inner_code
 from jaxide._compat.stand_ins import (
+    include_filename_stand_in,
     captured_shapes,
     debug_info_stand_in,
     make_jaxpr_stand_in,
@@ -391,6 +393,7 @@ def _traces() -> dict[str, Any]:
         linear_input_code=inner_code("interpreters.ad:linearize", "new_arg"),
         make_jaxpr_hook=make_jaxpr_stand_in(),
         captured_shapes=captured_shapes(),
+        include_filename_hook=include_filename_stand_in(),
         resolve_kwargs_hook=resolve_kwargs_stand_in(),
         jit_captures=_jit_captures(),
         requests=requests(),
@@ -419,6 +422,7 @@ def _settings() -> dict[str, Any]:
     return dict(
         trace_context=symbol("config:trace_context"),
         eager_constant_folding=symbol("config:eager_constant_folding"),
+        flags=flags(),
         all_settings=jax.config._value_holders,
         numpy_errors=getattr(umath, "_extobj_contextvar", None),
         numpy_error_state=numpy_error_state,

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import os
 import types
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from jaxide import _core
 from jaxide._compat import capabilities
-from jaxide._compat.hooks import DEBUG_INFO, KWARGS, MAKE_JAXPR_CLOSURE, VJP, argument_names
+from jaxide._compat.hooks import (
+    DEBUG_INFO,
+    INCLUDE_FILENAME,
+    KWARGS,
+    MAKE_JAXPR_CLOSURE,
+    VJP,
+    argument_names,
+)
 from jaxide._compat.sources import inner_code
 from jaxide._compat.symbols import jax_module, optional_symbol, symbol
 from jaxide._compat.trace_calls import result_types, trace
 from jaxide._compat.tracing import private, type_of_jits
+from jaxide._native.bounded import trim
 from jaxide._native.debug_names import DebugInfos, parameters
 from jaxide._native.trampolines import copy_function
+
+# Of how many files it is remembered whether they are jax's.
+MAX_FILES = 4096
 
 
 def _is_cacheable(fun: Any) -> bool:
@@ -168,6 +182,48 @@ def resolve_kwargs_stand_in() -> Callable[..., Any] | None:
         return stock(fun, args, kwargs)
 
     return resolve_kwargs
+
+
+def include_filename_stand_in() -> Callable[[str], bool] | None:
+    """``include_filename``, which asks the file system about each file once; None where it is left
+    to jax. equinox asks for all frames at each ``error_if``.
+
+    jax compares the file with each path that it excludes, and asks whether the folder in which both
+    are is that path. No folder is where the path is that of a file.
+    """
+    excluded = optional_symbol("traceback_util:_exclude_paths")
+    if not capabilities.has("frames") or type(excluded) is not list or os.name != "posix":
+        return None
+    stock = copy_function(symbol(INCLUDE_FILENAME))
+    starts_with = symbol("traceback_util:_path_starts_with")
+    # Of the paths that jax has been told so far: those of files, and the others.
+    before: list[str] = []
+    files: set[str] = set()
+    others: list[str] = []
+    known: dict[str, bool] = {}
+
+    def read() -> None:
+        paths = list(excluded)
+        known.clear()
+        are_files = [os.path.isabs(path) and os.path.isfile(path) for path in paths]
+        files.update(os.path.abspath(path) for path in itertools.compress(paths, are_files))
+        others[:] = [path for path, is_file in zip(paths, are_files, strict=True) if not is_file]
+        before[:] = paths
+
+    def include_filename(filename: str) -> bool:
+        if type(filename) is not str or not os.path.isabs(filename) or _core.is_jax_altered():
+            return bool(stock(filename))
+        if before != excluded:
+            read()
+        if (is_included := known.get(filename)) is None:
+            path = Path(os.path.abspath(filename))
+            is_excluded = any(str(part) in files for part in (path, *path.parents))
+            is_excluded = is_excluded or any(starts_with(filename, other) for other in others)
+            known[filename] = is_included = not is_excluded
+            trim(known, MAX_FILES)
+        return is_included
+
+    return include_filename
 
 
 def vjp_stand_in() -> Callable[..., Any] | None:

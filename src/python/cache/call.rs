@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyException;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySet};
+use pyo3::types::{PyBool, PyDict, PySet};
 
 use crate::expand::CallableId;
 use crate::segments::{Key, key_of};
@@ -44,7 +44,7 @@ use crate::python::jax::watch_arrays;
 use crate::python::jax::watch_config;
 use crate::python::jax::watch_warnings;
 use crate::python::jax::world::{self, Reach, Validity};
-use crate::python::trace::session;
+use crate::python::trace::{flags, session};
 
 /// Runs what is to be remembered in a configuration, as long as that is valid; why it must not be: for
 /// what it reaches of jax, or since somebody, a signal handler or another thread, changed jax or a setting
@@ -175,7 +175,10 @@ fn replay_or_run<'py>(
     let computes = configuration.is_ok_and(|configuration| configuration.folds);
     if computes && !site.forgets && context.stack().is_none() && are_concrete(jax, args) {
         store::count_bypass(site.id, FOLDS_EAGERLY);
-        return computed(jax, &context, proceed);
+        return match flags::are_left() && are_flags(py, jax, args)? {
+            true => proceed(),
+            false => computed(jax, &context, proceed),
+        };
     }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
     let functions = match site.types_only {
@@ -244,6 +247,32 @@ fn are_concrete(jax: &Jax, args: &[*mut ffi::PyObject]) -> bool {
                 || is_stable(arg)
         }
     })
+}
+
+/// Whether the arrays and scalars among concrete arguments, one at least, are booleans.
+fn are_flags(py: Python<'_>, jax: &Jax, args: &[*mut ffi::PyObject]) -> PyResult<bool> {
+    let mut found = false;
+    for &arg in args {
+        // SAFETY: a live argument; looking up a type in a set runs no Python code.
+        let (arg, is_array, is_scalar) = unsafe {
+            let class = ffi::Py_TYPE(arg).cast();
+            let is_one_of = |types: &Py<PySet>| ffi::PySet_Contains(types.as_ptr(), class) == 1;
+            let arg = Bound::from_borrowed_ptr(py, arg);
+            (arg, is_one_of(&jax.plain_const_types), is_one_of(&jax.literalable_scalar_types))
+        };
+        let is_flag = match arg.getattr_opt(pyo3::intern!(py, "dtype"))? {
+            Some(dtype) if is_array || is_scalar => {
+                dtype.getattr(pyo3::intern!(py, "kind"))?.eq("b")?
+            }
+            _ if is_scalar => arg.is_exact_instance_of::<PyBool>(),
+            _ => continue,
+        };
+        if !is_flag {
+            return Ok(false);
+        }
+        found = true;
+    }
+    Ok(found)
 }
 
 /// Runs a function of jax on concrete values where what can be computed is: as outside of all traces,

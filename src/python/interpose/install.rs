@@ -185,6 +185,7 @@ pub fn initialize_traces<'py>(
         ("clean_path", &jax.clean_path_hook),
         ("vjp", &jax.vjp_hook),
         ("debug_info", &jax.debug_info_hook),
+        ("include_filename", &jax.include_filename_hook),
         ("resolve_kwargs", &jax.resolve_kwargs_hook),
     ];
     for (name, hook) in optional {

@@ -158,6 +158,8 @@ jax_objects! {
     trace_context: PyAny,
     /// `config.eager_constant_folding`.
     eager_constant_folding: PyAny,
+    /// Executes operations on flags without XLA; None where this jax is not known.
+    flags: PyAny,
     current_eqn_context: PyAny,
 
     /// Names of the methods of arrays that append equations.
@@ -319,6 +321,8 @@ jax_objects! {
     unexecuted_params: PyDict,
     /// What stands in for functions that make something of a program, by name.
     derivation_hooks: PyDict,
+    /// `include_filename`, remembering.
+    include_filename_hook: PyAny,
     /// `_clean_keystr_arg_names`, without a regular expression.
     clean_path_hook: PyAny,
     /// `DebugInfo.set_result_paths`, remembering.

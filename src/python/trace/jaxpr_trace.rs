@@ -20,6 +20,7 @@ use crate::python::jax::names::{Jax, jax};
 use crate::python::jax::source::SourceRef;
 use crate::python::trace::abstract_eval::{Context, PrimitiveInfo};
 use crate::python::trace::arguments::array_type;
+use crate::python::trace::flags;
 use crate::python::trace::frame::{Frame, Operand};
 use crate::python::trace::session::{self, Recording};
 use crate::python::trace::stage::{NewEqn, Staging, emit, stage};
@@ -416,6 +417,9 @@ fn process_primitive<'py>(
             concrete &= !x.is_instance(any_tracer)?;
         }
         if concrete {
+            if let Some(made) = flags::computed(jax, &primitive, &tracers, &params)? {
+                return Ok(made);
+            }
             let avals: Vec<_> = tracers
                 .iter()
                 .map(|x| jax.typeof_fn.bind(py).call1((x,)))

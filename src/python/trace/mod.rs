@@ -9,12 +9,14 @@
 //! inline.rs          inlining a jaxpr, which is what most of jax.numpy does
 //! session.rs         which traces are recording, within which activations
 //! audit_schedule.rs  which remembered answers are audited
+//! flags.rs           operations on flags that jax executes meanwhile
 //! arguments.rs       arguments, results and accumulators, all at once
 //! ```
 
 pub mod abstract_eval;
 pub mod arguments;
 pub mod audit_schedule;
+pub mod flags;
 pub mod frame;
 pub mod inline;
 pub mod jaxpr_trace;

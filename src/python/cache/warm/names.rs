@@ -15,6 +15,7 @@ use crate::python::cache::key::trace_context::world_of;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{address, is_exactly, string_of};
 use crate::python::cpython::shared::Shared;
+use crate::python::trace::tracer::tracer_type;
 
 /// Names beyond this are forgotten, all at once.
 const MAX_NAMES: usize = 1 << 16;
@@ -156,7 +157,11 @@ impl Names {
         }
         // SAFETY: as promised.
         let object = unsafe { Bound::from_borrowed_ptr(py, place as *mut ffi::PyObject) };
-        let name = self.of_value(&object)?;
+        // The class of tracers of enclosing traces is in no module.
+        let name = match object.is(tracer_type(py)?) {
+            true => Some(key_of(b"tracer")),
+            false => self.of_value(&object)?,
+        };
         let holder = match weak(&object) {
             Some(weak) => Holder::Weak(weak.unbind()),
             None => Holder::Kept(object.unbind()),
