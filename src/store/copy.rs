@@ -1,10 +1,11 @@
 //! A program again, with what its tables refer to said in other numbers.
 
 use cranelift_entity::{SecondaryMap, packed_option::PackedOption};
+use smallvec::SmallVec;
 
 use crate::ir::{
     Atom, AtomKind, BuildError, Builder, ConstId, ContextId, DeadCode, DebugInfo, Effect,
-    EffectsId, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
+    EffectsId, EqnData, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
 };
 
 /// What stands for the rows of a program in a copy of it. Each is asked for once, in the order in
@@ -98,16 +99,20 @@ impl Copied {
 /// # Errors
 /// What `rows` says, or an operand is not defined.
 pub fn copy<R: Rows>(program: &Program, rows: &mut R) -> Result<Copied, R::Error> {
+    let is_in_order = program.is_in_order();
     let mut copying = Copying {
         program,
         rows,
-        builder: Builder::new(DeadCode::Keep),
-        vars: SecondaryMap::new(),
+        builder: match is_in_order {
+            true => Builder::adopting(program),
+            false => Builder::new(DeadCode::Keep),
+        },
+        vars: SecondaryMap::with_capacity(program.num_vars()),
         types: SecondaryMap::new(),
         literals: SecondaryMap::new(),
     };
     copying.inputs()?;
-    copying.eqns()?;
+    copying.eqns(is_in_order)?;
     let outvars = copying.atoms(program.outvars())?;
     let effects = copying.effects(program.effects())?;
     let Copying { builder, vars, .. } = copying;
@@ -159,7 +164,7 @@ impl<R: Rows> Copying<'_, R> {
         Ok(())
     }
 
-    fn eqns(&mut self) -> Result<(), R::Error> {
+    fn eqns(&mut self, is_in_order: bool) -> Result<(), R::Error> {
         let program = self.program;
         let mut primitives: SecondaryMap<_, PackedOption<_>> = SecondaryMap::new();
         let mut params: SecondaryMap<_, PackedOption<_>> = SecondaryMap::new();
@@ -177,6 +182,18 @@ impl<R: Rows> Copying<'_, R> {
             let source = known!(sources, data.source, self.rows.source(builder, data.source));
             let context = known!(contexts, data.context, self.rows.context(builder, data.context));
             let own_effects = known!(effects, data.effects, self.effects(data.effects));
+            if is_in_order {
+                let own = EqnData {
+                    primitive,
+                    params: own_params,
+                    effects: own_effects,
+                    source,
+                    context,
+                    ..data.clone()
+                };
+                self.adopt(own)?;
+                continue;
+            }
             let operands = self.atoms(program.eqn_invars(eqn))?;
             types.clear();
             for var in data.outvars() {
@@ -195,6 +212,29 @@ impl<R: Rows> Copying<'_, R> {
             for (var, copy) in data.outvars().zip(outvars) {
                 self.vars[var] = copy.into();
             }
+        }
+        Ok(())
+    }
+
+    /// Appends an equation whose variables keep their ids.
+    fn adopt(&mut self, data: EqnData) -> Result<(), R::Error> {
+        let program = self.program;
+        let Self { rows, builder, types, literals, .. } = self;
+        let mut literal = |builder: &mut Builder, id| {
+            let ty = program.literal(id).ty;
+            let ty = known!(types, ty, rows.ty(builder, ty));
+            Ok::<_, R::Error>(known!(literals, id, rows.literal(builder, id, ty)))
+        };
+        let outvars = data.outvars();
+        builder.adopt_operands(&data, &mut literal)?;
+        let mut own = SmallVec::<[TypeId; 4]>::new();
+        for var in outvars.clone() {
+            let ty = program.var_type(var);
+            own.push(known!(types, ty, rows.ty(builder, ty)));
+        }
+        builder.adopt_eqn(data, &own);
+        for var in outvars {
+            self.vars[var] = var.into();
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import compilations
 import jaxide
 
 ARRAY = jnp.arange(3.0)
@@ -66,3 +67,103 @@ def test_same_as_stock(name: str, wrapper: str) -> None:
             texts.append(str([np.asarray(const).tolist() for const in made.consts]))
         assert texts[:2] == texts[2:]
         assert seen.pop() == seen.pop()
+
+
+FLAGS: dict[str, Callable[[Any, Any], Any]] = {
+    "and": lambda p, q: p & q,
+    "or": lambda p, q: p | q | True,
+    "not": lambda p, q: ~p,
+    "xor": lambda p, q: p ^ q,
+    "equal": lambda p, q: p == q,
+    "compared": lambda p, q: (p != q, p > q, p >= q, p < q, p <= q),
+    "scalars": lambda p, q: (jnp.asarray(True), jnp.asarray(np.False_), jnp.array(p)),
+    "numpy": lambda p, q: p | np.array([True, False]),
+    "any": lambda p, q: (jnp.any(q), jnp.all(q, axis=0), q.any(axis=0, keepdims=True)),
+    "where": lambda p, q: jnp.where(p, q, ~q),
+    "converted": lambda p, q: (p.astype(int), p.astype(bool), q * 2.0, jnp.asarray(q, "int8")),
+    "logical": lambda p, q: (jnp.logical_and(p, q), jnp.logical_not(q), jnp.logical_xor(p, q)),
+    "integers": lambda p, q: (jnp.arange(3) == 1, jnp.int32(2) > 1, jnp.zeros(2, int) != 0),
+    "lax": lambda p, q: (jax.lax.bitwise_or(p, p), jax.lax.eq(q, q), jax.lax.reduce_or(q, (0,))),
+    "jits": lambda p, q: jax.jit(lambda a, b: (a & b, a | ~b))(p, q),
+    "returned": lambda p, q: jax.jit(lambda a, b: (a, True, b & b))(p, q),
+    "donated": lambda p, q: jax.jit(lambda a: ~a, donate_argnums=0)(jnp.array(q)),
+    "placed": lambda p, q: jax.device_put(q, jax.devices()[0]) & p,
+    "large": lambda p, q: jnp.ones((9, 9), bool) & p,
+}
+
+SITUATIONS: dict[str, Callable[[], Any]] = {
+    "plain": contextlib.nullcontext,
+    "x64": lambda: jax.enable_x64(True),
+    "no jit": jax.disable_jit,
+    "device": lambda: jax.default_device(jax.devices()[0]),
+    "mesh": lambda: jax.sharding.use_mesh(jax.make_mesh((1,), ("i",)))
+    if hasattr(jax.sharding, "use_mesh")
+    else jax.set_mesh(jax.make_mesh((1,), ("i",))),
+    "checked": lambda: jax.enable_checks(True),
+    "guarded": lambda: jax.transfer_guard("disallow"),
+}
+
+
+def described(value: Any) -> Any:
+    """All that can be told of a value."""
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+        return type(value).__name__, str(jax.typeof(value))
+    aval = value.aval
+    return (
+        (str(aval), aval.weak_type, str(aval.sharding), value.sharding, value.committed),
+        (value.sharding.memory_kind, str(value.format), value.is_fully_addressable),
+        (value.dtype, np.asarray(value).tolist(), len(value.addressable_shards)),
+    )
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags(name: str, situation: str) -> None:
+    """What is computed of flags, by numpy where XLA would compile it, is what jax returns; so are
+    errors."""
+
+    def seen(make: Any) -> list[Any]:
+        found: list[Any] = []
+
+        def traced(x: Any) -> Any:
+            p, q = jnp.asarray(True), jnp.array([True, False])
+            with jax.ensure_compile_time_eval():
+                for flag in (p, q, p):
+                    results = jax.tree.leaves(FLAGS[name](flag, q))
+                    found.append([described(result) for result in results])
+                    # What was computed is an argument of the next.
+                    found.append(described(results[-1] | results[-1]) if name != "converted" else 0)
+            return x
+
+        with SITUATIONS[situation]():
+            try:
+                found.append(str(make(lambda x: traced(x))(1.0)))
+            except Exception as error:
+                found.append((type(error), str(error)))
+        return found
+
+    jax.clear_caches()
+    for _ in range(2):
+        assert seen(jaxide.make_jaxpr) == seen(jax.make_jaxpr)
+
+
+def test_flags_are_not_compiled() -> None:
+    jax.clear_caches()
+    with compilations.Compiled() as compiled:
+        jaxide.make_jaxpr(lambda x: with_flags(x, 3))(1.0)
+    assert compiled.count == 0
+
+
+def test_what_is_computed_often_is_compiled() -> None:
+    jax.clear_caches()
+    with compilations.Compiled() as compiled:
+        jaxide.make_jaxpr(lambda x: with_flags(x, 100))(1.0)
+    assert compiled.count > 0
+
+
+def with_flags(x: Any, times: int) -> Any:
+    with jax.ensure_compile_time_eval():
+        p, q = np.ones((1, 2, 3), bool), np.zeros((1, 2, 3), bool)
+        for _ in range(times):
+            assert not jnp.any((jnp.asarray(p) | jnp.asarray(q)) ^ jnp.asarray(p))
+    return x

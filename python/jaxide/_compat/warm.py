@@ -65,10 +65,13 @@ def _symbols() -> Symbols:
 def _slots() -> dict[type, tuple[str, ...]]:
     """Classes that are what these attributes are."""
     types_ = known_symbols(("core:ShapedArray", "core:ManualAxisType")).values()
+    context = symbol("core:JaxprEqnContext")
     sharding = jax.sharding.NamedSharding
     parts = ("mesh", "spec", "memory_kind", "_logical_device_ids")
     return {
         **{class_: tuple(own_slots(class_)) for class_ in types_},
+        # `configs` are the settings that the others are of.
+        context: tuple(name for name in own_slots(context) if name != "configs"),
         sharding: tuple(name for name in parts if hasattr(sharding, name)),
         symbol("partition_spec:PartitionSpec"): ("partitions", "unreduced", "reduced"),
     }

@@ -208,6 +208,27 @@ class _Portable(Writer):
 
 
 _PRIMITIVES: dict[int, tuple[Any, str]] = {}
+# Modules of jax that define most of its primitives. Others import these from there.
+_DEFINING = tuple(
+    f"jax._src.{name}"
+    for name in (
+        "lax.lax",
+        "lax.slicing",
+        "pjit",
+        "ad_util",
+        "custom_derivatives",
+        "lax.control_flow.loops",
+        "lax.control_flow.conditionals",
+        "lax.parallel",
+        "lax.convolution",
+        "lax.linalg",
+        "lax.windowed_reductions",
+        "ad_checkpoint",
+        "random.prng",
+        "prng",
+        "core",
+    )
+)
 # Modules of jax by what their names begin with, and how many modules there were then.
 _modules: dict[str, tuple[int, list[tuple[str, dict[str, Any]]]]] = {}
 _OF_LAX, _OF_JAX = "jax._src.lax.", "jax._src."
@@ -246,14 +267,21 @@ def primitive_place(primitive: Any) -> str:
             _PRIMITIVES[id(primitive)] = primitive, place
             return place
         attribute = str(primitive.name).replace("-", "_") + "_p"
-        # The module that defines it is mostly the one of those that are below others.
-        for prefix in (_OF_LAX, _OF_JAX):
-            if places := [n for n, own in _own_modules(prefix) if own.get(attribute) is primitive]:
-                break
-        else:
-            raise Unsettled(f"{primitive} is no primitive of a module of jax")
-        found = _PRIMITIVES[id(primitive)] = primitive, f"{min(places)}:{attribute}"
+        module = _module_of(primitive, attribute)
+        found = _PRIMITIVES[id(primitive)] = primitive, f"{module}:{attribute}"
     return found[1]
+
+
+def _module_of(primitive: Any, attribute: str) -> str:
+    modules = sys.modules
+    for name in _DEFINING:
+        if name in modules and vars(modules[name]).get(attribute) is primitive:
+            return name
+    # The module that defines it is mostly the one of those that are below others.
+    for prefix in (_OF_LAX, _OF_JAX):
+        if places := [n for n, own in _own_modules(prefix) if own.get(attribute) is primitive]:
+            return min(places)
+    raise Unsettled(f"{primitive} is no primitive of a module of jax")
 
 
 def primitive_at(place: str, class_: Any) -> Any:
@@ -321,6 +349,10 @@ class Names:
         self.programs = symbols.programs
         self.chain = symbols.chain
         self._lasting: dict[int, tuple[Any, Any]] = {}
+        # Settings by name, in the order of their names, and how many jax has.
+        self._num_settings = 0
+        self._settings: list[tuple[str, Any]] = []
+        self._setting_names = ""
 
     def name(self, value: Any) -> bytes | None:
         """The portable name of an object; None where it has none."""
@@ -351,6 +383,10 @@ class Names:
         symbols = self._symbols
         if (errors := symbols.number_errors()) is None:
             return None
-        settings = sorted(symbols.settings.items())
-        values = tuple((name, holder.value) for name, holder in settings if name not in _OF_FILES)
-        return symbols.trace_context(), values, errors, symbols.world(world)
+        if self._num_settings != len(symbols.settings):
+            self._num_settings = len(symbols.settings)
+            settings = sorted(symbols.settings.items())
+            self._settings = [item for item in settings if item[0] not in _OF_FILES]
+            self._setting_names = " ".join(name for name, _ in self._settings)
+        values = tuple([holder.value for _, holder in self._settings])
+        return symbols.trace_context(), self._setting_names, values, errors, symbols.world(world)

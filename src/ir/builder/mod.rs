@@ -335,8 +335,18 @@ impl Builder {
         source: SourceId,
         context: ContextId,
     ) -> Result<Eqn, BuildError> {
-        let shape = self.shape(primitive, params, out_types, effects, context)?;
-        self.eqn_of(&shape, invars, source)
+        self.check_shape(primitive, params, out_types, effects, context)?;
+        let data = EqnData {
+            primitive,
+            params,
+            effects,
+            source,
+            context,
+            invars: EntityList::new(),
+            first_outvar: self.program.vars.next_key(),
+            num_outvars: 0,
+        };
+        self.append(data, invars, out_types)
     }
 
     /// Checks what an equation consists of besides its operands and its source, for any number of
@@ -352,6 +362,18 @@ impl Builder {
         effects: EffectsId,
         context: ContextId,
     ) -> Result<EqnShape, BuildError> {
+        self.check_shape(primitive, params, out_types, effects, context)?;
+        Ok(EqnShape { primitive, params, effects, context, out_types: out_types.into() })
+    }
+
+    fn check_shape(
+        &self,
+        primitive: PrimitiveId,
+        params: ParamsId,
+        out_types: &[TypeId],
+        effects: EffectsId,
+        context: ContextId,
+    ) -> Result<(), BuildError> {
         let program = &self.program;
         check_id("primitives", primitive, program.primitives.len())?;
         check_id("parameter lists", params, program.params.len())?;
@@ -363,7 +385,7 @@ impl Builder {
         if out_types.len() != 1 && !program.primitive(primitive).multiple_results {
             return Err(BuildError::OutputCount { primitive, found: out_types.len() });
         }
-        Ok(EqnShape { primitive, params, effects, context, out_types: out_types.into() })
+        Ok(())
     }
 
     /// Appends an equation, as [`Builder::eqn`], of a shape that this builder checked.
@@ -376,9 +398,29 @@ impl Builder {
         invars: &[Atom],
         source: SourceId,
     ) -> Result<Eqn, BuildError> {
+        let data = EqnData {
+            primitive: shape.primitive,
+            params: shape.params,
+            effects: shape.effects,
+            source,
+            context: shape.context,
+            invars: EntityList::new(),
+            first_outvar: self.program.vars.next_key(),
+            num_outvars: 0,
+        };
+        self.append(data, invars, &shape.out_types)
+    }
+
+    /// Appends an equation with these operands and outputs.
+    #[inline]
+    fn append(
+        &mut self,
+        mut data: EqnData,
+        invars: &[Atom],
+        out_types: &[TypeId],
+    ) -> Result<Eqn, BuildError> {
         let program = &self.program;
-        let out_types = &shape.out_types;
-        check_id("sources", source, program.sources.len())?;
+        check_id("sources", data.source, program.sources.len())?;
         let mut counted = matches!(self.uses, Uses::OfAll(_));
         for &atom in invars {
             counted |= self.check_atom(atom)?;
@@ -389,33 +431,23 @@ impl Builder {
         let slots = invars.len().saturating_mul(2).saturating_add(4);
         check_room("operands", program.operands.capacity(), slots, u32::MAX as usize)?;
 
-        let num_outvars = u32::try_from(out_types.len())
+        data.num_outvars = u32::try_from(out_types.len())
             .map_err(|_| BuildError::TooMany { what: "outputs", limit: u32::MAX as usize })?;
 
         let eqn = program.eqns.next_key();
-        let first_outvar = program.vars.next_key();
         for &ty in out_types {
             self.push_var(ty, Def::Eqn(eqn));
         }
-        let invars = EntityList::from_slice(invars, &mut self.program.operands);
-        self.program.eqns.push(EqnData {
-            primitive: shape.primitive,
-            params: shape.params,
-            effects: shape.effects,
-            source,
-            context: shape.context,
-            invars,
-            first_outvar,
-            num_outvars,
-        });
         let dead_on_arrival = out_types.is_empty()
-            && shape.effects == EffectsId::NONE
+            && data.effects == EffectsId::NONE
             && matches!(self.uses, Uses::OfAll(_));
+        data.invars = EntityList::from_slice(invars, &mut self.program.operands);
+        self.program.eqns.push(data);
         if dead_on_arrival {
             // Its operands were never counted as used by it.
             self.mark_removed(eqn);
         } else if counted {
-            for &atom in invars.as_slice(&self.program.operands) {
+            for &atom in invars {
                 if let AtomKind::Var(var) = atom.kind() {
                     self.uses.add(var, self.program.vars[var].def());
                 }

@@ -1,11 +1,11 @@
 //! Programs under construction again.
 
-use cranelift_entity::{ListPool, PrimaryMap};
+use cranelift_entity::{EntityRef, ListPool, PrimaryMap};
 
 use super::{Builder, DeadCode};
 use crate::ir::{
-    ids::EffectsId,
-    program::{DebugInfo, Def, Program},
+    ids::{Atom, AtomKind, EffectsId, LiteralId, TypeId, Var},
+    program::{DebugInfo, Def, EqnData, Program},
 };
 
 impl Program {
@@ -51,5 +51,69 @@ impl Program {
         self.effects = EffectsId::NONE;
         self.debug_info = DebugInfo::default();
         Builder::from_program(self, dce)
+    }
+}
+
+/// Equations of a program whose variables keep their ids, with other rows of tables.
+impl Builder {
+    /// A builder for the equations of a program, one after the other; their operands are there.
+    pub(crate) fn adopting(program: &Program) -> Self {
+        let (num_vars, num_eqns) = (program.num_vars(), program.num_eqns());
+        let mut builder = Self::with_room(DeadCode::Keep, num_vars, num_eqns);
+        builder.program.operands = program.operands.clone();
+        builder
+    }
+
+    /// Puts this builder's literals in the place of those among the operands of the next equation.
+    ///
+    /// # Errors
+    /// Those of `literal`, which says them.
+    pub(crate) fn adopt_operands<E>(
+        &mut self,
+        data: &EqnData,
+        mut literal: impl FnMut(&mut Self, LiteralId) -> Result<LiteralId, E>,
+    ) -> Result<(), E> {
+        let has_constants = !self.program.constvars.is_empty();
+        let mut operands = data.invars;
+        for place in 0..operands.len(&self.program.operands) {
+            let Some(atom) = operands.get(place, &self.program.operands) else { break };
+            match atom.kind() {
+                AtomKind::Var(var) if has_constants => {
+                    self.uses.add(var, self.program.vars[var].def());
+                }
+                AtomKind::Var(_) => {}
+                AtomKind::Literal(id) => {
+                    let own = literal(self, id)?;
+                    operands.as_mut_slice(&mut self.program.operands)[place] = Atom::literal(own);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends that equation, with rows of this builder.
+    pub(crate) fn adopt_eqn(&mut self, data: EqnData, types: &[TypeId]) {
+        let eqn = self.program.eqns.push(data);
+        for &ty in types {
+            self.push_var(ty, Def::Eqn(eqn));
+        }
+    }
+}
+
+impl Program {
+    /// Whether variables are numbered as they are defined, first constants, then inputs, then the outputs
+    /// of equations, and none is missing.
+    pub(crate) fn is_in_order(&self) -> bool {
+        let constvars = self.constvars.iter().map(|&(var, _)| var);
+        let inputs = constvars.chain(self.invars.iter().copied()).enumerate();
+        let mut next = self.constvars.len() + self.invars.len();
+        let are_inputs_in_order = inputs.into_iter().all(|(place, var)| var == Var::new(place));
+        are_inputs_in_order
+            && self.eqns.values().all(|data| {
+                let first = next;
+                next += data.num_outvars as usize;
+                data.num_outvars == 0 || data.first_outvar.index() == first
+            })
+            && next == self.vars.len()
     }
 }

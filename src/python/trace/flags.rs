@@ -9,7 +9,14 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::python::jax::names::Jax;
 
 /// How many operations of a process are computed so.
-static LEFT: AtomicU32 = AtomicU32::new(128);
+const MANY: u32 = 128;
+
+static LEFT: AtomicU32 = AtomicU32::new(MANY);
+
+/// What was compiled is forgotten, too.
+pub fn forget_counts() {
+    LEFT.store(MANY, Ordering::Relaxed);
+}
 
 pub fn are_left() -> bool {
     LEFT.load(Ordering::Relaxed) > 0
