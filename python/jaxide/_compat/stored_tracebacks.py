@@ -25,10 +25,10 @@ def frame(code: Any, place: int) -> tuple[str, str, tuple[int, int, int, int]]:
 
 # A function that is one call, for frames to be made of.
 _CALL = (lambda run, calls: run(calls)).__code__
-# How many of its instructions each entry of its location table is about.
-_COUNTS = [
-    min(8, len(_CALL.co_code) // 2 - start) for start in range(0, len(_CALL.co_code) // 2, 8)
-]
+# How many of its instructions each entry of its location table is about, and the first byte of each.
+_NUM_INSTRUCTIONS = len(_CALL.co_code) // 2
+_COUNTS = [min(8, _NUM_INSTRUCTIONS - start) for start in range(0, _NUM_INSTRUCTIONS, 8)]
+_ENTRIES = [bytes((0x80 | 14 << 3 | (count - 1),)) for count in _COUNTS]
 # Deeper stacks than this are made in a thread that has nothing on its own.
 _MAX_DEPTH = 64
 
@@ -36,22 +36,30 @@ _MAX_DEPTH = 64
 def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
     """A function whose only call is at a place."""
     line, column, last, end = location
-    place = bytearray()
-    for number in (0, max(last - line, 0), column + 1, end + 1):
-        while number > 0x3F:
-            place.append(0x40 | (number & 0x3F))
-            number >>= 6
-        place.append(number)
-    # The long form of CPython's location table: lines and columns of up to 8 instructions.
-    table = b"".join(bytes((0x80 | 14 << 3 | (count - 1),)) + place for count in _COUNTS)
+    numbers = (0, max(last - line, 0), column + 1, end + 1)
+    if max(numbers) <= 0x3F:
+        place = bytes(numbers)
+    else:
+        place = b"".join(map(_number, numbers))
     code = _CALL.replace(
         co_filename=file,
         co_name=name.rpartition(".")[2],
         co_qualname=name,
         co_firstlineno=line,
-        co_linetable=table,
+        # The long form of CPython's location table: lines and columns of up to 8 instructions.
+        co_linetable=b"".join([entry + place for entry in _ENTRIES]),
     )
     return types.FunctionType(code, {})
+
+
+def _number(number: int) -> bytes:
+    """A number of CPython's location table."""
+    place = bytearray()
+    while number > 0x3F:
+        place.append(0x40 | (number & 0x3F))
+        number >>= 6
+    place.append(number)
+    return bytes(place)
 
 
 class _Roots(list[Any]):

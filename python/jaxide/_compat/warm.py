@@ -70,6 +70,7 @@ def _slots() -> dict[type, tuple[str, ...]]:
     parts = ("mesh", "spec", "memory_kind", "_logical_device_ids")
     return {
         **{class_: tuple(own_slots(class_)) for class_ in types_},
+        jax.sharding.AbstractMesh: ("axis_sizes", "axis_names", "axis_types", "abstract_device"),
         # `configs` are the settings that the others are of.
         context: tuple(name for name in own_slots(context) if name != "configs"),
         sharding: tuple(name for name in parts if hasattr(sharding, name)),

@@ -8,6 +8,7 @@ very object is. What has neither has no portable name, and a call with it is not
 from __future__ import annotations
 
 import dataclasses
+import operator
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -346,13 +347,15 @@ class Names:
         self.backends = symbols.backends
         # The core writes the names of these itself, and of tuples, lists, dicts and plain values.
         self.slots = dict(symbols.slots)
+        self.axis_env = symbols.axis_env
         self.programs = symbols.programs
         self.chain = symbols.chain
         self._lasting: dict[int, tuple[Any, Any]] = {}
-        # Settings by name, in the order of their names, and how many jax has.
+        # What takes the values of settings in the order of their names, and how many jax has.
         self._num_settings = 0
-        self._settings: list[tuple[str, Any]] = []
         self._setting_names = ""
+        self._in_order: Callable[[Any], Any] = tuple
+        self._read_settings()
 
     def name(self, value: Any) -> bytes | None:
         """The portable name of an object; None where it has none."""
@@ -377,16 +380,20 @@ class Names:
             found.append((name, client.platform_version, client.process_index(), devices))
         return repr(found).encode()
 
-    def configuration(self, world: int) -> tuple[Any, ...] | None:
-        """Everything that is configured now in this thread, where what differs in jax has a number;
-        None where that cannot be said."""
+    def configuration(self, world: int, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Everything that is configured now in this thread, where what differs in jax has a number
+        and the settings have these values; None where that cannot be said."""
         symbols = self._symbols
         if (errors := symbols.number_errors()) is None:
             return None
-        if self._num_settings != len(symbols.settings):
-            self._num_settings = len(symbols.settings)
-            settings = sorted(symbols.settings.items())
-            self._settings = [item for item in settings if item[0] not in _OF_FILES]
-            self._setting_names = " ".join(name for name, _ in self._settings)
-        values = tuple([holder.value for _, holder in self._settings])
-        return symbols.trace_context(), self._setting_names, values, errors, symbols.world(world)
+        if self._num_settings != len(values):
+            self._read_settings()
+        settings = self._in_order(values)
+        return symbols.trace_context(), self._setting_names, settings, errors, symbols.world(world)
+
+    def _read_settings(self) -> None:
+        places = {name: place for place, name in enumerate(self._symbols.settings)}
+        names = sorted(places.keys() - _OF_FILES)
+        self._num_settings = len(places)
+        self._setting_names = " ".join(names)
+        self._in_order = operator.itemgetter(*map(places.__getitem__, names))

@@ -120,6 +120,21 @@ pub fn number(py: Python<'_>, jax: &Jax) -> PyResult<u32> {
     Ok(number)
 }
 
+/// The values of all settings as they are now in this thread, in the order in which jax has them.
+///
+/// # Errors
+/// A setting cannot be read.
+pub fn values(py: Python<'_>, jax: &Jax) -> PyResult<Vec<Py<PyAny>>> {
+    if watch_config::is_noticing() {
+        number(py, jax)?;
+        let copied = |read: &Read| read.values.iter().map(|value| value.clone_ref(py)).collect();
+        if let Some(values) = READ.with_borrow(|read| read.as_ref().map(copied)) {
+            return Ok(values);
+        }
+    }
+    jax.all_settings.bind(py).values().iter().map(|holder| value_of(&holder)).collect()
+}
+
 /// A number for all settings and something else that has a number, which is mostly 0.
 ///
 /// # Errors

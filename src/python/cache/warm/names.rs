@@ -4,8 +4,8 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyBytes, PyCode, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
-    PyWeakrefReference,
+    PyBool, PyBytes, PyCode, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PyString, PyTuple,
+    PyType, PyWeakrefReference,
 };
 
 use crate::segments::{Key, key_of};
@@ -15,6 +15,9 @@ use crate::python::cache::key::trace_context::world_of;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{address, is_exactly, string_of};
 use crate::python::cpython::shared::Shared;
+use crate::python::jax::names::jax;
+use crate::python::jax::settings;
+use crate::python::jax::values::value_classes;
 use crate::python::trace::tracer::tracer_type;
 
 /// Names beyond this are forgotten, all at once.
@@ -45,6 +48,8 @@ pub struct Names {
     backends: Py<PyDict>,
     /// Classes of jax whose instances are what their slots are.
     slotted: Vec<Slotted>,
+    /// The class of what axes have names.
+    axis_env: Py<PyType>,
     /// Classes of programs, which are named by how jax comes to them.
     programs: Vec<Py<PyType>>,
     known: AddressCache<Named>,
@@ -90,12 +95,14 @@ impl Names {
         let programs = source.getattr("programs")?.try_iter()?;
         let programs = programs.map(|class| Ok(class?.cast_into::<PyType>()?.unbind()));
         let programs = programs.collect::<PyResult<_>>()?;
+        let axis_env = source.getattr("axis_env")?.cast_into::<PyType>()?.unbind();
         let (known, configurations) = (AddressCache::new(), AddressCache::new());
         let devices = Shared::new(None);
         Ok(Self {
             source: source.unbind(),
             backends,
             slotted,
+            axis_env,
             programs,
             known,
             configurations,
@@ -209,6 +216,19 @@ impl Names {
             words.begin(Tag::Dict, items.len());
             return self.add_all(words, items.iter().flat_map(|(key, item)| [key, item]), depth);
         }
+        if let Ok(items) = value.cast_exact::<PyFrozenSet>()
+            && items.is_empty()
+        {
+            words.begin(Tag::Set, 0);
+            return Ok(Added::All);
+        }
+        if is_exactly(value.as_ptr(), self.axis_env.as_ptr().cast()) && is_empty(value)? {
+            words.0.push(Tag::NoAxes as u8);
+            return Ok(Added::All);
+        }
+        if add_builtin(words, value)? || add_placed(words, value)? {
+            return Ok(Added::All);
+        }
         if let Some(Slotted { name, slots, .. }) = self
             .slotted
             .iter()
@@ -286,12 +306,98 @@ impl Names {
         if let Some(name) = self.configurations.get(&number, |name| *name) {
             return Ok(name);
         }
-        let world = world_of(number);
-        let parts = self.source.bind(py).call_method1(intern!(py, "configuration"), (world,))?;
+        let settings = PyTuple::new(py, settings::values(py, jax(py)?)?)?;
+        let asked = (world_of(number), settings);
+        let parts = self.source.bind(py).call_method1(intern!(py, "configuration"), asked)?;
         let name = if parts.is_none() { None } else { self.of_value(&parts)? };
         drop(self.configurations.insert_bounded(number, name, MAX_NAMES));
         Ok(name)
     }
+}
+
+/// Whether no axis has a name.
+fn is_empty(axes: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = axes.py();
+    let sizes = axes.getattr(intern!(py, "axis_sizes"))?;
+    Ok(sizes.is_empty()? && axes.getattr(intern!(py, "spmd_axis_names"))?.is_empty()?)
+}
+
+/// Adds None, a class that Python has built in, or a dtype that numpy has; whether it is one.
+fn add_builtin(words: &mut Words, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = value.py();
+    if value.is_none() {
+        words.0.push(Tag::None as u8);
+        return Ok(true);
+    }
+    if let Ok(class) = value.cast::<PyType>() {
+        // SAFETY: a class.
+        let flags = unsafe { ffi::PyType_GetFlags(class.as_type_ptr()) };
+        if flags & ffi::Py_TPFLAGS_HEAPTYPE != 0 {
+            return Ok(false);
+        }
+        let name = class.name()?;
+        let is_own = match py.import(intern!(py, "builtins"))?.getattr_opt(&name)? {
+            Some(found) => found.is(class),
+            None => class.is(py.None().bind(py).get_type()),
+        };
+        if is_own {
+            words.text(Tag::Class, name.to_str()?.as_bytes());
+        }
+        return Ok(is_own);
+    }
+    if !value.is_instance(value_classes(py)?.dtype.bind(py))?
+        || !value.getattr(intern!(py, "isbuiltin"))?.eq(1)?
+    {
+        return Ok(false);
+    }
+    // `num` tells types of one size apart, the text byte orders.
+    let number: i64 = value.getattr(intern!(py, "num"))?.extract()?;
+    words.text(
+        Tag::Dtype,
+        value.getattr(intern!(py, "str"))?.cast::<PyString>()?.to_str()?.as_bytes(),
+    );
+    words.0.extend(number.to_le_bytes());
+    Ok(true)
+}
+
+/// Adds a class that is in a module of jax or numpy under its name, or a member of such an enumeration; whether
+/// it is one.
+fn add_placed(words: &mut Words, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = value.py();
+    if let Ok(class) = value.cast::<PyType>() {
+        let place = place_of(class)?;
+        if let Some(place) = &place {
+            words.text(Tag::Place, place.as_bytes());
+        }
+        return Ok(place.is_some());
+    }
+    let class = value.get_type();
+    if !is_exactly(class.as_ptr(), value_classes(py)?.enum_meta.as_ptr().cast()) {
+        return Ok(false);
+    }
+    let Ok(name) = value.getattr(intern!(py, "_name_"))?.cast_into::<PyString>() else {
+        return Ok(false);
+    };
+    let members = class.getattr(intern!(py, "_member_map_"))?;
+    let is_member = members.cast::<PyDict>()?.get_item(&name)?.is_some_and(|own| own.is(value));
+    let Some(place) = (if is_member { place_of(&class)? } else { None }) else { return Ok(false) };
+    words.text(Tag::Member, place.as_bytes());
+    words.text(Tag::Text, name.to_str()?.as_bytes());
+    Ok(true)
+}
+
+/// Where in a module of jax or numpy a class is under its name; None where it is not.
+fn place_of(class: &Bound<'_, PyType>) -> PyResult<Option<String>> {
+    let py = class.py();
+    let (module, name) = (class.module()?, class.qualname()?);
+    let (Ok(of), Ok(own)) = (module.to_str(), name.to_str()) else { return Ok(None) };
+    if !matches!(of.split('.').next(), Some("jax" | "numpy")) || own.contains('.') {
+        return Ok(None);
+    }
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let Some(found) = modules.cast::<PyDict>()?.get_item(&module)? else { return Ok(None) };
+    let is_there = found.getattr_opt(&name)?.is_some_and(|found| found.is(class));
+    Ok(is_there.then(|| format!("{of}:{own}")))
 }
 
 /// How much of a value was added.
@@ -320,6 +426,12 @@ enum Tag {
     Program,
     Name,
     Code,
+    Set,
+    Class,
+    Dtype,
+    Place,
+    Member,
+    NoAxes,
 }
 
 /// What a name is made of.
