@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, Use, replay_or_learn, run_aside, run_without_key};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::{encode_fully, encode_rule};
-use crate::python::cache::key::trace_context::TraceContext;
+use crate::python::cache::key::encode::{encode_fully, encode_rule, encode_step};
+use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::programs::forms::{closed_anew, is_jaxpr};
 use crate::python::cache::programs::given::Repeat;
 use crate::python::cache::programs::running::{is_running, run_rule};
@@ -24,6 +24,7 @@ use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{address, string_of};
 use crate::python::jax::names::{Jax, jax};
+use crate::python::jax::source::SourceRef;
 
 /// Binds a primitive under transformations: replays what is known, else runs `proceed` and learns.
 /// None where there is nothing to know.
@@ -75,6 +76,42 @@ pub fn bind<'py>(
         .map(Some)
 }
 
+/// Evaluates an equation without programs, with `run`. Where it is differentiated or batched that is a
+/// call like a rule's: the body of a loop has many that are alike. The first of a kind is not learnt.
+///
+/// # Errors
+/// Those of the rules.
+pub fn evaluate<'py>(
+    jax: &Jax,
+    primitive: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    params: &Bound<'py, PyDict>,
+    source: &SourceRef<'py>,
+    run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = primitive.py();
+    let Some(context) = TraceContext::read(py, jax)? else { return run() };
+    let Some(stack) = context.stack() else { return run() };
+    let Ok(configuration) = context.configuration() else { return run() };
+    let scope_key = stack.scope_key(&source.name_stack)?;
+    let context = context.at_equation(EquationSource { source: source.clone(), scope_key });
+    let site = STEPS.of(primitive)?;
+    let args: SmallVec<[*mut ffi::PyObject; 8]> =
+        args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
+    let mut call = Call::new(configuration.number);
+    let encode =
+        |call: &mut Call| encode_step(py, jax, &context, primitive, &args, params.as_ptr(), call);
+    if let Err(reason) = encode_fully(py, &mut call, encode)? {
+        store::count_bypass(site.id, reason);
+        return run();
+    }
+    if store::is_first_sight(site.id, &call.signature) {
+        store::count_miss(site.id);
+        return run();
+    }
+    replay_or_learn(py, jax, &site, &context, &call, &[], encode, run, || Ok(false), None)
+}
+
 /// Whether a program among params has effects: what it appends cannot be taken back.
 fn has_effects(jax: &Jax, params: &Bound<'_, PyDict>) -> PyResult<bool> {
     params.iter().try_fold(false, |found, (_, value)| Ok(found || is_effectful(jax, &value)?))
@@ -109,6 +146,7 @@ pub struct Sites {
 }
 
 static SITES: Sites = Sites::new("rule of ");
+static STEPS: Sites = Sites::new("step of ");
 
 impl Sites {
     /// Those of a kind.

@@ -21,7 +21,7 @@ use crate::python::cache::key::encode::{
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::programs::forms::{is_closed, is_jaxpr};
 use crate::python::cache::programs::running::is_running;
-use crate::python::cache::rules::{Sites, has_programs};
+use crate::python::cache::rules::{self, Sites, has_programs};
 use crate::python::cache::store;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::address;
@@ -444,17 +444,22 @@ impl<'py> Step<'_, 'py> {
         fitting(py, jax, results.collect::<PyResult<_>>()?, outs)
     }
 
-    /// Binds it with `run`. Where jax's primitive has programs, that is a call like a rule's.
+    /// Binds it with `run`. Where jax's primitive has programs, or is transformed, that is a call like a
+    /// rule's.
     fn replay_or_run(
         &self,
         jax: &Jax,
         run: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = self.operands.py();
-        let has_key = owns_primitive(jax, &self.primitive)
-            && has_programs(jax, &self.params)
-            && !is_running();
-        if !has_key {
+        if !owns_primitive(jax, &self.primitive) {
+            return run();
+        }
+        if !has_programs(jax, &self.params) {
+            let (operands, source) = (&self.operands, &self.source);
+            return rules::evaluate(jax, &self.primitive, operands, &self.params, source, run);
+        }
+        if is_running() {
             return run();
         }
         let Some(context) = TraceContext::read(py, jax)? else { return run() };

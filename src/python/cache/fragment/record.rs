@@ -42,7 +42,7 @@ pub fn record<'py>(
         None => FxHashSet::default(),
     };
     let caller = &before.source;
-    let base = if stack.is_some_and(Stack::linearizes) { None } else { Some(caller) };
+    let base = if stack.is_some_and(Stack::has_whole_scopes) { None } else { Some(caller) };
     let tracebacks = &tracebacks;
     let reading = Reading { jax, call, base, uses: None, tracebacks, caller, audited };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();

@@ -58,7 +58,7 @@ pub fn replay<'py>(
     let base = context.source(jax)?;
     let mut literals = SmallVec::new();
     let stack = context.stack();
-    let whole = stack.is_some_and(Stack::linearizes);
+    let whole = stack.is_some_and(Stack::has_whole_scopes);
     let share = Share { number: recorded.number, part, call, base: &base, whole, instantiation };
     let mut append = |consts: &[ReadConst]| {
         let place = Place { frame: context.frame(), args: &call.args, consts, retained: &[] };
@@ -116,7 +116,7 @@ fn replay_tangents<'py>(
         let linearization = linearization_of(*level)
             .ok_or_else(|| PyRuntimeError::new_err("tangents of no differentiation"))?;
         let needed = recorded.needed.of_level(*level);
-        let share = Share { part, whole: true, ..*share };
+        let share = Share { part, ..*share };
         let of_level = append_tangents(py, jax, linearization, *level, &share, needed, &residuals)?;
         made.tangents.borrow_mut().push((*level, of_level));
     }

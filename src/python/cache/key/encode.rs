@@ -168,20 +168,52 @@ pub fn encode_rule<'py>(
     let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.functions = Functions::Params;
     encoder.given_traceback(context)?;
-    encoder.primitive(primitive.as_ptr())?;
-    let passes_arrays = jax.passes_arrays(primitive);
-    encoder.mode = Mode::Rule { passes_arrays };
-    for &arg in args {
-        encoder.value(arg, 0)?;
-    }
-    encoder.mode = RULE;
-    encoder.value(params, 0)?;
-    if encoder.stack.is_some_and(Stack::differentiates)
-        && jax.located_primitives.bind(py).contains(primitive).unwrap_or(false)
-    {
-        encoder.locate()?;
-    }
+    encoder.bound(primitive, args, params)?;
     encoder.finish()
+}
+
+/// As `encode_rule`, of an equation without programs: no other is traced where that says it is.
+///
+/// # Errors
+/// As `encode_rule`.
+pub fn encode_step<'py>(
+    py: Python<'py>,
+    jax: &Jax,
+    context: &TraceContext<'py>,
+    primitive: &Bound<'py, PyAny>,
+    args: &[*mut ffi::PyObject],
+    params: *mut ffi::PyObject,
+    call: &mut Call,
+) -> Result<(), Reason> {
+    let mut encoder = Encoder::of_rule(py, jax, context, call);
+    encoder.functions = Functions::Params;
+    encoder.call.signature.tag(Tag::Identity, usize::from(context.has_given_traceback()));
+    encoder.bound(primitive, args, params)?;
+    encoder.finish()
+}
+
+impl<'py> Encoder<'_, 'py> {
+    /// A primitive with its operands and params.
+    fn bound(
+        &mut self,
+        primitive: &Bound<'py, PyAny>,
+        args: &[*mut ffi::PyObject],
+        params: *mut ffi::PyObject,
+    ) -> Result<(), Reason> {
+        self.primitive(primitive.as_ptr())?;
+        let passes_arrays = self.jax.passes_arrays(primitive);
+        self.mode = Mode::Rule { passes_arrays };
+        for &arg in args {
+            self.value(arg, 0)?;
+        }
+        self.mode = RULE;
+        self.value(params, 0)?;
+        let located = || self.jax.located_primitives.bind(self.py).contains(primitive);
+        if self.stack.is_some_and(Stack::differentiates) && located().unwrap_or(false) {
+            self.locate()?;
+        }
+        Ok(())
+    }
 }
 
 /// Adds what the evaluation of a program is given: the program, its constants and its arguments.

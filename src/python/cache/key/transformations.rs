@@ -50,6 +50,8 @@ enum Kind {
 
 /// A differentiation.
 pub struct Linearization {
+    /// How many scopes had been entered when it began.
+    outer_scopes: u64,
     pub tangent_trace: *mut ffi::PyObject,
     pub tangent_frame: Py<Frame>,
     /// Residuals that rules passed by, from jax 0.11 on.
@@ -160,9 +162,11 @@ impl Stack {
             self.key.tag(Tag::Transformation, 2);
             let is_vjp = trace.getattr(intern!(py, "is_vjp"))?.is_truthy()?;
             self.key.word(u64::from(is_vjp));
-            self.key.word(trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?);
+            let outer_scopes = trace.getattr(intern!(py, "_name_stack_prefix_len"))?.extract()?;
+            self.key.word(outer_scopes);
             let residuals = trace.getattr_opt(intern!(py, "structured_residuals"))?;
             Kind::Linearize(Linearization {
+                outer_scopes,
                 tangent_trace: tangent_trace.as_ptr(),
                 tangent_frame: frame.unbind(),
                 structured_residuals: residuals
@@ -178,13 +182,18 @@ impl Stack {
         &self.key
     }
 
-    /// What a call depends on of a name stack: where there is a differentiation, all of it, since jax
-    /// gives a part of it to tangents.
+    /// Whether the scopes of what is recorded are whole, not below the caller's: jax gives tangents those
+    /// that were entered since a differentiation began. They are the caller's where none was before.
+    pub fn has_whole_scopes(&self) -> bool {
+        self.linearizations().any(|(_, linearization)| linearization.outer_scopes != 0)
+    }
+
+    /// What a call depends on of a name stack: all of it where the scopes of what is recorded are whole.
     ///
     /// # Errors
     /// jax's name stack is not what it was.
     pub fn scope_key(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
-        if !self.linearizes() {
+        if !self.has_whole_scopes() {
             return Ok(None);
         }
         let py = name_stack.py();
