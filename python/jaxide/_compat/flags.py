@@ -131,9 +131,10 @@ class Flags:
                 raise _Refused
             if arg.is_deleted() or arg.sharding != _placement() or not arg.is_ready():
                 raise _Refused
-        elif type(arg) is not self._typed_array and type(arg) is not np.ndarray:
-            raise _Refused
-        elif arg.dtype is not _BOOLEAN or arg.size > MAX_ELEMENTS:
+        elif type(arg) is self._typed_array or type(arg) is np.ndarray:
+            if arg.dtype is not _BOOLEAN or arg.size > MAX_ELEMENTS:
+                raise _Refused
+        elif type(arg) is not bool and type(arg) is not np.bool_:
             raise _Refused
         return np.asarray(arg)
 
