@@ -122,7 +122,10 @@ impl Folder {
 
     /// Notes that something was found in a segment.
     pub fn touch(path: &Path) {
-        if let Ok(file) = File::open(path) {
+        // Somebody may have put something else there, and to open a pipe may take for ever.
+        if fs::symlink_metadata(path).is_ok_and(|data| data.is_file())
+            && let Ok(file) = File::open(path)
+        {
             let _ = file.set_modified(SystemTime::now());
         }
     }
@@ -143,6 +146,9 @@ impl Folder {
         let opened: Vec<_> = opened.collect();
         let segments: Vec<&Segment> = opened.iter().map(|(_, segment)| segment).collect();
         let Ok(merged) = merge(&segments) else { return Ok(()) };
+        if merged.is_empty() {
+            return Ok(());
+        }
         let written = self.write(&merged.finish(self.fingerprint))?;
         for (path, _) in &opened {
             if **path != written {
@@ -167,12 +173,38 @@ impl Folder {
             }
         }
         for folder in folders(&self.root) {
-            remove_stale(&folder);
+            remove_left(&folder, is_stale);
             if folder != self.own {
                 // Where it is empty.
                 let _ = fs::remove_dir(&folder);
             }
         }
+    }
+
+    /// Writes a segment, and keeps the bound. Where there is no room, there may be some after that.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add(&self, bytes: &[u8], max_bytes: u64) -> io::Result<()> {
+        let written = self.write(bytes).or_else(|_| {
+            self.trim(max_bytes);
+            self.write(bytes)
+        });
+        // What was written stays where that fails.
+        let _ = written.as_ref().map(|_| self.compact());
+        self.trim(max_bytes);
+        written.map(drop)
+    }
+
+    /// Removes everything; how many files.
+    pub fn clear(&self) -> usize {
+        let files = self.usage().files;
+        self.trim(0);
+        for folder in folders(&self.root) {
+            remove_left(&folder, |_| true);
+            let _ = fs::remove_dir(&folder);
+        }
+        files - self.usage().files
     }
 
     /// How much there is.
@@ -231,14 +263,21 @@ fn list(folder: &Path) -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-fn remove_stale(folder: &Path) {
+/// Removes what is left of processes that were killed, by the time of its last change.
+fn remove_left(folder: &Path, is_left: impl Fn(SystemTime) -> bool) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        let is_left = path.extension().is_some_and(|suffix| suffix == "new");
-        let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
-        if is_left && age.is_ok_and(|age| age.is_ok_and(|age| age.as_secs() > STALE_SECONDS)) {
+        let is_new = path.extension().is_some_and(|suffix| suffix == "new");
+        let time = entry.metadata().and_then(|data| data.modified());
+        if is_new && time.is_ok_and(&is_left) {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Whether a time is long ago, or by somebody else's clock far ahead.
+fn is_stale(time: SystemTime) -> bool {
+    let away = time.elapsed().unwrap_or_else(|ahead| ahead.duration());
+    away.as_secs() > STALE_SECONDS
 }

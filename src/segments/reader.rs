@@ -193,6 +193,11 @@ impl Segment {
         if !entry_rows.is_sorted_by(|(one, _), (another, _)| one < another) {
             return Err(SegmentError::Damaged(HEADER_BYTES as u64));
         }
+        // Parts do not overlap: all of them together are no longer than the file.
+        let places = object_rows.iter().chain(entry_rows.iter().map(|(_, place)| place));
+        if places.map(|place| u64::from(place.len)).sum::<u64>() > len {
+            return Err(SegmentError::Damaged(HEADER_BYTES as u64));
+        }
         Ok(Self { content, objects: object_rows, entries: entry_rows })
     }
 

@@ -91,29 +91,38 @@ impl SegmentWriter {
 }
 
 /// One segment with the entries of several, which are for one fingerprint. Of those with one key the first
-/// one counts.
+/// one counts. What is damaged is left out, with the entries that refer to it.
 ///
 /// # Errors
-/// One of them is damaged.
+/// One of them cannot be read.
 pub fn merge(segments: &[&Segment]) -> Result<SegmentWriter, SegmentError> {
     let mut merged = SegmentWriter::default();
     for segment in segments {
-        let mut places = Vec::with_capacity(segment.num_objects());
-        let moved = |part: Part, places: &[u32]| {
-            let objects = part.objects.iter().map(|&object| places[object as usize]).collect();
-            Part { objects, bytes: part.bytes }
+        let mut places: Vec<Option<u32>> = Vec::with_capacity(segment.num_objects());
+        let moved = |part: Part, places: &[Option<u32>]| {
+            let objects = part.objects.iter().map(|&object| places[object as usize]);
+            Some(Part { objects: objects.collect::<Option<_>>()?, bytes: part.bytes })
         };
         for place in 0..segment.num_objects() {
-            let object = moved(segment.object(place)?, &places);
-            places.push(merged.object(object));
+            let object = whole(segment.object(place))?.and_then(|object| moved(object, &places));
+            places.push(object.map(|object| merged.object(object)));
         }
         for key in segment.keys() {
-            if let Some(entry) = segment.entry(key)? {
-                merged.entry(key, moved(entry, &places));
+            let entry = whole(segment.entry(key))?.flatten();
+            if let Some(entry) = entry.and_then(|entry| moved(entry, &places)) {
+                merged.entry(key, entry);
             }
         }
     }
     Ok(merged)
+}
+
+/// None where a part is damaged.
+fn whole<T>(part: Result<T, SegmentError>) -> Result<Option<T>, SegmentError> {
+    match part {
+        Err(error @ SegmentError::Io(_)) => Err(error),
+        part => Ok(part.ok()),
+    }
 }
 
 /// The checksum of a header and both indexes.

@@ -25,6 +25,9 @@ pub struct ReadDocument<'f> {
     pub offsets: Vec<u64>,
 }
 
+/// For how many values there is room before any of them was read.
+const MAX_RESERVED: usize = 64;
+
 /// The document that bytes say.
 ///
 /// # Errors
@@ -190,7 +193,8 @@ impl<'f> Objects<'f> {
                         Kind::Named(_) => (1, 2),
                     };
                     let left = cursor.len(bytes)? * each;
-                    let parts = Vec::with_capacity(left);
+                    // What is nested says a number each time, of the same bytes.
+                    let parts = Vec::with_capacity(left.min(MAX_RESERVED));
                     let own = Open { kind, left, parts, names: Vec::new() };
                     if left > 0 {
                         expanded = expanded.saturating_add(1);

@@ -214,10 +214,12 @@ def store_info() -> StoreInfo | None:
 
 
 def _forget_in_child() -> None:
-    """Leaves the store to the parent: threads are not in a child."""
+    """Leaves the store to the parent: threads are not in a child, and what they held they hold."""
+    global _lock
+    _lock = threading.Lock()
     _core.forget_opening()
     for store in _open:
-        store.writer = None
+        store.stopped, store.writer = threading.Event(), None
 
 
 # Before the interpreter is taken down, while threads still run.

@@ -130,8 +130,8 @@ class KeptPrograms:
         return settle
 
     def _settle(self, kept: tuple[Any, ...], programs: dict[int, Any]) -> None:
-        content, origins, known, *_ = kept
         with tried():
+            content, origins, known, *_ = kept
             of_jits = dict(_core.load(origins, self._objects))
             own = {place: programs[of_trace] for place, of_trace in known}
             args = content, self._objects, of_jits, own

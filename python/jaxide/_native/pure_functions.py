@@ -204,11 +204,29 @@ def reads(code: types.CodeType) -> Reads | None:
     match _core.stored_value(key, True):
         case ():
             return None
-        case (variables, *flags):
+        case (tuple(variables), *flags) if _are_reads(variables, flags):
             return Reads(tuple(map(Read._make, variables)), *flags)
     found = _found_reads(code)
     _core.store_value(key, () if found is None else (tuple(map(tuple, found[0])), *found[1:]))
     return found
+
+
+def _are_reads(variables: tuple[Any, ...], flags: list[Any]) -> bool:
+    """Whether the store has what a function reads."""
+
+    def is_read(value: Any) -> bool:
+        match value:
+            case (str(), None | int(), tuple(attributes)) if value[1] is None or value[1] >= 0:
+                return all(map(is_attribute, attributes))
+        return False
+
+    def is_attribute(value: Any) -> bool:
+        match value:
+            case (str(), bool()):
+                return True
+        return False
+
+    return len(flags) == len(Reads._fields) - 1 and all(map(is_read, variables))
 
 
 def _found_reads(code: types.CodeType) -> Reads | None:

@@ -109,6 +109,8 @@ class WholeTraces:
         stored = _core.stored_value(key)
         if stored is None:
             return self._recorded(key, asked, trace)
+        if type(stored) is not tuple or len(stored) not in (0, 3):
+            return self._not_whole("damaged entry")
         if not stored:
             return self._not_whole("program that cannot be stored")
         loaded = self._of_store(stored, debug_info)

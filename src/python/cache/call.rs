@@ -135,10 +135,10 @@ pub fn call<'py>(
     }
     if script::is_used() {
         return script::around(py, || {
-            replay_or_run(py, site, args, kwnames, proceed, || Ok(false))
+            replay_or_run(py, site, args, kwnames, false, proceed, || Ok(false))
         });
     }
-    replay_or_run(py, site, args, kwnames, proceed, || Ok(false))
+    replay_or_run(py, site, args, kwnames, false, proceed, || Ok(false))
 }
 
 /// As `call`, for a function of the user. `captures` says, once it has run, whether it refers to
@@ -155,7 +155,7 @@ pub fn call_of_user<'py>(
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    script::around(py, || replay_or_run(py, site, args, kwnames, proceed, captures))
+    script::around(py, || replay_or_run(py, site, args, kwnames, true, proceed, captures))
 }
 
 fn replay_or_run<'py>(
@@ -163,6 +163,7 @@ fn replay_or_run<'py>(
     site: &Site,
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
+    is_of_user: bool,
     proceed: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
     captures: impl FnOnce() -> PyResult<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -192,7 +193,8 @@ fn replay_or_run<'py>(
     {
         return Ok(shapes);
     }
-    let describe = |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, call);
+    let describe =
+        |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, is_of_user, call);
     let described = match configuration {
         Ok(_) => encode_fully(py, &mut call, describe)?,
         Err(reason) => Err(reason),

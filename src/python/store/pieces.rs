@@ -3,6 +3,7 @@
 //! An entry is written by a [`Piece`], whose objects are rows of one [`Saver`], and read by a [`Reading`]. The
 //! objects of a segment are made when an entry refers to them first, once in a process.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cranelift_entity::EntityRef;
@@ -11,6 +12,7 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyString, PyTuple};
+use rustc_hash::FxHashMap;
 
 use crate::ir::{ForeignId, ParamValue};
 use crate::segments::{Fingerprint, Key, Part, Segment, SegmentWriter};
@@ -307,7 +309,8 @@ impl Shelf {
         read: impl FnOnce(&mut Reading<'_, 'py>) -> PyResult<R>,
     ) -> PyResult<Option<R>> {
         let Some(part) = self.segment.entry(key).map_err(refused)? else { return Ok(None) };
-        let (objects, expanded) = self.all(maker, &part, 0)?;
+        let making = Making { maker, met: RefCell::default() };
+        let (objects, expanded) = self.all(&making, &part, 0)?;
         let mut reading =
             Reading { objects, maker, reader: PieceReader::new(&part.bytes, expanded) };
         let result = read(&mut reading)?;
@@ -318,30 +321,34 @@ impl Shelf {
 
     fn all<'py>(
         &self,
-        maker: &Bound<'py, PyAny>,
+        making: &Making<'_, 'py>,
         part: &Part,
         depth: usize,
     ) -> PyResult<(Vec<Bound<'py, PyAny>>, Vec<u64>)> {
-        let made = part.objects.iter().map(|&place| self.object(maker, place, depth));
+        let made = part.objects.iter().map(|&place| self.object(making, place, depth));
         Ok(made.collect::<PyResult<Vec<_>>>()?.into_iter().unzip())
     }
 
     fn object<'py>(
         &self,
-        maker: &Bound<'py, PyAny>,
+        making: &Making<'_, 'py>,
         place: u32,
         depth: usize,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        let maker = making.maker;
         let py = maker.py();
         let own = |made: &mut (Py<PyAny>, u64)| (made.0.clone_ref(py), made.1);
         if let Some((made, expanded)) = self.made.get(&place, own) {
             return Ok((made.into_bound(py), expanded));
         }
+        if let Some(met) = making.met.borrow().get(&place) {
+            return Ok(met.clone());
+        }
         if depth == MAX_DEPTH {
             return Err(refused("objects are nested too deeply"));
         }
         let part = self.segment.object(place as usize).map_err(refused)?;
-        let (objects, within) = self.all(maker, &part, depth + 1)?;
+        let (objects, within) = self.all(making, &part, depth + 1)?;
         let mut reader = PieceReader::new(&part.bytes, within);
         let (object, expanded) = reader.object().map_err(refused)?;
         reader.end().map_err(refused)?;
@@ -366,6 +373,7 @@ impl Shelf {
             && (class == REQUEST || class == RULE)
         {
             // jax says another thing under another configuration, and once it has forgotten its programs.
+            making.met.borrow_mut().insert(place, (made.clone(), expanded));
             return Ok((made, expanded));
         }
         // Another thread may have made it meanwhile: there is one.
@@ -374,6 +382,13 @@ impl Shelf {
         drop(late);
         Ok((made.into_bound(py), expanded))
     }
+}
+
+/// What is made for one entry.
+struct Making<'a, 'py> {
+    maker: &'a Bound<'py, PyAny>,
+    /// What jax was asked for, by place: once, however many refer to it.
+    met: RefCell<FxHashMap<u32, (Bound<'py, PyAny>, u64)>>,
 }
 
 fn value<'py>(

@@ -22,6 +22,7 @@ use crate::python::cache::programs::references::References;
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::owns_primitive;
 use crate::python::store::pieces::Reading;
+use crate::python::trace::abstract_eval::PrimitiveInfo;
 
 /// Deeper nesting of results than this is not read.
 const MAX_DEPTH: usize = 64;
@@ -147,13 +148,14 @@ impl<'py> Reader<'_, '_, 'py> {
             Ok((captured, reader.aval()?.unbind()))
         })?;
         let scopes = self.list(|reader| {
-            let name_stack = if reader.flag()? {
+            let (has_stack, is_whole) = (reader.flag()?, reader.flag()?);
+            let name_stack = if has_stack {
                 let class = reader.jax.empty_name_stack.bind(py).get_type();
                 Some(canonical(&reader.instance(&class)?)?.unbind())
             } else {
                 None
             };
-            Ok(Scope { name_stack, traceback: None })
+            Ok(Scope { name_stack, is_whole, traceback: None })
         })?;
         if self.place(MAX_NUMBER)? != num_args {
             return Err(self.reading.error("another number of arguments"));
@@ -211,6 +213,9 @@ impl<'py> Reader<'_, '_, 'py> {
             })
         })?;
         let out_types = self.list(|reader| Ok(row(reader.place(num_types)?)))?;
+        if out_types.len() != 1 && !PrimitiveInfo::of(jax, &primitive)?.multiple_results {
+            return Err(self.reading.error("another number of results"));
+        }
         let scope = row(self.place(num_scopes)?);
         let equation = EquationObjects {
             primitive: primitive.unbind(),

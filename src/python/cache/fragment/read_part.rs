@@ -36,6 +36,8 @@ pub(super) struct Reading<'a, 'py> {
     pub(super) call: &'a Call,
     /// Whose name scopes are not part of what is recorded.
     pub(super) base: Option<&'a SourceRef<'py>>,
+    /// Whether rules may leave all scopes for a while.
+    pub(super) leaves_scopes: bool,
     /// The constants in the order of their use, where that is not the order of the equations: some
     /// equations were removed.
     pub(super) uses: Option<&'a [Var]>,
@@ -349,19 +351,26 @@ impl<'py> Tables<'py> {
         if let Some(&known) = self.scope_rows.get(&key) {
             return Ok(known);
         }
-        let name_stack = if let Some(base) = reading.base {
-            let below = below(&base.name_stack, &stack).map_err(|_| OTHER_SCOPE)?;
-            let below = below.ok_or(OTHER_SCOPE)?;
-            let empty = below.getattr("stack").and_then(|scopes| scopes.len()).unwrap_or(0) == 0;
-            (!empty).then(|| below.unbind())
-        } else {
-            Some(canonical(&stack).map_err(|_| OTHER_SCOPE)?.unbind())
+        let whole = || canonical(&stack).map(Bound::unbind).map_err(|_| OTHER_SCOPE);
+        let (name_stack, is_whole) = match reading.base {
+            None => (Some(whole()?), true),
+            Some(base) => match below(&base.name_stack, &stack).map_err(|_| OTHER_SCOPE)? {
+                Some(below) => ((!is_empty(&below)).then(|| below.unbind()), false),
+                // A rule has left all scopes.
+                None if reading.leaves_scopes && is_empty(&stack) => (Some(whole()?), true),
+                None => return Err(OTHER_SCOPE),
+            },
         };
         let index = row(self.scopes.len());
-        self.scopes.push(Scope { name_stack, traceback: own.map(Bound::unbind) });
+        self.scopes.push(Scope { name_stack, is_whole, traceback: own.map(Bound::unbind) });
         self.scope_rows.insert(key, index);
         Ok(index)
     }
+}
+
+/// Whether a name stack has no scopes.
+fn is_empty(stack: &Bound<'_, PyAny>) -> bool {
+    stack.getattr("stack").and_then(|scopes| scopes.len()).is_ok_and(|len| len == 0)
 }
 
 /// Whether an array of numpy's is among params, which may change.

@@ -42,9 +42,12 @@ pub fn record<'py>(
         None => FxHashSet::default(),
     };
     let caller = &before.source;
-    let base = if stack.is_some_and(Stack::has_whole_scopes) { None } else { Some(caller) };
+    let are_whole = call.within_scopes || stack.is_some_and(Stack::has_whole_scopes);
+    let base = if are_whole { None } else { Some(caller) };
     let tracebacks = &tracebacks;
-    let reading = Reading { jax, call, base, uses: None, tracebacks, caller, audited };
+    let leaves_scopes = stack.is_some_and(Stack::linearizes);
+    let uses = None;
+    let reading = Reading { jax, call, base, leaves_scopes, uses, tracebacks, caller, audited };
     let mut outs: FxHashMap<Var, usize> = FxHashMap::default();
     let part = {
         let captured = |_: Var, value: &Bound<'_, PyAny>| {

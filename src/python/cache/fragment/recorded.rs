@@ -101,8 +101,10 @@ impl EquationObjects {
 
 /// Where equations come from.
 pub struct Scope {
-    /// Name stack below the caller's; None for the caller's own. Under differentiation a whole one.
+    /// Name stack below the caller's; None for the caller's own.
     pub name_stack: Option<Py<PyAny>>,
+    /// It is not below the caller's.
+    pub is_whole: bool,
     /// None for the caller's. A rule may evaluate a program that it is given, whose equations have
     /// their own.
     pub traceback: Option<Py<PyAny>>,

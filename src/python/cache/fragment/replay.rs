@@ -17,7 +17,7 @@ use crate::python::cache::fragment::recorded::{Captured, Part, Recorded, Scope};
 use crate::python::cache::fragment::result::{Made, Recipe};
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::key::trace_context::TraceContext;
-use crate::python::cache::key::transformations::{Linearization, Stack};
+use crate::python::cache::key::transformations::Linearization;
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cpython::shared::Quiet;
 use crate::python::jax::avals::{AvalInfo, aval_info, build_error};
@@ -58,8 +58,7 @@ pub fn replay<'py>(
     let base = context.source(jax)?;
     let mut literals = SmallVec::new();
     let stack = context.stack();
-    let whole = stack.is_some_and(Stack::has_whole_scopes);
-    let share = Share { number: recorded.number, part, call, base: &base, whole, instantiation };
+    let share = Share { number: recorded.number, part, call, base: &base, instantiation };
     let mut append = |consts: &[ReadConst]| {
         let place = Place { frame: context.frame(), args: &call.args, consts, retained: &[] };
         share.append(jax, &place, &mut literals)
@@ -163,8 +162,6 @@ struct Share<'a, 'py> {
     part: &'a Part,
     call: &'a Call,
     base: &'a SourceRef<'py>,
-    /// Name scopes are whole, not below the caller's.
-    whole: bool,
     instantiation: Option<&'a Instantiation<'py>>,
 }
 
@@ -313,7 +310,7 @@ impl<'py> Share<'_, 'py> {
     fn source_of(&self, jax: &Jax, scope: &Scope) -> PyResult<SourceRef<'py>> {
         let (base, py) = (self.base, self.base.name_stack.py());
         let name_stack = match &scope.name_stack {
-            Some(stack) if self.whole => stack.bind(py).clone(),
+            Some(stack) if scope.is_whole => stack.bind(py).clone(),
             Some(stack) => join_name_stacks(jax, &base.name_stack, stack.bind(py))?,
             None => base.name_stack.clone(),
         };

@@ -196,6 +196,7 @@ impl Part {
             |(literal, given): &(Py<PyAny>, Option<usize>)| (literal.clone_ref(py), *given);
         let scope = |scope: &Scope| Scope {
             name_stack: scope.name_stack.as_ref().map(|stack| stack.clone_ref(py)),
+            is_whole: scope.is_whole,
             traceback: scope.traceback.as_ref().map(|traceback| traceback.clone_ref(py)),
         };
         let rows = Rows {

@@ -162,6 +162,7 @@ impl Writer<'_, '_, '_, '_> {
         self.piece.number(part.scopes.len());
         for scope in &part.scopes {
             self.piece.number(usize::from(scope.name_stack.is_some()));
+            self.piece.number(usize::from(scope.is_whole));
             if let Some(name_stack) = &scope.name_stack {
                 self.object(name_stack)?;
             }

@@ -41,6 +41,8 @@ pub struct Call {
     pub finite_float: bool,
     /// Where it happens is part of it: what it appends may have lines of the user's.
     pub located: bool,
+    /// All scopes are in the key.
+    pub within_scopes: bool,
     /// The addresses of the tracebacks that equations of its programs' transposes have, which are part of
     /// it.
     pub transposed_at: SmallVec<[usize; 1]>,
@@ -74,6 +76,7 @@ impl Call {
             pins: None,
             owned: None,
             located: false,
+            within_scopes: false,
             transposed_at: SmallVec::new(),
             has_arrays: false,
             has_mutable_arrays: false,

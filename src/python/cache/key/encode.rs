@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use rustc_hash::FxHasher;
 
 use crate::expand::Tag;
@@ -14,7 +15,7 @@ use crate::python::cache::key::functions::{Functions, look_through};
 use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::key::values::Held;
-use crate::python::cache::reasons::{Reason, USERS_CLASS};
+use crate::python::cache::reasons::{OTHER_SCOPE, Reason, USERS_CLASS};
 use crate::python::cpython::native::{attached, is_exactly};
 use crate::python::jax::names::Jax;
 
@@ -95,7 +96,9 @@ impl Encoder<'_, '_> {
 }
 
 /// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
-/// large. `functions` says which of the user's functions may be among them.
+/// large. `functions` says which of the user's functions may be among them, and `may_loop` that the body of
+/// a loop may be the user's.
+#[allow(clippy::too_many_arguments)] // a call, and where it happens
 pub fn encode<'py>(
     py: Python<'py>,
     jax: &Jax,
@@ -103,9 +106,13 @@ pub fn encode<'py>(
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     functions: Functions,
+    may_loop: bool,
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder { functions, ..Encoder::new(py, jax, context, call) };
+    if may_loop {
+        encoder.within_scopes(context)?;
+    }
     let named = if kwnames.is_null() {
         0
     } else {
@@ -168,6 +175,9 @@ pub fn encode_rule<'py>(
     let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.functions = Functions::Params;
     encoder.given_traceback(context)?;
+    if !jax.is_jit(primitive) {
+        encoder.within_scopes(context)?;
+    }
     encoder.bound(primitive, args, params)?;
     encoder.finish()
 }
@@ -193,6 +203,19 @@ pub fn encode_step<'py>(
 }
 
 impl<'py> Encoder<'_, 'py> {
+    /// The scopes under a differentiation: the rule of a loop leaves all of them for a while, and enters
+    /// those of the body.
+    fn within_scopes(&mut self, context: &TraceContext<'py>) -> Result<(), Reason> {
+        if !self.stack.is_some_and(Stack::linearizes) {
+            return Ok(());
+        }
+        self.call.within_scopes = true;
+        let scopes = context.name_stack().getattr(pyo3::intern!(self.py, "stack"));
+        let scopes = scopes.and_then(|scopes| Ok(scopes.cast_into::<PyTuple>()?));
+        let added = scopes.and_then(|scopes| Stack::add_scopes(&mut self.call.signature, &scopes));
+        added.map_err(|_| OTHER_SCOPE)
+    }
+
     /// A primitive with its operands and params.
     fn bound(
         &mut self,

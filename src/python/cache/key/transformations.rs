@@ -188,24 +188,38 @@ impl Stack {
         self.linearizations().any(|(_, linearization)| linearization.outer_scopes != 0)
     }
 
-    /// What a call depends on of a name stack: all of it where the scopes of what is recorded are whole.
+    /// What a call depends on of a name stack: all of it where the scopes of what is recorded are whole, or
+    /// whether there are any.
     ///
     /// # Errors
     /// jax's name stack is not what it was.
     pub fn scope_key(&self, name_stack: &Bound<'_, PyAny>) -> PyResult<Option<Rc<Signature>>> {
-        if !self.has_whole_scopes() {
+        let py = name_stack.py();
+        if !self.linearizes() {
             return Ok(None);
         }
-        let py = name_stack.py();
+        let scopes = name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?;
         let mut key = Signature::new(0).noting_locals();
-        for scope in name_stack.getattr(intern!(py, "stack"))?.cast_into::<PyTuple>()?.iter() {
+        if !self.has_whole_scopes() {
+            // Who leaves all scopes stays in an empty one.
+            key.tag(Tag::Sequence, usize::from(scopes.is_empty()));
+            return Ok(Some(Rc::new(key)));
+        }
+        Self::add_scopes(&mut key, &scopes)?;
+        Ok(Some(Rc::new(key)))
+    }
+
+    /// Adds all of a name stack to a key.
+    pub(super) fn add_scopes(key: &mut Signature, scopes: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let py = scopes.py();
+        for scope in scopes.iter() {
             key.tag(Tag::Identity, 0);
             key.local(Local::Object, scope.get_type_ptr() as u64);
             let name = scope.getattr(intern!(py, "name"))?.str()?;
             key.bytes(Tag::Text, name.to_str()?.as_bytes());
         }
         key.tag(Tag::Sequence, key.words().len());
-        Ok(Some(Rc::new(key)))
+        Ok(())
     }
 
     /// Whether a differentiation is among them.

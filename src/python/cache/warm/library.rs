@@ -180,8 +180,7 @@ impl Library {
         read: impl Fn(&mut Reading<'_, 'py>) -> PyResult<R>,
     ) -> PyResult<Option<R>> {
         let found = self.read_uncounted(py, key, read);
-        let is_missing = matches!(found, Ok(None));
-        let count = if is_missing { &self.misses } else { &self.hits };
+        let count = if matches!(found, Ok(Some(_))) { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         found
     }
@@ -196,14 +195,28 @@ impl Library {
         key: Key,
         read: impl Fn(&mut Reading<'_, 'py>) -> PyResult<R>,
     ) -> PyResult<Option<R>> {
+        let mut damaged = None;
+        let mut found = None;
         for (_, shelf) in &self.shelves {
             match shelf.entry(key, self.maker.bind(py), &read) {
                 Ok(None) => {}
+                Ok(some) => {
+                    found = some;
+                    break;
+                }
                 Err(error) if is_of_call(py, &error) => break,
-                found => return found,
+                // Another segment may have it whole.
+                Err(error) => damaged = damaged.or(Some(error)),
             }
         }
-        Ok(None)
+        match (found, damaged) {
+            (None, Some(error)) => Err(error),
+            (Some(found), Some(error)) => {
+                self.refuse(py, &error)?;
+                Ok(Some(found))
+            }
+            (found, None) => Ok(found),
+        }
     }
 
     /// Notes a value that is to be written under a key.
@@ -289,12 +302,7 @@ impl Library {
         let num_bytes = bytes.len();
         let folder = &self.folder;
         let max_bytes = self.max_bytes;
-        py.detach(|| {
-            folder.write(&bytes)?;
-            folder.compact()?;
-            folder.trim(max_bytes);
-            std::io::Result::Ok(())
-        })?;
+        py.detach(|| folder.add(&bytes, max_bytes))?;
         for entry in &written {
             entry.is_stored.store(true, Ordering::Relaxed);
         }
@@ -328,6 +336,11 @@ pub fn open_store(
         let (segments, refused) = folder.segments()?;
         let shelf = |(path, segment): (PathBuf, Segment)| (path, Shelf::new(segment));
         let shelves = segments.into_iter().map(shelf).collect();
+        if is_writable {
+            // What killed processes have left goes, though this one may have nothing to write.
+            let tidied = folder.clone();
+            std::thread::spawn(move || tidied.trim(max_bytes));
+        }
         let refused =
             refused.iter().map(|(path, error)| format!("{}: {error}", path.display())).collect();
         Ok(Read { folder, fingerprint, shelves, refused })
@@ -431,10 +444,7 @@ fn reasons(refused: &[(PathBuf, SegmentError)]) -> Vec<(PathBuf, String)> {
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as above
 pub fn clear_store(folder: PathBuf) -> usize {
-    let folder = Folder::new(&folder, Fingerprint::default());
-    let files = folder.usage().files;
-    folder.trim(0);
-    files - folder.usage().files
+    Folder::new(&folder, Fingerprint::default()).clear()
 }
 
 /// The bytes of one segment with all entries that a folder has for the installation, and how many entries.
