@@ -96,9 +96,11 @@ SITUATIONS: dict[str, Callable[[], Any]] = {
     "x64": lambda: jax.enable_x64(True),
     "no jit": jax.disable_jit,
     "device": lambda: jax.default_device(jax.devices()[0]),
-    "mesh": lambda: jax.sharding.use_mesh(jax.make_mesh((1,), ("i",)))
-    if hasattr(jax.sharding, "use_mesh")
-    else jax.set_mesh(jax.make_mesh((1,), ("i",))),
+    "mesh": lambda: (
+        jax.sharding.use_mesh(jax.make_mesh((1,), ("i",)))
+        if hasattr(jax.sharding, "use_mesh")
+        else jax.set_mesh(jax.make_mesh((1,), ("i",)))
+    ),
     "checked": lambda: jax.enable_checks(True),
     "guarded": lambda: jax.transfer_guard("disallow"),
 }

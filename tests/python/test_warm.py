@@ -225,6 +225,54 @@ def test_damaged_segments(store: Path, stock: Any) -> None:
         assert said.count("of the store is not used") == 1
 
 
+def test_a_damaged_entry_that_another_segment_has(store: Path, stock: Any) -> None:
+    (path,) = segments(store)
+    content = bytearray(path.read_bytes())
+    for place in range(len(content) // 2, len(content), 97):
+        content[place] ^= 1
+    path.write_bytes(content)
+    write = {"JAXIDE_CACHE_DIR": str(store), "JAXIDE_CACHE_MODE": "write"}
+    found, (_, misses, *_), _ = traced(**write)
+    assert found == stock
+    assert misses > 0
+    # What was learnt anew is found, though the damaged one is asked first.
+    os.utime(path)
+    found, (_, misses_then, *_), said = traced(JAXIDE_CACHE_DIR=str(store))
+    assert found == stock
+    assert misses_then < misses / 4
+    assert said.count("of the store is not used") == 1
+
+
+def test_leftovers_where_nothing_is_learnt(store: Path) -> None:
+    (path,) = segments(store)
+    left = path.with_suffix(".1-1-1.new")
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    traced(JAXIDE_CACHE_DIR=str(store), JAXIDE_CACHE_MODE="write", NAMES="where")
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "__import__('numpy').zeros(3)",
+        "(5,)",
+        "((), 1, 2, 3, 4, 5, 6, 7)",
+        "(((1, 2),), 0, 0, 0, 0, 0, None)",
+        "((('x', -5, ()),), 0, 0, 0, 0, 0, None)",
+    ],
+)
+def test_values_of_another_shape(value: str, store: Path, stock: Any) -> None:
+    """Whoever writes to the store may write anything: nothing of it is raised."""
+    # On the line before the programs, whose lines stay.
+    before = (
+        "from jaxide import _core; stored = _core.stored_value; _core.stored_value = "
+        f"lambda *key: None if stored(*key) is None else {value}"
+    )
+    found, *_ = traced(before, JAXIDE_CACHE_DIR=str(store))
+    assert found == stock
+
+
 def test_cut_and_foreign_files(store: Path, stock: Any) -> None:
     (path,) = segments(store)
     path.write_bytes(path.read_bytes()[:-100])

@@ -122,6 +122,60 @@ fn every_altered_byte_is_noticed() {
 }
 
 #[test]
+fn parts_that_overlap_are_refused() {
+    let mut bytes = segment_of(&["one", "two", "three"]);
+    seal(&mut bytes);
+    assert!(Segment::of_bytes(bytes.clone(), Fingerprint::default()).is_ok());
+    // Each of two objects is all of the file.
+    let len = u32::try_from(bytes.len()).expect("a number");
+    for row in [52, 72] {
+        bytes[row..row + 8].fill(0);
+        bytes[row + 16..row + 20].copy_from_slice(&len.to_le_bytes());
+    }
+    seal(&mut bytes);
+    assert!(matches!(
+        Segment::of_bytes(bytes, Fingerprint::default()),
+        Err(SegmentError::Damaged(_))
+    ));
+}
+
+#[test]
+fn what_is_damaged_is_left_out_of_merged_segments() {
+    let mut damaged = segment_of(&["one", "two"]);
+    let end = damaged.len();
+    damaged[end - 1] ^= 1;
+    let other = segment_of(&["three"]);
+    let open = |bytes: &Vec<u8>| Segment::of_bytes(bytes.clone(), FINGERPRINT).expect("a segment");
+    let (damaged, other) = (open(&damaged), open(&other));
+    assert!(damaged.verify().is_err());
+    let merged = merge(&[&damaged, &other]).expect("a segment").finish(FINGERPRINT);
+    let merged = open(&merged);
+    assert!(merged.verify().is_ok());
+    assert_eq!(merged.num_entries() + 1, damaged.num_entries() + other.num_entries());
+}
+
+#[test]
+fn leftovers_go() {
+    let temporary = Temporary::new("leftovers");
+    let folder = temporary.folder();
+    folder.write(&segment_of(&["one"])).expect("a file");
+    let left = |name: &str, time: SystemTime| {
+        let path = folder.path().join(name);
+        fs::write(&path, b"half").expect("a file");
+        fs::File::open(&path).expect("a file").set_modified(time).expect("a time");
+        path
+    };
+    let day = Duration::from_secs(86400);
+    let now = SystemTime::now();
+    let (old, ahead) = (left("1-1-0.new", now - day), left("1-1-1.new", now + day));
+    let young = left("1-1-2.new", now);
+    folder.trim(1 << 20);
+    assert_eq!([old.exists(), ahead.exists(), young.exists()], [false, false, true]);
+    assert_eq!(folder.clear(), 1);
+    assert!(!folder.path().exists());
+}
+
+#[test]
 fn what_was_not_used_goes_first() {
     let temporary = Temporary::new("bounds");
     let folder = temporary.folder();

@@ -1,9 +1,9 @@
 """Operations on flags that jax executes while it traces, without XLA.
 
-Under ``jax.ensure_compile_time_eval`` operations on arrays are not traced but executed. jax compiles
-a program for each kind of them, which takes 5 to 20 ms. Libraries compute flags so: diffrax asks
-twice whether a step is okay. Operations that make booleans of booleans or of integers are the same
-numbers on every device. Of few elements on a CPU they are computed by numpy.
+Under ``jax.ensure_compile_time_eval`` operations on arrays are not traced but executed. jax
+compiles a program for each kind of them, which takes 5 to 20 ms. Libraries compute flags so:
+diffrax asks twice whether a step is okay. Operations that make booleans of booleans or of
+integers are the same numbers on every device. Of few elements on a CPU they are computed by numpy.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ _SETTINGS = (
     "jax_dump_ir_to",
     "log_compiles",
     "mesh_context_manager",
+    "no_tracing",
     "transfer_guard_device_to_host",
     "transfer_guard_host_to_device",
     "xla_metadata_context_manager",
@@ -172,15 +173,24 @@ class Flags:
         if any(operand.dtype not in _DTYPES for operand in operands):
             raise _Refused
         if (plain := self._plain.get(primitive)) is not None:
-            if params:
-                raise _Refused
+            shapes = {operand.shape for operand in operands}
+            if params or len(operands) != plain.nin or len(shapes) != 1:
+                raise _Refused  # jax says what is wrong
             made = plain(*operands)
         elif (reduction := self._reductions.get(primitive)) is not None:
-            if operands[0].dtype != _BOOLEAN or not _are_none(params, "axes"):
+            operand, *more = operands
+            axes = params.get("axes")
+            if more or operand.dtype != _BOOLEAN or not _are_none(params, "axes"):
                 raise _Refused
-            made = reduction.reduce(operands[0], axis=params["axes"])
+            if type(axes) is not tuple or not set(axes) <= set(range(operand.ndim)):
+                raise _Refused
+            if len(set(axes)) != len(axes) or not all(type(axis) is int for axis in axes):
+                raise _Refused
+            made = reduction.reduce(operand, axis=axes)
         elif primitive is self._convert:
-            if params["new_dtype"] != _BOOLEAN or not _are_none(params, "new_dtype", "weak_type"):
+            if len(operands) != 1 or params.keys() != {"new_dtype", "weak_type", "sharding"}:
+                raise _Refused
+            if params["new_dtype"] != _BOOLEAN or params["sharding"] is not None:
                 raise _Refused
             made = operands[0] != 0
         else:

@@ -43,9 +43,9 @@ from jaxide._compat.passes import takes_live_inputs, trim
 from jaxide._compat.printing import printing
 from jaxide._compat.sources import inner_code
 from jaxide._compat.stand_ins import (
-    include_filename_stand_in,
     captured_shapes,
     debug_info_stand_in,
+    include_filename_stand_in,
     make_jaxpr_stand_in,
     resolve_kwargs_stand_in,
     result_struct,

@@ -205,6 +205,7 @@ def include_filename_stand_in() -> Callable[[str], bool] | None:
     def read() -> None:
         paths = list(excluded)
         known.clear()
+        files.clear()
         are_files = [os.path.isabs(path) and os.path.isfile(path) for path in paths]
         files.update(os.path.abspath(path) for path in itertools.compress(paths, are_files))
         others[:] = [path for path, is_file in zip(paths, are_files, strict=True) if not is_file]
@@ -215,6 +216,9 @@ def include_filename_stand_in() -> Callable[[str], bool] | None:
             return bool(stock(filename))
         if before != excluded:
             read()
+        # They are of the folder that is current.
+        if not all(map(os.path.isabs, others)):
+            return bool(stock(filename))
         if (is_included := known.get(filename)) is None:
             path = Path(os.path.abspath(filename))
             is_excluded = any(str(part) in files for part in (path, *path.parents))

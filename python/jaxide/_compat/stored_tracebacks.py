@@ -25,7 +25,7 @@ def frame(code: Any, place: int) -> tuple[str, str, tuple[int, int, int, int]]:
 
 # A function that is one call, for frames to be made of.
 _CALL = (lambda run, calls: run(calls)).__code__
-# How many of its instructions each entry of its location table is about, and the first byte of each.
+# How many of its instructions each entry of its location table is about, and their first bytes.
 _NUM_INSTRUCTIONS = len(_CALL.co_code) // 2
 _COUNTS = [min(8, _NUM_INSTRUCTIONS - start) for start in range(0, _NUM_INSTRUCTIONS, 8)]
 _ENTRIES = [bytes((0x80 | 14 << 3 | (count - 1),)) for count in _COUNTS]
@@ -37,10 +37,7 @@ def _frame_function(file: str, name: str, location: Any) -> Callable[..., Any]:
     """A function whose only call is at a place."""
     line, column, last, end = location
     numbers = (0, max(last - line, 0), column + 1, end + 1)
-    if max(numbers) <= 0x3F:
-        place = bytes(numbers)
-    else:
-        place = b"".join(map(_number, numbers))
+    place = bytes(numbers) if max(numbers) <= 0x3F else b"".join(map(_number, numbers))
     code = _CALL.replace(
         co_filename=file,
         co_name=name.rpartition(".")[2],

@@ -1,6 +1,7 @@
 //! One interposed callable, and the life of one call of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyException;
 use pyo3::ffi;
@@ -30,7 +31,7 @@ use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::running::{is_running, run_rule};
 use crate::python::cache::reasons::{
     AMBIGUOUS, BARRED, CAPTURES, CHANGED_MEANWHILE, FOLDS_EAGERLY, GIVEN_TRACEBACK, JIT_DISABLED,
-    KEPT, NEW_OBJECTS, REACHES_CHANGE, READ, Reason, WARNED,
+    KEPT, NEW_OBJECTS, OTHER_SCOPE, REACHES_CHANGE, READ, Reason, WARNED,
 };
 use crate::python::cache::script;
 use crate::python::cache::shapes::{self, Sizeless};
@@ -85,6 +86,8 @@ pub struct Site {
     pub programs: Use,
     /// It computes element by element.
     pub pointwise: bool,
+    /// What it appends under a differentiation has the caller's scopes somewhere within its own.
+    pub needs_scopes: AtomicBool,
 }
 
 /// What a callable does with the programs that it is given.
@@ -103,8 +106,14 @@ impl Site {
     /// A function of jax, which reads nothing but its arguments and the config context.
     pub fn pure(name: &str) -> Self {
         let (id, hits) = store::new_callable(name);
-        let (forgets, types_only, lasting) = (false, false, None);
-        Self { id, hits, forgets, types_only, lasting, programs: Use::Rule, pointwise: false }
+        let (forgets, types_only, pointwise, lasting) = (false, false, false, None);
+        let (programs, needs_scopes) = (Use::Rule, AtomicBool::new(false));
+        Self { id, hits, forgets, types_only, lasting, programs, pointwise, needs_scopes }
+    }
+
+    /// Whether all scopes under a differentiation are part of its key, as was found when it was recorded.
+    pub fn needs_scopes(&self) -> bool {
+        self.needs_scopes.load(Ordering::Relaxed)
     }
 
     /// With a name that it has in every process, and nothing else has.
@@ -193,8 +202,10 @@ fn replay_or_run<'py>(
     {
         return Ok(shapes);
     }
-    let describe =
-        |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, is_of_user, call);
+    let describe = |call: &mut Call| {
+        let has_scopes = is_of_user || site.needs_scopes();
+        encode(py, jax, &context, args, kwnames, functions, has_scopes, call)
+    };
     let described = match configuration {
         Ok(_) => encode_fully(py, &mut call, describe)?,
         Err(reason) => Err(reason),
@@ -798,7 +809,12 @@ fn learn<'py>(
     }
     let tolerance = Tolerance { jax, rules: !site.forgets, programs: None };
     let known = match (learnt, candidate) {
-        (Err(reason), _) => Known::Bypass(reason),
+        (Err(reason), _) => {
+            // The next time with another key.
+            let is_scope = reason == OTHER_SCOPE && !call.within_scopes;
+            site.needs_scopes.fetch_or(is_scope, Ordering::Relaxed);
+            Known::Bypass(reason)
+        }
         (Ok(mut recorded), Some(candidate)) => {
             if recorded.agrees(py, candidate, &tolerance) {
                 // The nested programs should have the sources of an ordinary call.

@@ -53,8 +53,10 @@ pub fn bind<'py>(
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
     let mut call = Call::new(configuration.number);
-    let encode =
-        |call: &mut Call| encode_rule(py, jax, &context, primitive, &args, params.as_ptr(), call);
+    let encode = |call: &mut Call| {
+        let (params, has_scopes) = (params.as_ptr(), site.needs_scopes());
+        encode_rule(py, jax, &context, primitive, &args, params, has_scopes, call)
+    };
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run_without_key(jax, &site, &context, params, run).map(Some);
@@ -99,8 +101,10 @@ pub fn evaluate<'py>(
     let args: SmallVec<[*mut ffi::PyObject; 8]> =
         args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
     let mut call = Call::new(configuration.number);
-    let encode =
-        |call: &mut Call| encode_step(py, jax, &context, primitive, &args, params.as_ptr(), call);
+    let encode = |call: &mut Call| {
+        let (params, has_scopes) = (params.as_ptr(), site.needs_scopes());
+        encode_step(py, jax, &context, primitive, &args, params, has_scopes, call)
+    };
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run();

@@ -4,7 +4,7 @@
 //! constants. Then the order of the constants is known, and the second makes templates and rows of scopes.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::expand::{Fragment, Operand, Template};
@@ -22,7 +22,8 @@ use crate::python::cache::reasons::{
     CONCRETE_ARRAY, HIGH_TYPE, INPUT_EFFECT, LITERAL_OF_OTHERS, OTHER_SCOPE, OTHER_SOURCE,
     OUTER_VALUE, OVERFLOW, REF, Reason,
 };
-use crate::python::cpython::native::address;
+use crate::python::cache::rules::has_programs;
+use crate::python::cpython::native::{address, string_of};
 use crate::python::jax::names::Jax;
 use crate::python::jax::source::SourceRef;
 use crate::python::jax::values::{is_of_others, value_classes};
@@ -82,6 +83,13 @@ impl<'py> Reading<'_, 'py> {
                 no_effects: eqn.no_effects,
                 context: eqn.context,
             });
+            // Equations of the program of a rule that is none of a jit's may have the caller's scopes.
+            if self.leaves_scopes
+                && self.base.is_some_and(|base| !is_empty(&base.name_stack))
+                && self.has_programs_with_scopes(frame.py(), &equations)
+            {
+                return Err(OTHER_SCOPE);
+            }
             let (name_stack, traceback) = (eqn.name_stack, eqn.traceback);
             drafts.push(Draft { operands, out_types, name_stack, traceback });
         }
@@ -91,6 +99,13 @@ impl<'py> Reading<'_, 'py> {
             templates.push(self.template(&mut tables, &places, draft)?);
         }
         self.fragment(tables, templates, equations)
+    }
+
+    /// Whether the last equation has programs, and is none of a jit.
+    fn has_programs_with_scopes(&self, py: Python<'py>, equations: &[EquationObjects]) -> bool {
+        equations.last().is_some_and(|eqn| {
+            !self.jax.is_jit(eqn.primitive.bind(py)) && has_programs(self.jax, eqn.params.bind(py))
+        })
     }
 
     /// An operand: where its value comes from.
@@ -355,6 +370,9 @@ impl<'py> Tables<'py> {
         let (name_stack, is_whole) = match reading.base {
             None => (Some(whole()?), true),
             Some(base) => match below(&base.name_stack, &stack).map_err(|_| OTHER_SCOPE)? {
+                Some(below) if reading.leaves_scopes && has_within(&below, &base.name_stack) => {
+                    return Err(OTHER_SCOPE);
+                }
                 Some(below) => ((!is_empty(&below)).then(|| below.unbind()), false),
                 // A rule has left all scopes.
                 None if reading.leaves_scopes && is_empty(&stack) => (Some(whole()?), true),
@@ -365,6 +383,20 @@ impl<'py> Tables<'py> {
         self.scopes.push(Scope { name_stack, is_whole, traceback: own.map(Bound::unbind) });
         self.scope_rows.insert(key, index);
         Ok(index)
+    }
+}
+
+/// Whether all scopes of a name stack, if there are any, are somewhere within another one: what jax has
+/// linearized may have been evaluated where the caller is.
+fn has_within(stack: &Bound<'_, PyAny>, scopes: &Bound<'_, PyAny>) -> bool {
+    let names = |stack: &Bound<'_, PyAny>| -> PyResult<Vec<String>> {
+        let scopes = stack.getattr("stack")?.cast_into::<PyTuple>()?;
+        scopes.iter().map(|scope| Ok(string_of(&scope.getattr("name")?.str()?))).collect()
+    };
+    match (names(stack), names(scopes)) {
+        (Ok(all), Ok(own)) if !own.is_empty() => all.windows(own.len()).any(|some| some == own),
+        (Ok(_), Ok(_)) => false,
+        _ => true,
     }
 }
 

@@ -96,8 +96,8 @@ impl Encoder<'_, '_> {
 }
 
 /// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
-/// large. `functions` says which of the user's functions may be among them, and `may_loop` that the body of
-/// a loop may be the user's.
+/// large. `functions` says which of the user's functions may be among them, `has_scopes` whether scopes are
+/// part of the key.
 #[allow(clippy::too_many_arguments)] // a call, and where it happens
 pub fn encode<'py>(
     py: Python<'py>,
@@ -106,11 +106,11 @@ pub fn encode<'py>(
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     functions: Functions,
-    may_loop: bool,
+    has_scopes: bool,
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder { functions, ..Encoder::new(py, jax, context, call) };
-    if may_loop {
+    if has_scopes {
         encoder.within_scopes(context)?;
     }
     let named = if kwnames.is_null() {
@@ -163,6 +163,7 @@ pub fn encode_whole(
 ///
 /// # Errors
 /// Why it is not remembered.
+#[allow(clippy::too_many_arguments)] // as `encode`
 pub fn encode_rule<'py>(
     py: Python<'py>,
     jax: &Jax,
@@ -170,12 +171,13 @@ pub fn encode_rule<'py>(
     primitive: &Bound<'py, PyAny>,
     args: &[*mut ffi::PyObject],
     params: *mut ffi::PyObject,
+    has_scopes: bool,
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.functions = Functions::Params;
     encoder.given_traceback(context)?;
-    if !jax.is_jit(primitive) {
+    if has_scopes || !jax.is_jit(primitive) {
         encoder.within_scopes(context)?;
     }
     encoder.bound(primitive, args, params)?;
@@ -186,6 +188,7 @@ pub fn encode_rule<'py>(
 ///
 /// # Errors
 /// As `encode_rule`.
+#[allow(clippy::too_many_arguments)] // as `encode`
 pub fn encode_step<'py>(
     py: Python<'py>,
     jax: &Jax,
@@ -193,11 +196,15 @@ pub fn encode_step<'py>(
     primitive: &Bound<'py, PyAny>,
     args: &[*mut ffi::PyObject],
     params: *mut ffi::PyObject,
+    has_scopes: bool,
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.functions = Functions::Params;
     encoder.call.signature.tag(Tag::Identity, usize::from(context.has_given_traceback()));
+    if has_scopes {
+        encoder.within_scopes(context)?;
+    }
     encoder.bound(primitive, args, params)?;
     encoder.finish()
 }
