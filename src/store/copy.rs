@@ -103,9 +103,10 @@ pub fn copy<R: Rows>(program: &Program, rows: &mut R) -> Result<Copied, R::Error
     let mut copying = Copying {
         program,
         rows,
-        builder: match is_in_order {
-            true => Builder::adopting(program),
-            false => Builder::new(DeadCode::Keep),
+        builder: if is_in_order {
+            Builder::adopting(program)
+        } else {
+            Builder::new(DeadCode::Keep)
         },
         vars: SecondaryMap::with_capacity(program.num_vars()),
         types: SecondaryMap::new(),

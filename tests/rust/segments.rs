@@ -165,7 +165,7 @@ fn leftovers_go() {
         fs::File::open(&path).expect("a file").set_modified(time).expect("a time");
         path
     };
-    let day = Duration::from_secs(86400);
+    let day = Duration::from_hours(24);
     let now = SystemTime::now();
     let (old, ahead) = (left("1-1-0.new", now - day), left("1-1-1.new", now + day));
     let young = left("1-1-2.new", now);

@@ -121,8 +121,7 @@ class Flags:
             value = setting.value
             if not any(value is rest for rest in _AT_REST) and not getattr(value, "empty", False):
                 return False
-        device = _default_device()
-        return device.platform == "cpu"
+        return bool(_default_device().platform == "cpu")
 
     def _value(self, arg: Any) -> np.ndarray[Any, Any]:
         """The elements of an operand."""

@@ -185,10 +185,8 @@ fn replay_or_run<'py>(
     let computes = configuration.is_ok_and(|configuration| configuration.folds);
     if computes && !site.forgets && context.stack().is_none() && are_concrete(jax, args) {
         store::count_bypass(site.id, FOLDS_EAGERLY);
-        return match flags::are_left() && are_flags(py, jax, args)? {
-            true => proceed(),
-            false => computed(jax, &context, proceed),
-        };
+        let by_numpy = flags::are_left() && are_flags(py, jax, args)?;
+        return if by_numpy { proceed() } else { computed(jax, &context, proceed) };
     }
     let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
     let functions = match site.types_only {

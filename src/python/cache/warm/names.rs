@@ -165,10 +165,8 @@ impl Names {
         // SAFETY: as promised.
         let object = unsafe { Bound::from_borrowed_ptr(py, place as *mut ffi::PyObject) };
         // The class of tracers of enclosing traces is in no module.
-        let name = match object.is(tracer_type(py)?) {
-            true => Some(key_of(b"tracer")),
-            false => self.of_value(&object)?,
-        };
+        let is_tracer = object.is(tracer_type(py)?);
+        let name = if is_tracer { Some(key_of(b"tracer")) } else { self.of_value(&object)? };
         let holder = match weak(&object) {
             Some(weak) => Holder::Weak(weak.unbind()),
             None => Holder::Kept(object.unbind()),
