@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import compilations
 import jaxide
+from alone import run_alone
 
 ARRAY = jnp.arange(3.0)
 
@@ -150,20 +152,27 @@ def test_flags(name: str, situation: str) -> None:
 
 
 def test_flags_are_not_compiled() -> None:
-    p, q = jnp.ones((1, 2, 3), bool), jnp.zeros((1, 2, 3), bool)
+    run_alone(
+        """
+        import jax, jax.numpy as jnp, numpy as np, jaxide
+        from compilations import Compiled
 
-    def compilations_of(times: int) -> int:
-        def traced(x: Any) -> Any:
-            with jax.ensure_compile_time_eval():
-                for _ in range(times):
-                    assert not jnp.any((p | q) ^ (p == True)) & jnp.asarray(np.True_)  # noqa: E712
-            return x
+        p, q = jnp.ones((1, 2, 3), bool), jnp.zeros((1, 2, 3), bool)
 
-        jax.clear_caches()
-        with compilations.Compiled() as compiled:
-            jaxide.make_jaxpr(traced)(1.0)
-        return compiled.count
+        def compilations_of(times):
+            def traced(x):
+                with jax.ensure_compile_time_eval():
+                    for _ in range(times):
+                        assert not jnp.any((p | q) ^ (p == True)) & jnp.asarray(np.True_)
+                return x
+            jax.clear_caches()
+            with Compiled() as compiled:
+                jaxide.make_jaxpr(traced)(1.0)
+            return compiled.count
 
-    assert compilations_of(3) == 0
-    # What is computed often is compiled: that is faster then.
-    assert compilations_of(100) > 0
+        assert compilations_of(3) == 0
+        # What is computed often is compiled: that is faster then.
+        assert compilations_of(100) > 0
+    """,
+        PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+    )

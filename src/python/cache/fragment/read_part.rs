@@ -83,7 +83,7 @@ impl<'py> Reading<'_, 'py> {
                 no_effects: eqn.no_effects,
                 context: eqn.context,
             });
-            // Equations of the program of a rule that is none of a jit's may have the caller's scopes.
+            // What jax has partly evaluated may have the caller's scopes in its program.
             if self.leaves_scopes
                 && self.base.is_some_and(|base| !is_empty(&base.name_stack))
                 && self.has_programs_with_scopes(frame.py(), &equations)
@@ -101,10 +101,16 @@ impl<'py> Reading<'_, 'py> {
         self.fragment(tables, templates, equations)
     }
 
-    /// Whether the last equation has programs, and is none of a jit.
+    /// Whether the last equation has programs that are not traced apart from all scopes, as those of jits
+    /// and of functions with derivative rules are.
     fn has_programs_with_scopes(&self, py: Python<'py>, equations: &[EquationObjects]) -> bool {
         equations.last().is_some_and(|eqn| {
-            !self.jax.is_jit(eqn.primitive.bind(py)) && has_programs(self.jax, eqn.params.bind(py))
+            let primitive = eqn.primitive.bind(py);
+            let name = primitive.getattr(pyo3::intern!(py, "name"));
+            let is_ruled = name.and_then(|name| name.extract::<String>()).is_ok_and(|name| {
+                matches!(&*name, "custom_jvp_call" | "custom_vjp_call" | "custom_vjp_call_jaxpr")
+            });
+            !is_ruled && !self.jax.is_jit(primitive) && has_programs(self.jax, eqn.params.bind(py))
         })
     }
 
