@@ -40,6 +40,11 @@ ids! {
     ForeignId "obj";
 }
 
+impl ForeignId {
+    /// The last number, for what no table has.
+    pub const LAST: Self = Self(u32::MAX - 1);
+}
+
 impl EffectsId {
     /// The empty list of effects, which every program has.
     pub const NONE: Self = Self(0);

@@ -116,6 +116,9 @@ pub struct Document<'f> {
     pub root: ParamValue,
 }
 
+/// The traceback of a source that has one without frames, which is another thing than to have none.
+pub const NO_FRAMES: ForeignId = ForeignId::LAST;
+
 /// A place in source code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
@@ -173,7 +176,8 @@ pub struct Array<'f> {
 /// A program and what the IR leaves to the embedding.
 ///
 /// Variables are numbered in their order: constants, inputs, outputs of equations; the constant with
-/// number n is the nth. Objects are places in the document, the traceback of a source is a stack.
+/// number n is the nth. Objects are places in the document, the traceback of a source is a stack or
+/// [`NO_FRAMES`].
 #[derive(Clone, Debug)]
 pub struct StoredProgram {
     /// The program.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cranelift_entity::EntityRef;
 
 use super::{
-    Array, Document, MAX_DEPTH, MAX_EXPANDED, Object, ReadError, StoredProgram,
+    Array, Document, MAX_DEPTH, MAX_EXPANDED, NO_FRAMES, Object, ReadError, StoredProgram,
     cursor::Cursor,
     element_bytes,
     read_sections::{read_frames, read_names, read_stacks, sections},
@@ -158,6 +158,18 @@ impl<'f> Objects<'f> {
     fn optional_reference(&self, cursor: &mut Cursor<'f>) -> Result<Option<ForeignId>, ReadError> {
         let place = cursor.index(self.expanded.len() + 1, "object")?;
         Ok(place.checked_sub(1).map(ForeignId::new))
+    }
+
+    /// The traceback of a source.
+    fn traceback(&self, cursor: &mut Cursor<'f>) -> Result<Option<ForeignId>, ReadError> {
+        let offset = cursor.offset();
+        let number = cursor.u32()?;
+        let Some(stack) = number.checked_sub(1).map(ForeignId::from_u32) else { return Ok(None) };
+        if stack.index() >= self.stacks && stack != NO_FRAMES {
+            let what = format!("stack {} does not exist: there are {}", stack.index(), self.stacks);
+            return Err(cursor.error_at(offset, what));
+        }
+        Ok(Some(stack))
     }
 
     /// A value, and how many it is with all that it refers to.
@@ -357,8 +369,7 @@ impl<'f> Objects<'f> {
         let len = cursor.len(2)?;
         let mut sources = Vec::with_capacity(len);
         for _ in 0..len {
-            let stack = cursor.index(self.stacks + 1, "stack")?;
-            let traceback = stack.checked_sub(1).map(ForeignId::new);
+            let traceback = self.traceback(cursor)?;
             let name_stack = self.optional_reference(cursor)?;
             sources.push(builder.source(Source { traceback, name_stack }));
         }

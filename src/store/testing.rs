@@ -7,8 +7,8 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Array, Document, Frame, HEADER_BYTES, MAGIC, MAX_STACK, Object, SECTION_BYTES, SECTIONS, Stack,
-    StoredProgram, VERSION,
+    Array, Document, Frame, HEADER_BYTES, MAGIC, MAX_STACK, NO_FRAMES, Object, SECTION_BYTES,
+    SECTIONS, Stack, StoredProgram, VERSION,
 };
 use crate::ir::{
     ArrayType, Atom, BuildError, Builder, ConstId, DType, DeadCode, DebugInfo, Dim, Effect,
@@ -308,7 +308,11 @@ fn build_program(
         } else {
             EffectsId::NONE
         };
-        let traceback = choices.up_to(stacks).checked_sub(1).map(ForeignId::from_u32);
+        let traceback = match choices.up_to(stacks + 1) {
+            0 => None,
+            number if number > stacks => Some(NO_FRAMES),
+            number => Some(ForeignId::from_u32(number - 1)),
+        };
         let name_stack = choices.flag().then(|| choices.object(num_objects));
         let source = builder.source(Source { traceback, name_stack });
         let context = builder.context(choices.object(num_objects));

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import source_info_util
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxide
@@ -113,6 +114,24 @@ def test_deep_programs_and_deep_stacks() -> None:
     # The outermost frames are not stored; nobody prints them.
     again = loaded(stored(program))
     assert again.pretty(source_info=True) == program.pretty(source_info=True)
+
+
+def test_a_traceback_without_frames_is_not_none() -> None:
+    # jax puts the line of whoever evaluates an equation in the place of None.
+    (eqn,) = (closed := jax.make_jaxpr(jnp.sin)(1.0)).eqns
+    for traceback in (_compat.storage().no_frames(), None):
+        source = source_info_util.SourceInfo(traceback, eqn.source_info.name_stack)
+        own = closed.map_jaxpr(lambda jaxpr: jaxpr.replace(eqns=[eqn.replace(source_info=source)]))
+        again = loaded(stored(jaxide.from_jaxpr(own))).jaxpr
+        found = again.eqns[0].source_info.traceback
+        assert found is None if traceback is None else not found.frames
+        lines = []
+        for program in (own, again):
+            function = jax.extend.core.jaxpr_as_fun(program)
+            (evaluated,) = jax.make_jaxpr(lambda x: function(x))(1.0).eqns
+            lines.append(source_info_util.summarize(evaluated.source_info))
+        assert lines[0] == lines[1]
+        assert bool(lines[0]) == (traceback is None)
 
 
 def test_the_same_program_is_the_same_bytes_in_another_process(tmp_path: Path) -> None:

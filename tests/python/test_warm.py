@@ -210,6 +210,14 @@ def test_another_jax_of_the_same_version(filled: Path, tmp_path: Path) -> None:
     assert (hits, entries) == (0, 0)
 
 
+def test_programs_by_turns(stock: Any, tmp_path: Path) -> None:
+    """What one process has of the store is what the next one derives from."""
+    write = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": "write"}
+    for names in ("where", "forward where", "forward gradient", "gradient forward"):
+        found = traced(NAMES=names, **write)[0]
+        assert found == {name: stock[name] for name in names.split()}
+
+
 def test_damaged_segments(store: Path, stock: Any) -> None:
     rng = random.Random(0)
     for _ in range(4):

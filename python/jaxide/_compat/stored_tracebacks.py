@@ -66,11 +66,13 @@ class _Roots(list[Any]):
 def tracebacks(frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
     """A traceback for each stack of frames, as if its functions called each other.
 
-    They do: each is called by the one before, and what they call in the end is what captures
-    tracebacks. Between them are only functions in C, which have no frames.
+    A stack is a place among the frames and that of the stack around it, or None for no frames.
+    The functions do call each other, and the innermost ones capture the tracebacks. Between them
+    are only functions in C, which have no frames.
     """
     depths = [0]
-    for caller, _ in stacks:
+    for stack in stacks:
+        caller = None if stack is None else stack[0]
         depths.append(1 + (0 if caller is None else depths[caller + 1]))
     scope = optional_symbol("interpreters.partial_eval:TracebackScope")
     if scope is not None and max(depths) <= _MAX_DEPTH:
@@ -103,8 +105,20 @@ def _calls(frames: Sequence[Any], stacks: Sequence[Any]) -> tuple[list[list[Any]
     capture = symbol("source_info_util:Traceback").get_traceback
     calls: list[list[Any]] = [[capture] for _ in stacks]
     roots = _Roots()
-    for place, (caller, frame) in enumerate(stacks):
+    for place, stack in enumerate(stacks):
         within = map(operator.call, calls[place])
-        call = functools.partial(functions[frame], captured[place].extend, within)
-        (roots if caller is None else calls[caller]).append(call)
+        run = captured[place].extend
+        if stack is None:
+            roots.append(functools.partial(run, within))
+        else:
+            caller, frame = stack
+            call = functools.partial(functions[frame], run, within)
+            (roots if caller is None else calls[caller]).append(call)
     return captured, roots
+
+
+@functools.cache
+def no_frames() -> Any:
+    """A traceback without frames: what jax captures where nothing in Python has called it."""
+    (traceback,) = tracebacks((), (None,))
+    return traceback

@@ -12,7 +12,7 @@ use crate::ir::{
     PrimitiveId, Program, SourceId, Type, TypeId,
 };
 use crate::store::{
-    Array, Copied, Document, Object, ReadDocument, Rows, StoredProgram, copy, read,
+    Array, Copied, Document, NO_FRAMES, Object, ReadDocument, Rows, StoredProgram, copy, read,
 };
 
 use crate::python::cpython::native::NoCollection;
@@ -416,8 +416,10 @@ impl Rows for ProgramRows<'_, '_, '_> {
     fn source(&mut self, builder: &mut Builder, id: SourceId) -> Result<SourceId, Refusal> {
         let py = self.loader.py();
         let source = self.program.source(id);
-        let traceback =
-            source.traceback.and_then(|stack| self.loader.tracebacks.get(stack.index()).cloned());
+        let traceback = match source.traceback {
+            Some(NO_FRAMES) => Some(self.loader.objects.call_method0(intern!(py, "no_frames"))?),
+            stack => stack.and_then(|stack| self.loader.tracebacks.get(stack.index()).cloned()),
+        };
         let name_stack = match source.name_stack {
             Some(id) => self.made(id),
             None => self.loader.jax.empty_name_stack.bind(py).clone(),

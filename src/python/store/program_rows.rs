@@ -214,14 +214,14 @@ impl Rows for ProgramRows<'_, '_, '_> {
         let source = self.program.source(id);
         let object = |id| self.graph.get().table().source_object(py, id);
         let traceback = match source.traceback.map(object) {
-            Some(traceback) => self.saver.stack(&traceback)?,
+            Some(traceback) => Some(self.saver.stack(&traceback)?),
             None => None,
         };
         let name_stack = match source.name_stack.map(object) {
             Some(name_stack) => Some(self.saver.object(&name_stack, "")?),
             None => None,
         };
-        Ok(builder.source(Source { traceback: traceback.map(ForeignId::from_u32), name_stack }))
+        Ok(builder.source(Source { traceback, name_stack }))
     }
 
     fn context(&mut self, builder: &mut Builder, id: ContextId) -> Result<ContextId, Refusal> {

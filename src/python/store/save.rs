@@ -14,7 +14,7 @@ use crate::ir::{
     SubprogramId, Var,
 };
 use crate::store::{
-    Array, Copied, Document, Frame, MAX_STACK, Object, Stack, StoredProgram, copy, write,
+    Array, Copied, Document, Frame, MAX_STACK, NO_FRAMES, Object, Stack, StoredProgram, copy, write,
 };
 
 use crate::python::cpython::native::{NoCollection, address};
@@ -469,7 +469,7 @@ impl<'a, 'py> Saver<'a, 'py> {
     }
 
     /// The stack of a traceback.
-    pub(super) fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<Option<u32>> {
+    pub(super) fn stack(&mut self, traceback: &Bound<'py, PyAny>) -> PyResult<ForeignId> {
         let (codes, places) = traceback
             .call_method0(intern!(self.py(), "raw_frames"))?
             .extract::<(Bound<'py, PyList>, Vec<i32>)>()?;
@@ -485,7 +485,7 @@ impl<'a, 'py> Saver<'a, 'py> {
             }
             caller = Some(row);
         }
-        Ok(caller)
+        Ok(caller.map_or(NO_FRAMES, ForeignId::from_u32))
     }
 
     fn frame(&mut self, code: &Bound<'py, PyAny>, place: i32) -> PyResult<u32> {
