@@ -464,7 +464,7 @@ impl Pass {
         configuration: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = context.trace.py();
-        let mut call = Call::new(configuration);
+        let mut call = site.site().call(configuration);
         let pointers: SmallVec<[*mut ffi::PyObject; 2]> =
             cotangents.iter().map(Bound::as_ptr).collect();
         let equation = Equation {

@@ -111,9 +111,10 @@ impl Site {
         Self { id, hits, forgets, types_only, lasting, programs, pointwise, needs_scopes }
     }
 
-    /// Whether all scopes under a differentiation are part of its key, as was found when it was recorded.
-    pub fn needs_scopes(&self) -> bool {
-        self.needs_scopes.load(Ordering::Relaxed)
+    /// A call of it in a configuration, not described yet.
+    pub fn call(&self, configuration: u64) -> Call {
+        let within_scopes = self.needs_scopes.load(Ordering::Relaxed);
+        Call { within_scopes, ..Call::new(configuration) }
     }
 
     /// With a name that it has in every process, and nothing else has.
@@ -188,7 +189,8 @@ fn replay_or_run<'py>(
         let by_numpy = flags::are_left() && are_flags(py, jax, args)?;
         return if by_numpy { proceed() } else { computed(jax, &context, proceed) };
     }
-    let mut call = Call::new(configuration.map_or(0, |configuration| configuration.number));
+    let mut call = site.call(configuration.map_or(0, |configuration| configuration.number));
+    call.within_scopes |= is_of_user;
     let functions = match site.types_only {
         true if functions::is_probed(args) => return Ok(py.None().into_bound(py)),
         true => Functions::typed(py, args)?,
@@ -200,10 +202,7 @@ fn replay_or_run<'py>(
     {
         return Ok(shapes);
     }
-    let describe = |call: &mut Call| {
-        let has_scopes = is_of_user || site.needs_scopes();
-        encode(py, jax, &context, args, kwnames, functions, has_scopes, call)
-    };
+    let describe = |call: &mut Call| encode(py, jax, &context, args, kwnames, functions, call);
     let described = match configuration {
         Ok(_) => encode_fully(py, &mut call, describe)?,
         Err(reason) => Err(reason),
@@ -802,17 +801,15 @@ fn learn<'py>(
         Ok(_) if captures()? => Err(CAPTURES),
         learnt => learnt,
     };
+    // The next time with another key.
+    let needs_scopes = matches!(learnt, Err(OTHER_SCOPE)) && !call.within_scopes;
+    site.needs_scopes.fetch_or(needs_scopes, Ordering::Relaxed);
     if let Some(given) = given {
         return Ok((result, known_of(py, jax, learnt, candidate, given), validity));
     }
     let tolerance = Tolerance { jax, rules: !site.forgets, programs: None };
     let known = match (learnt, candidate) {
-        (Err(reason), _) => {
-            // The next time with another key.
-            let is_scope = reason == OTHER_SCOPE && !call.within_scopes;
-            site.needs_scopes.fetch_or(is_scope, Ordering::Relaxed);
-            Known::Bypass(reason)
-        }
+        (Err(reason), _) => Known::Bypass(reason),
         (Ok(mut recorded), Some(candidate)) => {
             if recorded.agrees(py, candidate, &tolerance) {
                 // The nested programs should have the sources of an ordinary call.

@@ -7,15 +7,13 @@
 
 use std::sync::Arc;
 
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use smallvec::SmallVec;
 
 use crate::python::cache::call::{Site, Use, replay_or_learn, run_aside, run_without_key};
 use crate::python::cache::key::arguments::Call;
-use crate::python::cache::key::encode::{encode_fully, encode_rule, encode_step};
+use crate::python::cache::key::encode::{BoundEquation, encode_fully, encode_rule};
 use crate::python::cache::key::trace_context::{EquationSource, TraceContext};
 use crate::python::cache::programs::forms::{closed_anew, is_jaxpr};
 use crate::python::cache::programs::given::Repeat;
@@ -50,13 +48,9 @@ pub fn bind<'py>(
     };
     let Ok(configuration) = context.configuration() else { return run_rule(run).map(Some) };
     let site = SITES.of(primitive)?;
-    let args: SmallVec<[*mut ffi::PyObject; 8]> =
-        args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
-    let mut call = Call::new(configuration.number);
-    let encode = |call: &mut Call| {
-        let (params, has_scopes) = (params.as_ptr(), site.needs_scopes());
-        encode_rule(py, jax, &context, primitive, &args, params, has_scopes, call)
-    };
+    let equation = equation_of(primitive, args, params, true);
+    let mut call = site.call(configuration.number);
+    let encode = |call: &mut Call| encode_rule(py, jax, &context, &equation, call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run_without_key(jax, &site, &context, params, run).map(Some);
@@ -98,13 +92,9 @@ pub fn evaluate<'py>(
     let scope_key = stack.scope_key(&source.name_stack)?;
     let context = context.at_equation(EquationSource { source: source.clone(), scope_key });
     let site = STEPS.of(primitive)?;
-    let args: SmallVec<[*mut ffi::PyObject; 8]> =
-        args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
-    let mut call = Call::new(configuration.number);
-    let encode = |call: &mut Call| {
-        let (params, has_scopes) = (params.as_ptr(), site.needs_scopes());
-        encode_step(py, jax, &context, primitive, &args, params, has_scopes, call)
-    };
+    let equation = equation_of(primitive, args, params, false);
+    let mut call = site.call(configuration.number);
+    let encode = |call: &mut Call| encode_rule(py, jax, &context, &equation, call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(site.id, reason);
         return run();
@@ -114,6 +104,17 @@ pub fn evaluate<'py>(
         return run();
     }
     replay_or_learn(py, jax, &site, &context, &call, &[], encode, run, || Ok(false), None)
+}
+
+/// An equation that is a call.
+fn equation_of<'a, 'py>(
+    primitive: &'a Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    params: &Bound<'py, PyDict>,
+    has_programs: bool,
+) -> BoundEquation<'a, 'py> {
+    let operands = args.iter_borrowed().map(pyo3::Borrowed::as_ptr).collect();
+    BoundEquation { primitive, operands, params: params.as_ptr(), has_programs }
 }
 
 /// Whether a program among params has effects: what it appends cannot be taken back.

@@ -63,7 +63,7 @@ pub fn eval_jaxpr<'py>(
     let Some(context) = TraceContext::read(py, jax)? else { return proceed() };
     let Ok(configuration) = context.configuration() else { return proceed() };
     let given = [jaxpr, consts, args.as_any(), keeps_sources].map(Bound::as_ptr);
-    let mut call = Call::new(configuration.number);
+    let mut call = SITE.call(configuration.number);
     let encode = |call: &mut Call| encode_evaluation(py, jax, &context, &given, call);
     if let Err(reason) = encode_fully(py, &mut call, encode)? {
         store::count_bypass(SITE.id, reason);
@@ -478,7 +478,7 @@ impl<'py> Step<'_, 'py> {
                 Part::Literal { literal, .. } => EquationOperand::Literal(literal.as_ptr()),
             })
             .collect();
-        let mut call = Call::new(configuration.number);
+        let mut call = site.call(configuration.number);
         let encode = |call: &mut Call| {
             let params = self.params.as_ptr();
             encode_equation(py, jax, &context, &self.primitive, params, &operands, call)

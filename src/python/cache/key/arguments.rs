@@ -41,7 +41,7 @@ pub struct Call {
     pub finite_float: bool,
     /// Where it happens is part of it: what it appends may have lines of the user's.
     pub located: bool,
-    /// All scopes are in the key.
+    /// All scopes under a differentiation are in the key, or are to be.
     pub within_scopes: bool,
     /// The addresses of the tracebacks that equations of its programs' transposes have, which are part of
     /// it.
@@ -97,8 +97,9 @@ impl Call {
         of_level.map(|&(_, atom)| atom).collect()
     }
 
-    /// A call in the same configuration, without arguments.
+    /// A call in the same configuration and as many scopes, without arguments.
     pub fn empty(&self) -> Self {
-        Self::new(self.signature.configuration())
+        let within_scopes = self.within_scopes;
+        Self { within_scopes, ..Self::new(self.signature.configuration()) }
     }
 }

@@ -6,6 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use crate::expand::Tag;
 
@@ -96,8 +97,7 @@ impl Encoder<'_, '_> {
 }
 
 /// Adds the arguments of a call: positional ones, then named ones. It is written in place, being
-/// large. `functions` says which of the user's functions may be among them, `has_scopes` whether scopes are
-/// part of the key.
+/// large. `functions` says which of the user's functions may be among them.
 #[allow(clippy::too_many_arguments)] // a call, and where it happens
 pub fn encode<'py>(
     py: Python<'py>,
@@ -106,13 +106,10 @@ pub fn encode<'py>(
     args: &[*mut ffi::PyObject],
     kwnames: *mut ffi::PyObject,
     functions: Functions,
-    has_scopes: bool,
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder { functions, ..Encoder::new(py, jax, context, call) };
-    if has_scopes {
-        encoder.within_scopes(context)?;
-    }
+    encoder.scopes(context)?;
     let named = if kwnames.is_null() {
         0
     } else {
@@ -159,90 +156,60 @@ pub fn encode_whole(
     encoder.finish()
 }
 
-/// Adds what a rule of jax is given under transformations: its operands, and params with programs.
+/// An equation that jax binds under transformations.
+pub struct BoundEquation<'a, 'py> {
+    pub primitive: &'a Bound<'py, PyAny>,
+    pub operands: SmallVec<[*mut ffi::PyObject; 8]>,
+    pub params: *mut ffi::PyObject,
+    pub has_programs: bool,
+}
+
+/// Adds what a rule of jax is given under transformations.
 ///
 /// # Errors
 /// Why it is not remembered.
-#[allow(clippy::too_many_arguments)] // as `encode`
 pub fn encode_rule<'py>(
     py: Python<'py>,
     jax: &Jax,
     context: &TraceContext<'py>,
-    primitive: &Bound<'py, PyAny>,
-    args: &[*mut ffi::PyObject],
-    params: *mut ffi::PyObject,
-    has_scopes: bool,
+    equation: &BoundEquation<'_, 'py>,
     call: &mut Call,
 ) -> Result<(), Reason> {
+    let &BoundEquation { primitive, ref operands, params, has_programs } = equation;
     let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.functions = Functions::Params;
-    encoder.given_traceback(context)?;
-    if has_scopes || !jax.is_jit(primitive) {
-        encoder.within_scopes(context)?;
+    if has_programs {
+        encoder.given_traceback(context)?;
+        // The rule of a loop leaves all scopes for a while, and enters those of the body.
+        encoder.call.within_scopes |= !jax.is_jit(primitive);
+    } else {
+        // No program is traced where a line says it is.
+        encoder.call.signature.tag(Tag::Identity, usize::from(context.has_given_traceback()));
     }
-    encoder.bound(primitive, args, params)?;
-    encoder.finish()
-}
-
-/// As `encode_rule`, of an equation without programs: no other is traced where that says it is.
-///
-/// # Errors
-/// As `encode_rule`.
-#[allow(clippy::too_many_arguments)] // as `encode`
-pub fn encode_step<'py>(
-    py: Python<'py>,
-    jax: &Jax,
-    context: &TraceContext<'py>,
-    primitive: &Bound<'py, PyAny>,
-    args: &[*mut ffi::PyObject],
-    params: *mut ffi::PyObject,
-    has_scopes: bool,
-    call: &mut Call,
-) -> Result<(), Reason> {
-    let mut encoder = Encoder::of_rule(py, jax, context, call);
-    encoder.functions = Functions::Params;
-    encoder.call.signature.tag(Tag::Identity, usize::from(context.has_given_traceback()));
-    if has_scopes {
-        encoder.within_scopes(context)?;
+    encoder.scopes(context)?;
+    encoder.primitive(primitive.as_ptr())?;
+    encoder.mode = Mode::Rule { passes_arrays: jax.passes_arrays(primitive) };
+    operands.iter().try_for_each(|&operand| encoder.value(operand, 0))?;
+    encoder.mode = RULE;
+    encoder.value(params, 0)?;
+    let located = || jax.located_primitives.bind(py).contains(primitive);
+    if encoder.stack.is_some_and(Stack::differentiates) && located().unwrap_or(false) {
+        encoder.locate()?;
     }
-    encoder.bound(primitive, args, params)?;
     encoder.finish()
 }
 
 impl<'py> Encoder<'_, 'py> {
-    /// The scopes under a differentiation: the rule of a loop leaves all of them for a while, and enters
-    /// those of the body.
-    fn within_scopes(&mut self, context: &TraceContext<'py>) -> Result<(), Reason> {
-        if !self.stack.is_some_and(Stack::linearizes) {
+    /// The scopes under a differentiation, where they are part of the key.
+    fn scopes(&mut self, context: &TraceContext<'py>) -> Result<(), Reason> {
+        self.call.within_scopes &= self.stack.is_some_and(Stack::linearizes);
+        if !self.call.within_scopes {
             return Ok(());
         }
-        self.call.within_scopes = true;
         let scopes = context.name_stack().getattr(pyo3::intern!(self.py, "stack"));
         let scopes = scopes.and_then(|scopes| Ok(scopes.cast_into::<PyTuple>()?));
         let added = scopes.and_then(|scopes| Stack::add_scopes(&mut self.call.signature, &scopes));
         added.map_err(|_| OTHER_SCOPE)
-    }
-
-    /// A primitive with its operands and params.
-    fn bound(
-        &mut self,
-        primitive: &Bound<'py, PyAny>,
-        args: &[*mut ffi::PyObject],
-        params: *mut ffi::PyObject,
-    ) -> Result<(), Reason> {
-        self.primitive(primitive.as_ptr())?;
-        let passes_arrays = self.jax.passes_arrays(primitive);
-        self.mode = Mode::Rule { passes_arrays };
-        for &arg in args {
-            self.value(arg, 0)?;
-        }
-        self.mode = RULE;
-        self.value(params, 0)?;
-        let located = || self.jax.located_primitives.bind(self.py).contains(primitive);
-        if self.stack.is_some_and(Stack::differentiates) && located().unwrap_or(false) {
-            self.locate()?;
-        }
-        Ok(())
     }
 }
 
@@ -259,6 +226,7 @@ pub fn encode_evaluation<'py>(
 ) -> Result<(), Reason> {
     let mut encoder = Encoder::of_rule(py, jax, context, call);
     encoder.given_traceback(context)?;
+    encoder.scopes(context)?;
     given.iter().try_for_each(|&part| encoder.value(part, 0))?;
     encoder.finish()
 }
@@ -357,6 +325,7 @@ pub fn encode_transposition<'py>(
     call: &mut Call,
 ) -> Result<(), Reason> {
     let mut encoder = Encoder::of_rule(py, jax, context, call);
+    encoder.scopes(context)?;
     encoder.identity(equation.context);
     encoder.primitive(equation.primitive)?;
     // SAFETY: live while the equation is transposed.
