@@ -13,7 +13,7 @@ use crate::segments::{Key, key_of};
 use crate::python::cache::key::pins::weak;
 use crate::python::cache::key::trace_context::world_of;
 use crate::python::cpython::address_cache::AddressCache;
-use crate::python::cpython::native::{address, is_exactly, string_of};
+use crate::python::cpython::native::{address, is_a, is_exactly, string_of};
 use crate::python::cpython::shared::Shared;
 use crate::python::jax::names::jax;
 use crate::python::jax::settings;
@@ -251,7 +251,8 @@ impl Names {
             words.text(Tag::Code, content.cast::<PyBytes>()?.as_bytes());
             return Ok(Added::All);
         }
-        if self.programs.iter().any(|class| is_exactly(value.as_ptr(), class.as_ptr().cast())) {
+        // A program whose equations nobody has asked for is of a class of its own.
+        if self.programs.iter().any(|class| is_a(value, class.as_ptr().cast())) {
             let chain = self.source.bind(py).call_method1(intern!(py, "chain"), (value,))?;
             if chain.is_none() {
                 return Ok(Added::Nameless);
