@@ -315,6 +315,8 @@ def _context(context: Any) -> dict[str, str]:
 
 
 def _type_name(value: Any) -> str:
+    # A derivative rule of the store is of jax's class once somebody has asked for it.
+    getattr(value, "f", None)
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import jaxide
 import oracle
 from jaxide import StorageError, _compat, _core
+from jaxide._compat import stored_tracebacks
 from jaxide._native import storage
 from storing import ANNOTATED, assert_survives, loaded, stored
 
@@ -119,7 +120,7 @@ def test_deep_programs_and_deep_stacks() -> None:
 def test_a_traceback_without_frames_is_not_none() -> None:
     # jax puts the line of whoever evaluates an equation in the place of None.
     (eqn,) = (closed := jax.make_jaxpr(jnp.sin)(1.0)).eqns
-    for traceback in (_compat.storage().no_frames(), None):
+    for traceback in (stored_tracebacks.no_frames(), None):
         source = source_info_util.SourceInfo(traceback, eqn.source_info.name_stack)
         own = closed.map_jaxpr(lambda jaxpr: jaxpr.replace(eqns=[eqn.replace(source_info=source)]))
         again = loaded(stored(jaxide.from_jaxpr(own))).jaxpr

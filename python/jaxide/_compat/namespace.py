@@ -51,6 +51,7 @@ from jaxide._compat.stand_ins import (
     result_struct,
     vjp_stand_in,
 )
+from jaxide._compat.stored_tracebacks import no_frames
 from jaxide._compat.symbols import (
     Mismatch,
     check_methods,
@@ -410,6 +411,7 @@ def _sources() -> dict[str, Any]:
     return dict(
         current_eqn_context=symbol(f"{_CORE}:current_jaxpr_eqn_context"),
         user_frames=_user_frames(),
+        no_frames=no_frames,
         result_paths_hook=ResultPaths(stock("result_paths")) if is_hooked("result_paths") else None,
         clean_path_hook=path_names(),
         debug_info_hook=debug_info_stand_in(),

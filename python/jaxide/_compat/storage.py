@@ -16,7 +16,7 @@ from jaxide._compat.jaxprs import close
 from jaxide._compat.jits import user_line
 from jaxide._compat.objects import flat_trees
 from jaxide._compat.passes import typed_array
-from jaxide._compat.stored_tracebacks import frame, no_frames, tracebacks
+from jaxide._compat.stored_tracebacks import frame, tracebacks
 from jaxide._compat.stored_trees import is_tree, tree_of, tree_parts
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.content import name_of
@@ -171,7 +171,6 @@ def _storage(without: tuple[str, ...]) -> Private:
         close=close,
         frame=frame,
         tracebacks=tracebacks,
-        no_frames=no_frames,
         rules=RULES,
         callbacks=CALLBACKS,
         stand_in=Kind("dropped", (), _dropped_parts, _dropped),

@@ -118,10 +118,22 @@ class Rules:
         The result makes equal ones, each of which remembers for itself. It is given a dict that
         says, by address, what stands for what; those that are given the same belong together.
         """
+        if (make := _DEMANDED.get(id(value))) is not None:
+            return self._postponer(value, make)
         words = self.words(value)
         if words is None or self.may_hold_tracers(words[2]):
             return None
         return self._maker(value) or (lambda made: value)
+
+    def _postponer(self, value: Any, make: Callable[[], Any]) -> Callable[[dict[int, Any]], Any]:
+        names = tuple(value.debug_info[:3])
+
+        def postpone(made: dict[int, Any]) -> Any:
+            if id(value) not in made:
+                made[id(value)] = self.on_demand(names, make)
+            return made[id(value)]
+
+        return postpone
 
     def batching(self, value: Any) -> Batching | None:
         """By which calls of ``vmap`` the rule of a ``custom_jvp`` function is batched: the size of

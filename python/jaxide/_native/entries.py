@@ -17,8 +17,11 @@ from jaxide import _core
 from jaxide._native.content import Unsettled, name_of
 from jaxide._native.described_trees import made_tree
 from jaxide._native.portable import fields_of, place_of, primitive_at, primitive_place
-from jaxide._native.requests import Requests
+from jaxide._native.requests import Requests, RuleRequest
 from jaxide._native.storage import Objects, Private, Records, Unstorable
+
+# What a rule is called, and the call that comes to it.
+NamedRule = tuple[tuple[Any, ...], RuleRequest]
 
 
 class CallObjects(NamedTuple):
@@ -74,8 +77,8 @@ class EntryRecords(Records):
             request = self._known.requests.request_of_rule(value)
             # Each has an object of its own.
             self._num_rules += 1
-            names = tuple(value.debug_info[:3]), self._num_rules
-            return "rule of", (*names, _known(request, "its rule is of no function of jax's"))
+            named = _names_of(value), _known(request, "its rule is of no function of jax's")
+            return "rule of", (named, self._num_rules)
         if isinstance(value, type) and self._private.classes.get(name_of(value)) is value:
             return "class", name_of(value)
         if isinstance(value, type) and (at := place_of(value)) and at.startswith("jax._src."):
@@ -101,13 +104,20 @@ class EntryRecords(Records):
         )
         return origin
 
-    def rule_request(self, params: dict[str, Any]) -> Any:
-        """By which call of a function with a derivative rule such params come about.
+    def rule_request(self, params: dict[str, Any]) -> NamedRule:
+        """By which call of a function with a derivative rule such params come about, and what the
+        rule is called.
 
         Raises:
           Unstorable: by none.
         """
-        return _known(self._known.requests.rule_of(params), "its rule is of no function of jax's")
+        request = self._known.requests.rule_of(params)
+        named = _known(request, "its rule is of no function of jax's")
+        return _names_of(params["jvp_jaxpr_fun"]), named
+
+
+def _names_of(rule: Any) -> tuple[Any, ...]:
+    return tuple(rule.debug_info[:3])
 
 
 def _known(request: Any, otherwise: str) -> Any:
@@ -136,9 +146,7 @@ class EntryObjects(Objects):
         self._make["primitive at"] = lambda place: primitive_at(place, known.primitive)
         self._make["zero"] = known.zero
         self._make["request"] = known.requests.params
-        # A tuple, unlike other params: parts of them are new in each call.
-        self._make["rule"] = lambda request: (known.requests.params_of_rule(request),)
-        self._make["rule of"] = self._rule
+        self._make["rule of"] = lambda parts: self._noted_rule(parts[0])
         self._make["shape"] = lambda parts: known.make_shape(*parts)
         self._make["class"] = self._class
         self._make["class at"] = _class_at
@@ -147,10 +155,12 @@ class EntryObjects(Objects):
         # Of an array of its own, as jax makes them.
         self._make["typed array"] = lambda parts: known.typed_array(parts[0].copy(), parts[1])
 
-    def _rule(self, parts: Any) -> Any:
-        names, _, request = parts
-        made = self._requests.rule(names, request)
-        self.rules.append(made)
+    def rule(self, named: NamedRule) -> Any:
+        """A rule, which is made when somebody asks for it."""
+        return self._requests.rule(*named)
+
+    def _noted_rule(self, named: NamedRule) -> Any:
+        self.rules.append(made := self.rule(named))
         return made
 
     def flat_tree(self, tree: Any, leaves: tuple[Any, ...]) -> Any:

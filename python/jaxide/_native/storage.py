@@ -67,7 +67,6 @@ class Private(NamedTuple):
     # The file, the function and the place of an instruction.
     frame: Callable[[Any, int], tuple[str, str, tuple[int, int, int, int]]]
     tracebacks: Callable[[Sequence[Any], Sequence[Any]], list[Any]]
-    no_frames: Callable[[], Any]
     # Params that are functions: those that transformations call, and those that executions call.
     rules: frozenset[str]
     callbacks: frozenset[str]
@@ -294,10 +293,6 @@ class Objects:
     def tracebacks(self, frames: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
         """The tracebacks of stacks of frames."""
         return self._private.tracebacks(frames, stacks)
-
-    def no_frames(self) -> Any:
-        """A traceback without frames."""
-        return self._private.no_frames()
 
     def refused(self, error: Any, offset: int | None) -> Exception:
         """What is raised for a part of a file."""

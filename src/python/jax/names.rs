@@ -153,6 +153,8 @@ jax_objects! {
     traceback_type: PyType,
     /// The frames of a traceback that are of the user's code: addresses of codes, and places.
     user_frames: PyAny,
+    /// A traceback without frames.
+    no_frames: PyAny,
     empty_name_stack: PyAny,
     /// `config.trace_context`.
     trace_context: PyAny,

@@ -417,7 +417,7 @@ impl Rows for ProgramRows<'_, '_, '_> {
         let py = self.loader.py();
         let source = self.program.source(id);
         let traceback = match source.traceback {
-            Some(NO_FRAMES) => Some(self.loader.objects.call_method0(intern!(py, "no_frames"))?),
+            Some(NO_FRAMES) => Some(self.loader.jax.no_frames.bind(py).call0()?),
             stack => stack.and_then(|stack| self.loader.tracebacks.get(stack.index()).cloned()),
         };
         let name_stack = match source.name_stack {

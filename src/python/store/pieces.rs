@@ -34,8 +34,6 @@ create_exception!(
 const PARAMS: &str = "params";
 /// The record of one that jax makes when a jit of its own is called.
 const REQUEST: &str = "request";
-/// The record of two that it makes when a function with a derivative rule is called twice.
-const RULE: &str = "rule";
 
 /// How a dict of params is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +42,6 @@ pub enum Form {
     Content,
     /// By which call of a jit of its own jax makes it.
     Request,
-    /// By which call of a function with a derivative rule jax makes one like it.
-    Rule,
 }
 
 /// How many objects may refer to each other in a row.
@@ -248,7 +244,6 @@ impl<'py> Piece<'_, '_, 'py> {
         let (class, value) = match form {
             Form::Content => (PARAMS, params.clone().into_any()),
             Form::Request => (REQUEST, self.saver.asked(intern!(py, "request"), params)?),
-            Form::Rule => (RULE, self.saver.asked(intern!(py, "rule_request"), params)?),
         };
         let fields = self.saver.value(&value, "")?;
         let row = self.saver.intern((class.to_owned(), fields));
@@ -370,7 +365,7 @@ impl Shelf {
             }
         };
         if let Object::Record { class, .. } = &object
-            && (class == REQUEST || class == RULE)
+            && class == REQUEST
         {
             // jax says another thing under another configuration, and once it has forgotten its programs.
             making.met.borrow_mut().insert(place, (made.clone(), expanded));

@@ -3,7 +3,7 @@
 //! Whatever the bytes are, places are compared with what the call has, and with what was read before.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyType};
 use smallvec::SmallVec;
 
 use crate::expand::{Fragment, Operand, Template};
@@ -19,6 +19,7 @@ use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::programs::custom_rules::RegeneratedRule;
 use crate::python::cache::programs::params::FragmentParams;
 use crate::python::cache::programs::references::References;
+use crate::python::cache::programs::stored_rules;
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::owns_primitive;
 use crate::python::store::pieces::Reading;
@@ -186,20 +187,18 @@ impl<'py> Reader<'_, '_, 'py> {
         if !owns_primitive(jax, &primitive) {
             return Err(self.reading.error("an object that is no primitive of jax's"));
         }
-        let params = if self.flag()? {
-            self.references.read(self.reading, jax, None)?.into_any()
-        } else {
-            self.reading.object()?
-        };
-        let rule = match params.cast_exact::<PyTuple>() {
-            Ok(made) => Some(self.rule(&primitive, made)?),
-            Err(_) => None,
-        };
-        let params = match &rule {
-            Some((params, _)) => params.clone(),
-            None => params
-                .cast_into_exact::<PyDict>()
-                .map_err(|_| self.reading.error("params that are no dict"))?,
+        let (params, rule) = match self.place(3)? {
+            0 => {
+                let params = self.reading.object()?.cast_into_exact::<PyDict>();
+                (params.map_err(|_| self.reading.error("params that are no dict"))?, None)
+            }
+            1 => (self.references.read(self.reading, jax, None)?, None),
+            _ => {
+                let params = stored_rules::load(self.reading, jax, self.context)?;
+                let rule = RegeneratedRule::of_one(jax, &primitive, &params)?;
+                let error = || self.reading.error("params that are not regenerated");
+                (params, Some(rule.ok_or_else(error)?))
+            }
         };
         let no_effects = self.flag()?.then(|| jax.no_effects.clone_ref(self.py()));
         let operands = self.list(|reader| {
@@ -226,19 +225,7 @@ impl<'py> Reader<'_, '_, 'py> {
             context: self.context.clone().unbind(),
         };
         let template = Template::new(operands.into(), out_types.into(), scope);
-        Ok((equation, template, rule.map(|(_, rule)| rule)))
-    }
-
-    /// Params that are new at each call, of one call.
-    fn rule(
-        &mut self,
-        primitive: &Bound<'py, PyAny>,
-        made: &Bound<'py, PyTuple>,
-    ) -> PyResult<(Bound<'py, PyDict>, RegeneratedRule)> {
-        let (params,) = made.extract::<(Bound<'py, PyDict>,)>()?;
-        let rule = RegeneratedRule::of_one(self.jax, primitive, &params)?;
-        let rule = rule.ok_or_else(|| self.reading.error("params that are not regenerated"))?;
-        Ok((params, rule))
+        Ok((equation, template, rule))
     }
 
     fn captured(&mut self, primal: Option<&Part>) -> PyResult<Captured> {

@@ -8,6 +8,7 @@ use crate::python::cache::fragment::recorded::{Captured, EquationObjects, Part, 
 use crate::python::cache::fragment::result::{Recipe, TransformedRecipe};
 use crate::python::cache::programs::references::{References, are_repeated};
 use crate::python::cache::programs::requests::{is_requested, rule_of};
+use crate::python::cache::programs::stored_rules;
 use crate::python::cache::rules::has_programs;
 use crate::python::jax::names::Jax;
 use crate::python::jax::world::owns_primitive;
@@ -44,6 +45,8 @@ pub fn is_lasting(
 enum Wording {
     /// As one object.
     Form(Form),
+    /// As those of an equation with a derivative rule, which jax makes anew at each call.
+    Rule,
     /// With references to programs, each by how jax comes to it.
     References,
 }
@@ -57,7 +60,7 @@ fn wordings<'p>(
     part.equations.iter().enumerate().map(move |(index, equation)| {
         let params = equation.params.bind(py);
         let wording = if part.regenerated.iter().any(|(other, _)| *other == index) {
-            Wording::Form(Form::Rule)
+            Wording::Rule
         } else if !has_programs(jax, params) {
             Wording::Form(Form::Content)
         } else if is_requested(jax, params) {
@@ -79,9 +82,7 @@ fn is_made_again(
     let py = context.py();
     let (primitive, params) = (equation.primitive.bind(py), equation.params.bind(py));
     match wording {
-        Wording::Form(Form::Rule) => {
-            rule_of(jax, primitive, params).is_ok_and(|rule| rule.is_some())
-        }
+        Wording::Rule => rule_of(jax, primitive, params).is_ok_and(|rule| rule.is_some()),
         Wording::Form(Form::Content | Form::Request) => is_requested(jax, params),
         Wording::References => are_repeated(jax, params),
     }
@@ -173,10 +174,19 @@ impl Writer<'_, '_, '_, '_> {
         for (template, (equation, wording)) in part.fragment.templates().iter().zip(equations) {
             self.object(&equation.primitive)?;
             let params = equation.params.bind(self.py);
-            self.piece.number(usize::from(wording == Wording::References));
             match wording {
-                Wording::Form(form) => self.piece.params(params, form)?,
-                Wording::References => self.references.write(self.piece, self.jax, params)?,
+                Wording::Form(form) => {
+                    self.piece.number(0);
+                    self.piece.params(params, form)?;
+                }
+                Wording::References => {
+                    self.piece.number(1);
+                    self.references.write(self.piece, self.jax, params)?;
+                }
+                Wording::Rule => {
+                    self.piece.number(2);
+                    stored_rules::save(self.piece, self.jax, params)?;
+                }
             }
             self.piece.number(usize::from(equation.no_effects.is_some()));
             self.piece.number(template.operands().len());

@@ -19,6 +19,7 @@
 //! requests.rs      params that jax makes again when it is asked
 //! references.rs    how entries of the store refer to programs
 //! stored.rs        programs that were derived, as bytes and back
+//! stored_rules.rs  params that jax regenerates at each call, as bytes and back
 //! ```
 
 pub mod canonicalize;
@@ -37,5 +38,6 @@ pub mod requests;
 pub mod running;
 mod sharing;
 pub mod stored;
+pub mod stored_rules;
 pub mod structural_id;
 mod warned;

@@ -110,33 +110,15 @@ pub fn save<'py>(
 ) -> PyResult<()> {
     let py = result.py();
     let lines = given.lines(py, jax).ok_or_else(|| piece.error("the lines are forgotten"))?;
-    let mut places = FxHashMap::default();
-    for (place, line) in lines.iter().enumerate() {
-        places.entry(line.as_ptr() as usize).or_insert(place);
-    }
     let references = References::among(py, &given.nested);
-    let mut writer = Writer { piece, jax, py, places, references };
+    let mut writer = Writer::new(piece, jax, py, &lines, references);
     writer.piece.number(result.len());
-    for item in result {
-        if is_jaxpr(py, jax, item.as_ptr()) {
-            let (open, form) =
-                open(jax, &item).map_err(|_| writer.piece.error("a program with constants"))?;
-            writer.piece.number(if form == Form::Closed { 2 } else { 1 });
-            writer.debug_info(&open)?;
-            match unfilled(jax, &open) {
-                Some(graph) => writer.program(&GraphView::new(jax, &graph))?,
-                None => writer.program(&ListsView::new(jax, &open))?,
-            }
-        } else {
-            writer.piece.number(0);
-            writer.piece.value(&item)?;
-        }
-    }
-    Ok(())
+    result.iter().try_for_each(|item| writer.item(&item))
 }
 
-struct Writer<'w, 's, 'a, 'py> {
-    piece: &'w mut Piece<'s, 'a, 'py>,
+/// Writes programs and values beside each other.
+pub(super) struct Writer<'w, 's, 'a, 'py> {
+    pub(super) piece: &'w mut Piece<'s, 'a, 'py>,
     jax: &'w Jax,
     py: Python<'py>,
     /// The places of lines, by the address of what stands for equal ones.
@@ -147,7 +129,39 @@ struct Writer<'w, 's, 'a, 'py> {
 /// The names that a program has.
 const NAMES: [&str; 4] = ["traced_for", "func_src_info", "arg_names", "result_paths"];
 
-impl<'py> Writer<'_, '_, '_, 'py> {
+impl<'w, 's, 'a, 'py> Writer<'w, 's, 'a, 'py> {
+    /// `lines` are what tracebacks are written by.
+    pub(super) fn new(
+        piece: &'w mut Piece<'s, 'a, 'py>,
+        jax: &'w Jax,
+        py: Python<'py>,
+        lines: &[Py<PyAny>],
+        references: References<'py>,
+    ) -> Self {
+        let mut places = FxHashMap::default();
+        for (place, line) in lines.iter().enumerate() {
+            places.entry(line.as_ptr() as usize).or_insert(place);
+        }
+        Self { piece, jax, py, places, references }
+    }
+
+    /// A program, or a value without programs.
+    pub(super) fn item(&mut self, item: &Bound<'py, PyAny>) -> PyResult<()> {
+        let jax = self.jax;
+        if !is_jaxpr(self.py, jax, item.as_ptr()) {
+            self.piece.number(0);
+            return self.piece.value(item);
+        }
+        let (open, form) =
+            open(jax, item).map_err(|_| self.piece.error("a program with constants"))?;
+        self.piece.number(if form == Form::Closed { 2 } else { 1 });
+        self.debug_info(&open)?;
+        match unfilled(jax, &open) {
+            Some(graph) => self.program(&GraphView::new(jax, &graph)),
+            None => self.program(&ListsView::new(jax, &open)),
+        }
+    }
+
     fn debug_info(&mut self, open: &Bound<'py, PyAny>) -> PyResult<()> {
         let debug_info = open.getattr(intern!(self.py, "debug_info"))?;
         NAMES.iter().try_for_each(|name| self.piece.value(&debug_info.getattr(*name)?))
@@ -260,27 +274,23 @@ pub fn load<'py>(
     let py = context.py();
     let lines = given.lines(py, jax).ok_or_else(|| Inapplicable::new_err(()))?;
     let references = References::among(py, &given.nested);
-    let mut reader = Reader { reading, jax, context, lines, references };
+    let mut reader = Reader { reading, jax, context, lines, is_derived: true, references };
     let len = reader.number()?;
-    let mut items = Vec::new();
-    for _ in 0..len {
-        let kind = reader.reading.number(3, "kind of item")?;
-        if kind == 0 {
-            items.push(reader.reading.value()?);
-            continue;
-        }
-        let open = reader.program()?;
-        items.push(if kind == 2 { close(jax, &open)? } else { open });
-    }
+    let items = (0..len).map(|_| reader.item()).collect::<PyResult<Vec<_>>>()?;
     PyTuple::new(py, items)
 }
 
-struct Reader<'r, 'p, 'py> {
-    reading: &'r mut Reading<'p, 'py>,
-    jax: &'r Jax,
-    context: &'r Bound<'py, PyAny>,
-    lines: Vec<Py<PyAny>>,
-    references: References<'py>,
+/// Reads what a `Writer` has written.
+pub(super) struct Reader<'r, 'p, 'py> {
+    pub(super) reading: &'r mut Reading<'p, 'py>,
+    pub(super) jax: &'r Jax,
+    /// The context of all equations.
+    pub(super) context: &'r Bound<'py, PyAny>,
+    /// What tracebacks were written by.
+    pub(super) lines: Vec<Py<PyAny>>,
+    /// jax derives the programs, so what it traces for an equation has the line of that.
+    pub(super) is_derived: bool,
+    pub(super) references: References<'py>,
 }
 
 /// The rows of a program that is read, in the order in which they came first.
@@ -295,8 +305,17 @@ struct Rows {
 }
 
 impl<'py> Reader<'_, '_, 'py> {
-    fn number(&mut self) -> PyResult<usize> {
+    pub(super) fn number(&mut self) -> PyResult<usize> {
         self.reading.number(MAX_PLACES, "number")
+    }
+
+    /// A program, or a value.
+    pub(super) fn item(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match self.reading.number(3, "kind of item")? {
+            0 => self.reading.value()?,
+            1 => self.program()?,
+            _ => close(self.jax, &self.program()?)?,
+        })
     }
 
     /// A place among `known` rows, or the next one.
@@ -371,7 +390,7 @@ impl<'py> Reader<'_, '_, 'py> {
         };
         let (place, is_new) = self.place(rows.params.len())?;
         if is_new {
-            let traceback = line.map(|line| self.lines[line].bind(py));
+            let traceback = line.filter(|_| self.is_derived).map(|line| self.lines[line].bind(py));
             let params = self.references.read(self.reading, jax, traceback)?;
             rows.params.push(table.params_id(jax, builder, &params)?);
         }
