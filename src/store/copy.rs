@@ -1,11 +1,10 @@
 //! A program again, with what its tables refer to said in other numbers.
 
 use cranelift_entity::{SecondaryMap, packed_option::PackedOption};
-use smallvec::SmallVec;
 
 use crate::ir::{
     Atom, AtomKind, BuildError, Builder, ConstId, ContextId, DeadCode, DebugInfo, Effect,
-    EffectsId, EqnData, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
+    EffectsId, LiteralId, ParamsId, PrimitiveId, Program, SourceId, TypeId, Var,
 };
 
 /// What stands for the rows of a program in a copy of it. Each is asked for once, in the order in
@@ -76,11 +75,30 @@ pub struct Copied {
     /// What has its equations.
     pub builder: Builder,
     /// What stands for each variable: none for those that are not used or were removed.
-    pub vars: SecondaryMap<Var, PackedOption<Var>>,
+    pub vars: CopiedVars,
     /// Its outputs.
     pub outvars: Vec<Atom>,
     /// The effects of the whole.
     pub effects: EffectsId,
+}
+
+/// What stands for the variables of a program in a copy.
+#[derive(Clone, Debug)]
+pub enum CopiedVars {
+    /// They have the same numbers.
+    Same,
+    /// Those that there are.
+    Map(SecondaryMap<Var, PackedOption<Var>>),
+}
+
+impl CopiedVars {
+    /// What stands for a variable.
+    pub fn get(&self, var: Var) -> Option<Var> {
+        match self {
+            Self::Same => Some(var),
+            Self::Map(vars) => vars.get(var).and_then(|copy| copy.expand()),
+        }
+    }
 }
 
 impl Copied {
@@ -99,25 +117,25 @@ impl Copied {
 /// # Errors
 /// What `rows` says, or an operand is not defined.
 pub fn copy<R: Rows>(program: &Program, rows: &mut R) -> Result<Copied, R::Error> {
-    let is_in_order = program.is_in_order();
-    let mut copying = Copying {
-        program,
-        rows,
-        builder: if is_in_order {
-            Builder::adopting(program)
-        } else {
-            Builder::new(DeadCode::Keep)
-        },
-        vars: SecondaryMap::with_capacity(program.num_vars()),
-        types: SecondaryMap::new(),
-        literals: SecondaryMap::new(),
-    };
-    copying.inputs()?;
-    copying.eqns(is_in_order)?;
-    let outvars = copying.atoms(program.outvars())?;
-    let effects = copying.effects(program.effects())?;
-    let Copying { builder, vars, .. } = copying;
-    Ok(Copied { builder, vars, outvars, effects })
+    Copying::new(program, rows).finish()
+}
+
+/// As [`copy`], of a program that is such a copy itself: one that was read. All rows of its tables are
+/// asked for. Where they come to have the same numbers again, so do variables and equations, which are
+/// taken over at once.
+///
+/// # Errors
+/// As [`copy`].
+pub fn take_over<R: Rows>(program: &Program, rows: &mut R) -> Result<Copied, R::Error> {
+    let mut copying = Copying::new(program, rows);
+    // Effects may be on variables, which there are none of yet.
+    if program.effect_lists().len() > 1 || !copying.has_same_rows()? || !program.is_in_order() {
+        return copying.finish();
+    }
+    let Copying { mut builder, .. } = copying;
+    builder.adopt(program);
+    let outvars = program.outvars().to_vec();
+    Ok(Copied { builder, vars: CopiedVars::Same, outvars, effects: EffectsId::NONE })
 }
 
 struct Copying<'p, R> {
@@ -126,6 +144,10 @@ struct Copying<'p, R> {
     builder: Builder,
     vars: SecondaryMap<Var, PackedOption<Var>>,
     types: SecondaryMap<TypeId, PackedOption<TypeId>>,
+    primitives: SecondaryMap<PrimitiveId, PackedOption<PrimitiveId>>,
+    params: SecondaryMap<ParamsId, PackedOption<ParamsId>>,
+    sources: SecondaryMap<SourceId, PackedOption<SourceId>>,
+    contexts: SecondaryMap<ContextId, PackedOption<ContextId>>,
     literals: SecondaryMap<LiteralId, PackedOption<LiteralId>>,
 }
 
@@ -143,9 +165,79 @@ macro_rules! known {
     };
 }
 
-impl<R: Rows> Copying<'_, R> {
+impl<'p, R: Rows> Copying<'p, R> {
+    fn new(program: &'p Program, rows: &'p mut R) -> Self {
+        Self {
+            program,
+            rows,
+            builder: Builder::new(DeadCode::Keep),
+            vars: SecondaryMap::new(),
+            types: SecondaryMap::new(),
+            primitives: SecondaryMap::new(),
+            params: SecondaryMap::new(),
+            sources: SecondaryMap::new(),
+            contexts: SecondaryMap::new(),
+            literals: SecondaryMap::new(),
+        }
+    }
+
+    fn finish(mut self) -> Result<Copied, R::Error> {
+        self.inputs()?;
+        self.eqns()?;
+        let outvars = self.atoms(self.program.outvars())?;
+        let effects = self.effects(self.program.effects())?;
+        let Self { builder, vars, .. } = self;
+        Ok(Copied { builder, vars: CopiedVars::Map(vars), outvars, effects })
+    }
+
+    /// Asks for all rows but effects; whether each has the number that it had.
+    fn has_same_rows(&mut self) -> Result<bool, R::Error> {
+        let program = self.program;
+        let mut same = true;
+        for (id, _) in program.types() {
+            same &= self.ty(id)? == id;
+        }
+        for (id, _) in program.primitives() {
+            same &= self.primitive(id)? == id;
+        }
+        for (id, _) in program.all_params() {
+            same &= self.params(id)? == id;
+        }
+        for (id, _) in program.sources() {
+            same &= self.source(id)? == id;
+        }
+        for (id, _) in program.contexts() {
+            same &= self.context(id)? == id;
+        }
+        for id in program.literal_ids() {
+            same &= self.literal(id)? == id;
+        }
+        Ok(same)
+    }
+
     fn ty(&mut self, id: TypeId) -> Result<TypeId, R::Error> {
         Ok(known!(self.types, id, self.rows.ty(&mut self.builder, id)))
+    }
+
+    fn primitive(&mut self, id: PrimitiveId) -> Result<PrimitiveId, R::Error> {
+        Ok(known!(self.primitives, id, self.rows.primitive(&mut self.builder, id)))
+    }
+
+    fn params(&mut self, id: ParamsId) -> Result<ParamsId, R::Error> {
+        Ok(known!(self.params, id, self.rows.params(&mut self.builder, id)))
+    }
+
+    fn source(&mut self, id: SourceId) -> Result<SourceId, R::Error> {
+        Ok(known!(self.sources, id, self.rows.source(&mut self.builder, id)))
+    }
+
+    fn context(&mut self, id: ContextId) -> Result<ContextId, R::Error> {
+        Ok(known!(self.contexts, id, self.rows.context(&mut self.builder, id)))
+    }
+
+    fn literal(&mut self, id: LiteralId) -> Result<LiteralId, R::Error> {
+        let ty = self.ty(self.program.literal(id).ty)?;
+        Ok(known!(self.literals, id, self.rows.literal(&mut self.builder, id, ty)))
     }
 
     fn inputs(&mut self) -> Result<(), R::Error> {
@@ -165,77 +257,30 @@ impl<R: Rows> Copying<'_, R> {
         Ok(())
     }
 
-    fn eqns(&mut self, is_in_order: bool) -> Result<(), R::Error> {
+    fn eqns(&mut self) -> Result<(), R::Error> {
         let program = self.program;
-        let mut primitives: SecondaryMap<_, PackedOption<_>> = SecondaryMap::new();
-        let mut params: SecondaryMap<_, PackedOption<_>> = SecondaryMap::new();
         let mut effects: SecondaryMap<EffectsId, PackedOption<EffectsId>> = SecondaryMap::new();
-        let mut sources: SecondaryMap<_, PackedOption<_>> = SecondaryMap::new();
-        let mut contexts: SecondaryMap<_, PackedOption<_>> = SecondaryMap::new();
         effects[EffectsId::NONE] = EffectsId::NONE.into();
         let mut types = Vec::new();
         for eqn in program.eqns() {
             let data = program.eqn(eqn);
-            let builder = &mut self.builder;
-            let primitive =
-                known!(primitives, data.primitive, self.rows.primitive(builder, data.primitive));
-            let own_params = known!(params, data.params, self.rows.params(builder, data.params));
-            let source = known!(sources, data.source, self.rows.source(builder, data.source));
-            let context = known!(contexts, data.context, self.rows.context(builder, data.context));
+            let primitive = self.primitive(data.primitive)?;
+            let params = self.params(data.params)?;
+            let source = self.source(data.source)?;
+            let context = self.context(data.context)?;
             let own_effects = known!(effects, data.effects, self.effects(data.effects));
-            if is_in_order {
-                let own = EqnData {
-                    primitive,
-                    params: own_params,
-                    effects: own_effects,
-                    source,
-                    context,
-                    ..data.clone()
-                };
-                self.adopt(own)?;
-                continue;
-            }
             let operands = self.atoms(program.eqn_invars(eqn))?;
             types.clear();
             for var in data.outvars() {
                 types.push(self.ty(program.var_type(var))?);
             }
-            let copy = self.builder.eqn(
-                primitive,
-                own_params,
-                &operands,
-                &types,
-                own_effects,
-                source,
-                context,
-            )?;
-            let outvars = self.builder.eqn_data(copy).outvars();
+            let builder = &mut self.builder;
+            let copy =
+                builder.eqn(primitive, params, &operands, &types, own_effects, source, context)?;
+            let outvars = builder.eqn_data(copy).outvars();
             for (var, copy) in data.outvars().zip(outvars) {
                 self.vars[var] = copy.into();
             }
-        }
-        Ok(())
-    }
-
-    /// Appends an equation whose variables keep their ids.
-    fn adopt(&mut self, data: EqnData) -> Result<(), R::Error> {
-        let program = self.program;
-        let Self { rows, builder, types, literals, .. } = self;
-        let mut literal = |builder: &mut Builder, id| {
-            let ty = program.literal(id).ty;
-            let ty = known!(types, ty, rows.ty(builder, ty));
-            Ok::<_, R::Error>(known!(literals, id, rows.literal(builder, id, ty)))
-        };
-        let outvars = data.outvars();
-        builder.adopt_operands(&data, &mut literal)?;
-        let mut own = SmallVec::<[TypeId; 4]>::new();
-        for var in outvars.clone() {
-            let ty = program.var_type(var);
-            own.push(known!(types, ty, rows.ty(builder, ty)));
-        }
-        builder.adopt_eqn(data, &own);
-        for var in outvars {
-            self.vars[var] = var.into();
         }
         Ok(())
     }
@@ -245,15 +290,7 @@ impl<R: Rows> Copying<'_, R> {
         for atom in atoms {
             copies.push(match atom.kind() {
                 AtomKind::Var(var) => Atom::var(self.var(var)?),
-                AtomKind::Literal(literal) => {
-                    let ty = self.ty(self.program.literal(literal).ty)?;
-                    let new = known!(
-                        self.literals,
-                        literal,
-                        self.rows.literal(&mut self.builder, literal, ty)
-                    );
-                    Atom::literal(new)
-                }
+                AtomKind::Literal(literal) => Atom::literal(self.literal(literal)?),
             });
         }
         Ok(copies)

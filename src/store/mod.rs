@@ -48,7 +48,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use thiserror::Error;
 
-pub use copy::{Copied, Rows, copy};
+pub use copy::{Copied, CopiedVars, Rows, copy, take_over};
 pub use piece::{PieceReader, PieceWriter, object_piece};
 pub use read::{ReadDocument, read};
 pub use write::{WriteError, write};

@@ -143,7 +143,8 @@ impl Builder {
             }
             DeadCode::RemoveUnreferenced => Uses::OfAll(program.vars.values().map(|_| 0).collect()),
         };
-        for eqn in program.eqns() {
+        let may_count = !matches!(&uses, Uses::OfConstvars(uses) if uses.is_empty());
+        for eqn in program.eqns().filter(|_| may_count) {
             for var in program.eqn_invars(eqn).iter().filter_map(|atom| atom.as_var()) {
                 uses.add(var, program.vars[var].def());
             }

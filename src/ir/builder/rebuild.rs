@@ -1,11 +1,13 @@
 //! Programs under construction again.
 
+use std::mem;
+
 use cranelift_entity::{EntityRef, ListPool, PrimaryMap};
 
 use super::{Builder, DeadCode};
 use crate::ir::{
-    ids::{Atom, AtomKind, EffectsId, LiteralId, TypeId, Var},
-    program::{DebugInfo, Def, EqnData, Program},
+    ids::{EffectsId, Var},
+    program::{DebugInfo, Def, Program},
 };
 
 impl Program {
@@ -54,48 +56,21 @@ impl Program {
     }
 }
 
-/// Equations of a program whose variables keep their ids, with other rows of tables.
 impl Builder {
-    /// A builder for the equations of a program, one after the other; their operands are there.
-    pub(crate) fn adopting(program: &Program) -> Self {
-        let (num_vars, num_eqns) = (program.num_vars(), program.num_eqns());
-        let mut builder = Self::with_room(DeadCode::Keep, num_vars, num_eqns);
-        builder.program.operands = program.operands.clone();
-        builder
-    }
-
-    /// Puts this builder's literals in the place of those among the operands of the next equation.
-    ///
-    /// # Errors
-    /// Those of `literal`, which says them.
-    pub(crate) fn adopt_operands<E>(
-        &mut self,
-        data: &EqnData,
-        mut literal: impl FnMut(&mut Self, LiteralId) -> Result<LiteralId, E>,
-    ) -> Result<(), E> {
-        let has_constants = !self.program.constvars.is_empty();
-        let mut operands = data.invars;
-        for place in 0..operands.len(&self.program.operands) {
-            let Some(atom) = operands.get(place, &self.program.operands) else { break };
-            match atom.kind() {
-                AtomKind::Var(var) if has_constants => {
-                    self.uses.add(var, self.program.vars[var].def());
-                }
-                AtomKind::Var(_) => {}
-                AtomKind::Literal(id) => {
-                    let own = literal(self, id)?;
-                    operands.as_mut_slice(&mut self.program.operands)[place] = Atom::literal(own);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends that equation, with rows of this builder.
-    pub(crate) fn adopt_eqn(&mut self, data: EqnData, types: &[TypeId]) {
-        let eqn = self.program.eqns.push(data);
-        for &ty in types {
-            self.push_var(ty, Def::Eqn(eqn));
+    /// Has the variables, inputs and equations of a program to whose rows this builder has given the same ids,
+    /// and nothing else so far.
+    pub(crate) fn adopt(&mut self, program: &Program) {
+        let own = Program {
+            vars: program.vars.clone(),
+            eqns: program.eqns.clone(),
+            operands: program.operands.clone(),
+            invars: program.invars.clone(),
+            constvars: program.constvars.clone(),
+            ..mem::replace(&mut self.program, Program::empty())
+        };
+        *self = Self::from_program(own, DeadCode::Keep);
+        for &(var, _) in &program.constvars {
+            self.retain(var);
         }
     }
 }

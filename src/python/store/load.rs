@@ -12,7 +12,7 @@ use crate::ir::{
     PrimitiveId, Program, SourceId, Type, TypeId,
 };
 use crate::store::{
-    Array, Copied, Document, NO_FRAMES, Object, ReadDocument, Rows, StoredProgram, copy, read,
+    Array, Copied, Document, NO_FRAMES, Object, ReadDocument, Rows, StoredProgram, read, take_over,
 };
 
 use crate::python::cpython::native::NoCollection;
@@ -229,13 +229,13 @@ impl<'py> Loader<'_, 'py> {
             }
         }
         let mut rows = ProgramRows { loader: self, stored, program, programs, table };
-        let copied = copy(program, &mut rows).map_err(|Refusal(error)| error)?;
+        let copied = take_over(program, &mut rows).map_err(|Refusal(error)| error)?;
         let ProgramRows { mut table, .. } = rows;
         let Copied { mut builder, vars, outvars, effects } = copied;
         for _ in program.constvars() {
             table.new_const(&py.None().into_bound(py));
         }
-        let copy_of = |var| vars[var].expand();
+        let copy_of = |var| vars.get(var);
         for var in stored.dropped.iter().filter_map(|&var| copy_of(var)) {
             let aval = table.aval(py, builder.type_of(var));
             table.set_var_object(var, &jax.drop_var_type.bind(py).call1((aval,))?);

@@ -396,7 +396,7 @@ impl<'a, 'py> Saver<'a, 'py> {
         };
         let ProgramRows { param_order, no_effects, .. } = rows;
         let Copied { mut builder, vars, outvars, .. } = copied;
-        let list = effects_of(graph, |var| vars[var].expand())?;
+        let list = effects_of(graph, |var| vars.get(var))?;
         let effects = self
             .effects(list)
             .map_err(|error| self.placed(&error, address(jaxpr), None, "effects"))?;
@@ -410,7 +410,7 @@ impl<'a, 'py> Saver<'a, 'py> {
             let graph = graph.get();
             let drop_var = self.jax.drop_var_type.bind(py);
             for (var, object) in graph.table().seen_vars(py) {
-                let Some(copy) = vars.get(var).and_then(|copy| copy.expand()) else { continue };
+                let Some(copy) = vars.get(var) else { continue };
                 if object.get_type().is(drop_var) {
                     dropped.push(copy);
                 } else {
