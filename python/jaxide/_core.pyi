@@ -54,6 +54,7 @@ __all__ = [
     "is_still_promised",
     "is_store_open",
     "is_whole_audited",
+    "kept_by_jax",
     "key_items",
     "key_of_code",
     "key_of_value",
@@ -334,13 +335,17 @@ def promise_derivation(function: str, program: Any, result: Any) -> None:
     """Has a function say ``result`` when jax asks it for what it makes of a program next."""
 
 def promise_trace(function: Any, result: tuple[Any, Any]) -> None:
-    """Has jax come to ``result`` when it traces a function next."""
+    """Has jax come to ``result`` when it traces a function next, or one that is called so."""
 
 def promised_trace(*given: Any) -> Any:
     """What was promised, when jax traces a function; else ``NotImplemented``."""
 
 def use_whole_traces(trace: Callable[..., Any]) -> None:
     """Has jax come to what ``trace`` says of a function when it traces the function."""
+
+def kept_by_jax(name: str, ask: Callable[[], Any]) -> Any:
+    """What ``ask`` returns where jax need not trace a function with a name for it; None otherwise,
+    and jax keeps nothing then."""
 
 def is_still_promised() -> bool:
     """Whether nobody has asked for what was promised."""

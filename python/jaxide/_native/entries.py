@@ -181,9 +181,10 @@ class EntryObjects(Objects):
         within, request, tree = origin
         self._requests.note_loaded(program)
         try:
-            if tree != ():
-                out = self.flat_tree(tree, tuple(program.out_avals))
-                _core.promise_trace(self._requests.function_of(request), (program, out))
+            # jax asks for no results of a function of two numbers, but for its constants.
+            traced = program if hasattr(program, "jaxpr") else self.close(program, [])
+            out = None if tree == () else self.flat_tree(tree, tuple(program.out_avals))
+            _core.promise_trace(self._requests.traced_for(request), (traced, out))
             return self._requests.program(request, within, None)
         except RecursionError:
             # jax is tracing it just now.

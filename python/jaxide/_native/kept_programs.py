@@ -32,10 +32,11 @@ def is_of_jax(names: Any) -> bool:
     return place.startswith(OF_JAX)
 
 
-def _is_of_jit(program: Any) -> bool:
-    """Whether a program is that of a jit of jax's own, or was derived from it."""
+def _is_kept(program: Any) -> bool:
+    """Whether jax keeps a program with a function: that of a jit of its own, or what was derived
+    from it, or that of a function of two numbers."""
     names = getattr(program, "jaxpr", program).debug_info
-    return is_jit(names) and is_of_jax(names)
+    return (is_jit(names) and is_of_jax(names)) or names.traced_for == "reduction_jaxpr"
 
 
 class KeptPrograms:
@@ -76,8 +77,8 @@ class KeptPrograms:
                 is_tuple = type(made) is tuple
                 told.append((function, within, of, key, is_tuple, made if is_tuple else (made,)))
         chains = [(program, chain(program)) for _, program in places]
-        if any(found is None and _is_of_jit(program) for program, found in chains):
-            raise Unstorable("the program of a jit of jax's own that is not known")
+        if any(found is None and _is_kept(program) for program, found in chains):
+            raise Unstorable("a program that jax keeps, of which is not known how it comes to it")
         own = tuple(program for program, found in chains if found is not None)
         if not told and not own:
             return ()

@@ -8,6 +8,7 @@ very object is. What has neither has no portable name, and a call with it is not
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 import sys
 import types
@@ -81,6 +82,10 @@ def place_of(value: Any) -> str | None:
     for attribute in ("fun", "jvp", "fwd", "bwd", "__wrapped__"):
         if getattr(found, attribute, None) is value:
             return f"{module}:{qualname}.{attribute}"
+    # What a transformation of functions is applied to, which jax curries.
+    curried: Any = found
+    if type(curried) is functools.partial and any(own is value for own in curried.args):
+        return f"{module}:{qualname}.args"
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import sys
 import threading
 import types
@@ -37,6 +38,8 @@ RuleRequest = tuple[str, tuple[Any, ...], Batching]
 _MAX_DEPTH = 16
 # What is in the place of a jit's, before the name of a function of two numbers.
 _REDUCTION = "reduction by "
+# What jax traces for it.
+_TRACED_REDUCTION = "_reduction_jaxpr.<locals>.comp"
 _MAX_OF_RULES = 1024
 
 
@@ -183,7 +186,10 @@ class Requests:
         if computation is None:
             return
         aval = getattr(program, "jaxpr", program).invars[0].aval
-        if self._symbols.reduction(computation, aval)[0] is program:
+        # What jax would trace for this question would be its program from then on.
+        ask = functools.partial(self._symbols.reduction, computation, aval)
+        kept = _core.kept_by_jax(_TRACED_REDUCTION, ask)
+        if kept is not None and kept[0] is program:
             request: Request = _REDUCTION + name, (aval,), {}
             self._known[id(program)] = program, request, {}, self._kept()
 
@@ -293,13 +299,14 @@ class Requests:
         self.noted_places.add(place)
         return dict(params)
 
-    def function_of(self, request: Request) -> Any:
-        """The function of the jit of a request.
+    def traced_for(self, request: Request) -> Any:
+        """The function that jax traces for a request, or what one is called that jax makes for it.
 
         Raises:
           LookupError: no jit is at its place.
         """
-        return self._jit_at(request[0])._fun
+        place = request[0]
+        return _TRACED_REDUCTION if place.startswith(_REDUCTION) else self._jit_at(place)._fun
 
     def _jit_at(self, place: str) -> Any:
         module, _, qualname = place.partition(":")

@@ -5,9 +5,10 @@
 
 use std::cell::{Cell, RefCell};
 
+use pyo3::exceptions::PyLookupError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
 
 use crate::expand::Signature;
@@ -22,6 +23,7 @@ use crate::python::cache::warm::derivations;
 use crate::python::cache::warm::keys::{key_of_parts, place_of, portable_words};
 use crate::python::cache::warm::library::{current, is_open};
 use crate::python::cache::warm::lookup::{self, is_changed_by_hand};
+use crate::python::cpython::native::string_of;
 use crate::python::cpython::shared::{Once, Shared};
 use crate::python::jax::current_trace::current_trace;
 use crate::python::jax::names::jax;
@@ -51,6 +53,8 @@ thread_local! {
     static DERIVED: RefCell<Option<Py<PyList>>> = const { RefCell::new(None) };
     /// A function that jax is asked to trace, and what it is to come to.
     static PROMISED_TRACE: RefCell<Option<(Py<PyAny>, Py<PyTuple>)>> = const { RefCell::new(None) };
+    /// The name of a function that jax must not trace now, and whether it was to.
+    static REFUSED_TRACE: RefCell<Option<(String, bool)>> = const { RefCell::new(None) };
     static PROMISED: RefCell<Option<Promise>> = const { RefCell::new(None) };
     /// Why the function that was asked for last has no key.
     static REFUSED: Cell<Option<Reason>> = const { Cell::new(None) };
@@ -218,7 +222,7 @@ pub fn promise_derivation(function: String, program: &Bound<'_, PyAny>, result: 
     drop(PROMISED.replace(Some(promise)));
 }
 
-/// Has jax come to `result` when it traces a function next.
+/// Has jax come to `result` when it traces a function next, or one that is called so.
 #[pyfunction]
 pub fn promise_trace(function: Py<PyAny>, result: Py<PyTuple>) {
     drop(PROMISED_TRACE.replace(Some((function, result))));
@@ -230,6 +234,56 @@ pub fn use_whole_traces(py: Python<'_>, trace: Py<PyAny>) {
     let _ = WHOLE_TRACES.set(py, trace);
 }
 
+/// What `ask` returns where jax need not trace a function with a name for it; None otherwise, and jax keeps
+/// nothing then.
+///
+/// # Errors
+/// Those of `ask`.
+#[pyfunction]
+pub fn kept_by_jax<'py>(
+    name: &str,
+    ask: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let before = REFUSED_TRACE.replace(Some((name.to_owned(), false)));
+    let result = ask.call0();
+    let refused = REFUSED_TRACE.replace(before).is_some_and(|(_, refused)| refused);
+    if refused { Ok(None) } else { result.map(Some) }
+}
+
+/// Whether a function that jax is to trace is the one that must not be.
+fn is_refused(function: &Bound<'_, PyAny>) -> bool {
+    let Some(name) = REFUSED_TRACE.with_borrow(|refused| Some(refused.as_ref()?.0.clone())) else {
+        return false;
+    };
+    let is_met = is_called(function, &name);
+    if is_met {
+        REFUSED_TRACE.set(Some((name, true)));
+    }
+    is_met
+}
+
+/// Whether a function is called so within its module.
+fn is_called(function: &Bound<'_, PyAny>, name: &str) -> bool {
+    let own = function.getattr(intern!(function.py(), "__qualname__"));
+    own.is_ok_and(|own| own.extract::<String>().is_ok_and(|own| own == name))
+}
+
+/// What was promised of a function.
+fn promised<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
+    let py = function.py();
+    let known = PROMISED_TRACE.with_borrow(|promised| Some(promised.as_ref()?.0.clone_ref(py)))?;
+    let known = known.bind(py);
+    let is_meant = match known.cast::<PyString>() {
+        Ok(name) => is_called(function, &string_of(name)),
+        Err(_) => known.is(function),
+    };
+    // A signal handler may trace something else meanwhile.
+    if !is_meant {
+        return None;
+    }
+    PROMISED_TRACE.take().map(|(_, result)| result.into_bound(py))
+}
+
 /// What was promised, or what the function comes to as a whole, when jax traces one; else `NotImplemented`.
 ///
 /// # Errors
@@ -238,12 +292,12 @@ pub fn use_whole_traces(py: Python<'_>, trace: Py<PyAny>) {
 #[pyo3(signature = (*given))]
 pub fn promised_trace<'py>(given: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
-    // A signal handler may trace something else meanwhile.
-    let promised = PROMISED_TRACE.with_borrow_mut(|promised| {
-        promised.take_if(|(function, _)| given.get_item(0).is_ok_and(|given| given.is(function)))
-    });
-    match (promised, WHOLE_TRACES.get(py)) {
-        (Some((_, result)), _) => Ok(result.into_bound(py).into_any()),
+    let function = given.get_item(0)?;
+    if is_refused(&function) {
+        return Err(PyLookupError::new_err("a function that jax has not traced"));
+    }
+    match (promised(&function), WHOLE_TRACES.get(py)) {
+        (Some(result), _) => Ok(result.into_any()),
         (None, Some(trace)) if may_be_whole() => trace.bind(py).call1(given),
         (None, _) => Ok(py.NotImplemented().into_bound(py)),
     }
