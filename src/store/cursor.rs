@@ -111,6 +111,11 @@ impl<'f> Cursor<'f> {
     }
 
     fn long_number(&mut self) -> Result<u64, ReadError> {
+        // Most others are two.
+        if let Some(&[low, high @ 1..0x80]) = self.bytes.get(self.position..self.position + 2) {
+            self.position += 2;
+            return Ok(u64::from(low & 0x7f) | (u64::from(high) << 7));
+        }
         let offset = self.offset();
         let mut number = 0;
         for shift in (0..64).step_by(7) {

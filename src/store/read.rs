@@ -298,7 +298,9 @@ impl<'f> Objects<'f> {
             builder.invar(ty).map_err(refused(cursor, offset))?;
         }
         let (mut operands, mut outputs) = (Vec::new(), Vec::new());
-        for _ in 0..cursor.len(7)? {
+        let num_eqns = cursor.len(7)?;
+        builder.reserve(num_eqns);
+        for _ in 0..num_eqns {
             tables.eqn(cursor, &mut builder, &mut operands, &mut outputs)?;
         }
         tables.atoms(cursor, builder.num_vars(), &mut operands)?;

@@ -136,6 +136,12 @@ impl Builder {
         builder
     }
 
+    /// Makes room for so many equations, with an output each.
+    pub fn reserve(&mut self, num_eqns: usize) {
+        self.program.vars.reserve(num_eqns);
+        self.program.eqns.reserve(num_eqns);
+    }
+
     pub(super) fn from_program(program: Program, dce: DeadCode) -> Self {
         let mut uses = match dce {
             DeadCode::Keep => {

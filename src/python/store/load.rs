@@ -442,6 +442,6 @@ impl Rows for ProgramRows<'_, '_, '_> {
         let value = self.made(self.program.literal(id).object);
         let aval = self.table.aval(py, ty);
         let literal = self.loader.jax.new_literal(&value, &aval)?;
-        Ok(self.table.fresh_literal(self.loader.jax, builder, &literal)?)
+        Ok(self.table.fresh_literal_of(builder, ty, &literal)?)
     }
 }

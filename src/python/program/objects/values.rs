@@ -156,6 +156,19 @@ impl ObjectTable {
         let (aval, info) = literal_type(jax, literal)?;
         let quiet = Quiet::of(literal.py());
         let ty = self.type_of(builder, aval.as_unbound(), &info, quiet);
+        self.fresh_literal_of(builder, ty, literal)
+    }
+
+    /// As `fresh_literal`, of a type that is known.
+    ///
+    /// # Errors
+    /// The ids are used up.
+    pub fn fresh_literal_of(
+        &mut self,
+        builder: &mut Builder,
+        ty: TypeId,
+        literal: &Bound<'_, PyAny>,
+    ) -> PyResult<LiteralId> {
         let object = self.push(literal.clone().unbind());
         builder.literal(ty, object).map_err(avals::build_error)
     }
