@@ -218,6 +218,77 @@ def test_programs_by_turns(stock: Any, tmp_path: Path) -> None:
         assert found == {name: stock[name] for name in names.split()}
 
 
+# Programs with derivative rules, which are made when somebody asks for them; and what asks.
+RULED = """
+import os
+import jax, jax.extend, jax.numpy as jnp
+make = jax.make_jaxpr
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    make = jaxide.make_jaxpr
+x = jnp.arange(3.0)
+
+def f(a):
+    with jax.named_scope("own"):
+        b = jax.nn.relu(a) * jax.nn.softplus(a)
+    return (b + jnp.logaddexp(a, 1.0)).sum()
+
+for function in (f, jax.grad(f), jax.vmap(jax.grad(lambda v: f(v[None])))):
+    made = make(function)(x)
+    print(made.pretty_print(source_info=True, name_stack=True))
+    again = lambda v: jax.extend.core.jaxpr_as_fun(made)(v)[0]
+    for derived in (jax.jacfwd(again), jax.jacrev(again)):
+        print(make(derived)(x).pretty_print(source_info=True, name_stack=True))
+        print(jax.jit(derived)(x))
+if os.environ["WITH"] == "jaxide":
+    import sys
+    print(jaxide.cache_info().store.hits, file=sys.stderr)
+"""
+
+
+def test_rules_that_somebody_asks_for(tmp_path: Path) -> None:
+    expected = run_warm(RULED, WITH="jax").stdout
+    for mode in ("write", "read", "read"):
+        environment = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": mode}
+        done = run_warm(RULED, **environment)
+        assert done.stdout == expected
+    assert int(done.stderr) > 10
+
+
+# jax keeps the programs of functions of two numbers, which scatters have.
+REDUCING = """
+import os
+import jax, jax.numpy as jnp
+make = jax.make_jaxpr
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    make = jaxide.make_jaxpr
+x = jnp.arange(3.0)
+
+def decomposed(y):
+    return jax.lax.linalg.svd(jnp.outer(y, y))[1]
+
+programs = {
+    "once": jax.grad(lambda v: decomposed(v).sum()),
+    "twice": jax.grad(lambda w: jax.grad(lambda v: decomposed(v).sum())(w).sum()),
+    "top": jax.grad(lambda v: jax.vmap(lambda y: jax.lax.top_k(y, 3)[0])(jnp.stack([v, v])).sum()),
+}
+for name in os.environ["NAMES"].split():
+    print(make(programs[name])(x).pretty_print(source_info=True, name_stack=True))
+"""
+
+
+@pytest.mark.parametrize("histories", [["twice"], ["once top", "top", "once top"]], ids=str)
+def test_programs_of_reductions_have_the_line_that_came_first(
+    histories: list[str], tmp_path: Path
+) -> None:
+    for place, names in enumerate(histories):
+        environment = {"NAMES": names, "JAXIDE_CACHE_DIR": str(tmp_path / "store")}
+        mode = "read" if place == 2 else "write"
+        found = run_warm(REDUCING, JAXIDE_CACHE_MODE=mode, **environment).stdout
+        assert found == run_warm(REDUCING, WITH="jax", NAMES=names).stdout
+
+
 def test_damaged_segments(store: Path, stock: Any) -> None:
     rng = random.Random(0)
     for _ in range(4):

@@ -113,7 +113,11 @@ class EntryRecords(Records):
         """
         request = self._known.requests.rule_of(params)
         named = _known(request, "its rule is of no function of jax's")
-        return _names_of(params["jvp_jaxpr_fun"]), named
+        return self.names_of_rule(params), named
+
+    def names_of_rule(self, params: dict[str, Any]) -> tuple[Any, ...]:
+        """What the rule of an equation is called."""
+        return _names_of(params["jvp_jaxpr_fun"])
 
 
 def _names_of(rule: Any) -> tuple[Any, ...]:
@@ -158,6 +162,13 @@ class EntryObjects(Objects):
     def rule(self, named: NamedRule) -> Any:
         """A rule, which is made when somebody asks for it."""
         return self._requests.rule(*named)
+
+    def derived_rule(
+        self, names: tuple[Any, ...], derive: Callable[[], Any], item: int, eqn: int
+    ) -> Any:
+        """The rule of an equation of an item of what ``derive`` returns, which is asked for once
+        somebody asks for the rule."""
+        return self._requests.derived_rule(names, derive, item, eqn)
 
     def _noted_rule(self, named: NamedRule) -> Any:
         self.rules.append(made := self.rule(named))

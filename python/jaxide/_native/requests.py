@@ -532,16 +532,14 @@ class Requests:
 
     def rule(self, names: tuple[Any, ...], request: RuleRequest) -> Any:
         """A new rule as a request comes to, which is made when somebody asks for it."""
-        rules, (name, avals, batching) = self._symbols.rules, request
+        name, avals, batching = request
         self._look_for_rules()
         function = self._functions.get(name)
-        if rules is None or function is None:
+        if function is None:
             raise LookupError(name)
         as_now = vars(function).copy()
 
-        def make() -> Any:
-            # jax is told first what it would have kept of the trace that had the rule.
-            _core.settle()
+        def rule() -> Any:
             if vars(function) == as_now:
                 params = self.params_of_rule(request)
             else:
@@ -549,10 +547,39 @@ class Requests:
                 before = object.__new__(type(function))
                 vars(before).update(as_now)
                 params = self._symbols.params_of(before, avals, batching)
-            renewal = rules.renewal(params["jvp_jaxpr_fun"])
-            if renewal is None:
-                raise LookupError(name)
-            return renewal({})
+            return params["jvp_jaxpr_fun"]
+
+        return self._on_demand(names, rule)
+
+    def deriving(self, function: Any, program: Any, key: tuple[Any, ...]) -> Callable[[], Any]:
+        """Has jax make what a function makes of a program, once."""
+        return functools.cache(functools.partial(function, program, *key))
+
+    def derived_rule(
+        self, names: tuple[Any, ...], derive: Callable[[], Any], item: int, eqn: int
+    ) -> Any:
+        """A new rule as that of an equation of an item of what ``derive`` returns, which is made
+        when somebody asks for it."""
+
+        def rule() -> Any:
+            made = derive()
+            program: Any = made[item] if isinstance(made, tuple) else made
+            return getattr(program, "jaxpr", program).eqns[eqn].params["jvp_jaxpr_fun"]
+
+        return self._on_demand(names, rule)
+
+    def _on_demand(self, names: tuple[Any, ...], rule: Callable[[], Any]) -> Any:
+        rules = self._symbols.rules
+        if rules is None:
+            raise LookupError(names)
+
+        def make() -> Any:
+            # jax is told first what it would have kept of the trace that had the rule.
+            _core.settle()
+            made = rule()
+            renewal = rules.renewal(made)
+            # One that may not be made anew is nobody else's.
+            return made if renewal is None else renewal({})
 
         return rules.on_demand(names, make)
 

@@ -66,7 +66,7 @@ impl Builder {
             operands: program.operands.clone(),
             invars: program.invars.clone(),
             constvars: program.constvars.clone(),
-            ..mem::replace(&mut self.program, Program::empty())
+            ..mem::take(&mut self.program)
         };
         *self = Self::from_program(own, DeadCode::Keep);
         for &(var, _) in &program.constvars {

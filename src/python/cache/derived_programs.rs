@@ -25,6 +25,7 @@ use crate::python::cache::programs::forms::{Form, close, is_jaxpr, open};
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::plan::OwnChanges;
+use crate::python::cache::programs::stored_rules;
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::cache::reasons::{
     BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
@@ -136,15 +137,18 @@ impl DerivationCache {
             return run();
         }
         let sought = Sought::new(py, jax, &self.path, &given, own_key, configuration.number)?;
-        let (given, found) = stored(jax, jaxpr, sought.as_ref(), given, candidate)?;
+        let derive = || self.deriving(jax, jaxpr, own_key);
+        let (given, found) = stored(jax, jaxpr, sought.as_ref(), given, candidate, derive)?;
         if let Some((derivation, result)) = found {
             self.hits.add_one();
-            if audit::is_due() {
-                return self.audited(jax, &key, &derivation, given, run);
+            derivations::note(jax, &self.path, jaxpr, own_key, programs_in(jax, &result))?;
+            if let Some(derivation) = derivation {
+                if audit::is_due() {
+                    return self.audited(jax, &key, &derivation, given, run);
+                }
+                let validity = Validity::of_what_lasts();
+                Memo::insert(&key, KnownDerivation::new(Ok(derivation), validity, None))?;
             }
-            derivations::note(jax, &self.path, jaxpr, own_key, derivation.made(&result))?;
-            let validity = Validity::of_what_lasts();
-            Memo::insert(&key, KnownDerivation::new(Ok(derivation), validity, None))?;
             return Ok(result.into_any());
         }
         let keys = (&key, own_key);
@@ -152,8 +156,8 @@ impl DerivationCache {
     }
 }
 
-/// What was derived as the store has it, and the function's result.
-type Stored<'py> = (Derivation, Bound<'py, PyTuple>);
+/// What was derived as the store has it, where it was read, and the function's result.
+type Stored<'py> = (Option<Derivation>, Bound<'py, PyTuple>);
 
 /// What the store has of a function that is given a program, and what that says of others.
 fn stored<'py>(
@@ -162,15 +166,55 @@ fn stored<'py>(
     sought: Option<&Sought>,
     given: Given,
     candidate: Option<&Derivation>,
+    derive: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<(Given, Option<Stored<'py>>)> {
     let Some(sought) = sought else { return Ok((given, None)) };
-    let Some(result) = sought.found(jaxpr.py(), jax, &given)? else { return Ok((given, None)) };
+    let found = sought.found(jaxpr.py(), jax, &given, &derive()?)?;
+    let Some(result) = found else { return Ok((given, None)) };
+    // Who compares rules asks for them.
+    if !audit::is_due() && have_rules(jax, &result)? {
+        return Ok((given, Some((None, result))));
+    }
     let again = Given::of_program(jax, jaxpr).map_err(PyRuntimeError::new_err)?.0;
     let learnt = attached(|| Derivation::learn(jax, given, &result, candidate));
-    Ok((again, learnt.ok().map(|derivation| (derivation, result))))
+    Ok((again, learnt.ok().map(|derivation| (Some(derivation), result))))
+}
+
+/// The programs among what a function has made, with their places.
+fn programs_in<'py>(jax: &Jax, made: &Bound<'py, PyTuple>) -> Vec<(usize, Bound<'py, PyAny>)> {
+    let py = made.py();
+    made.iter().enumerate().filter(|(_, item)| is_jaxpr(py, jax, item.as_ptr())).collect()
+}
+
+/// Whether equations of programs that were just read have derivative rules.
+fn have_rules(jax: &Jax, made: &Bound<'_, PyTuple>) -> PyResult<bool> {
+    let py = made.py();
+    for (_, program) in programs_in(jax, made) {
+        let Ok((open, _)) = open(jax, &program) else { continue };
+        let Ok(graph) = graph_of(jax, &open) else { continue };
+        let (program, table) = (graph.get().program(), graph.get().table());
+        for (id, _) in program.all_params() {
+            if stored_rules::has_rule(&table.params_dict(py, id))? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 impl DerivationCache {
+    /// Has jax make what the function makes, once.
+    fn deriving<'py>(
+        &self,
+        jax: &Jax,
+        jaxpr: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = jaxpr.py();
+        let args = (&self.stock, jaxpr, key);
+        jax.requests.bind(py).call_method1(pyo3::intern!(py, "deriving"), args)
+    }
+
     /// Runs the function, and notes what it makes.
     #[allow(clippy::too_many_arguments)] // a call, and what is known of it
     fn run_and_learn<'py>(

@@ -5,7 +5,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 
 use crate::ir::{
@@ -17,6 +17,7 @@ use crate::python::cache::key::canonical::{canonical, canonical_traceback};
 use crate::python::cache::programs::forms::{Form, close, is_jaxpr, open};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::references::{References, are_named_beside};
+use crate::python::cache::programs::stored_rules;
 use crate::python::cpython::native::address;
 use crate::python::jax::avals::build_error;
 use crate::python::jax::names::Jax;
@@ -69,16 +70,34 @@ fn lasts<'py, V: JaxprView<'py>>(
     }
     for eqn in view.eqns()? {
         let Some(eqn) = eqn else { return Ok(false) };
+        let params = view.params(&eqn);
+        let do_params_last = if stored_rules::has_rule(&params)? {
+            of_rule_last(jax, context, given, &params)?
+        } else {
+            are_named_beside(jax, &given.nested, &params)
+        };
         if view.has_effects(&eqn)?
             || !view.has_set_of_effects(&eqn)
             || !owns_primitive(jax, &view.primitive(&eqn))
             || !view.context(&eqn).is(context)
-            || !are_named_beside(jax, &given.nested, &view.params(&eqn))
+            || !do_params_last
         {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// As `lasts`, of the params of an equation with a derivative rule: the function makes its program anew as well.
+fn of_rule_last<'py>(
+    jax: &Jax,
+    context: &Bound<'py, PyAny>,
+    given: &Given,
+    params: &Bound<'py, PyDict>,
+) -> PyResult<bool> {
+    let py = params.py();
+    let programs = params.values().iter().filter(|value| is_jaxpr(py, jax, value.as_ptr()));
+    is_lasting(jax, context, given, &PyTuple::new(py, programs.collect::<Vec<_>>())?)
 }
 
 /// Objects that are written where they come first, and after that by their place.
@@ -193,7 +212,13 @@ impl<'w, 's, 'a, 'py> Writer<'w, 's, 'a, 'py> {
             }
             let own_params = view.params(&eqn);
             if params.write(self.piece, address(&own_params)) {
-                self.references.write(self.piece, self.jax, &own_params)?;
+                let has_rule = stored_rules::has_rule(&own_params)?;
+                self.piece.number(usize::from(has_rule));
+                if has_rule {
+                    stored_rules::save_derived(self, &own_params)?;
+                } else {
+                    self.references.write(self.piece, self.jax, &own_params)?;
+                }
             }
             let operands = view.eqn_invars(&eqn);
             self.piece.number(operands.len());
@@ -261,7 +286,7 @@ impl<'w, 's, 'a, 'py> Writer<'w, 's, 'a, 'py> {
 }
 
 /// Reads what `save` has written, for other programs with the same portable ids. `context` is that of the
-/// configuration.
+/// configuration. `derive` has jax make the same, of which derivative rules are taken when somebody asks for them.
 ///
 /// # Errors
 /// The bytes say something that is not there, or jax would make other programs.
@@ -270,14 +295,31 @@ pub fn load<'py>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
     given: &Given,
+    derive: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let py = context.py();
     let lines = given.lines(py, jax).ok_or_else(|| Inapplicable::new_err(()))?;
     let references = References::among(py, &given.nested);
-    let mut reader = Reader { reading, jax, context, lines, is_derived: true, references };
-    let len = reader.number()?;
-    let items = (0..len).map(|_| reader.item()).collect::<PyResult<Vec<_>>>()?;
+    let derived = Some(Derived { derive: derive.clone(), item: 0, eqn: 0 });
+    let mut reader = Reader { reading, jax, context, lines, derived, references };
+    let mut items = Vec::new();
+    for item in 0..reader.number()? {
+        if let Some(derived) = &mut reader.derived {
+            derived.item = item;
+        }
+        items.push(reader.item()?);
+    }
     PyTuple::new(py, items)
+}
+
+/// A program that jax derives.
+pub(super) struct Derived<'py> {
+    /// Has jax derive it, and all that it derives with it.
+    pub(super) derive: Bound<'py, PyAny>,
+    /// Its place among these.
+    pub(super) item: usize,
+    /// The place of the equation that is read.
+    pub(super) eqn: usize,
 }
 
 /// Reads what a `Writer` has written.
@@ -288,8 +330,8 @@ pub(super) struct Reader<'r, 'p, 'py> {
     pub(super) context: &'r Bound<'py, PyAny>,
     /// What tracebacks were written by.
     pub(super) lines: Vec<Py<PyAny>>,
-    /// jax derives the programs, so what it traces for an equation has the line of that.
-    pub(super) is_derived: bool,
+    /// The program that is read, where jax derives it: what jax traces for an equation has the line of that.
+    pub(super) derived: Option<Derived<'py>>,
     pub(super) references: References<'py>,
 }
 
@@ -342,7 +384,10 @@ impl<'py> Reader<'_, '_, 'py> {
             let ty = self.ty(&mut builder, &mut table, &mut rows)?;
             rows.vars.push(builder.invar(ty).map_err(build_error)?);
         }
-        for _ in 0..self.number()? {
+        for eqn in 0..self.number()? {
+            if let Some(derived) = &mut self.derived {
+                derived.eqn = eqn;
+            }
             self.equation(&mut builder, &mut table, &mut rows, &mut stacks, context)?;
         }
         let outvars = self.operands(&mut builder, &mut table, &mut rows)?;
@@ -390,8 +435,13 @@ impl<'py> Reader<'_, '_, 'py> {
         };
         let (place, is_new) = self.place(rows.params.len())?;
         if is_new {
-            let traceback = line.filter(|_| self.is_derived).map(|line| self.lines[line].bind(py));
-            let params = self.references.read(self.reading, jax, traceback)?;
+            let params = if self.reading.number(2, "flag")? == 1 {
+                stored_rules::load_derived(self)?
+            } else {
+                let line = line.filter(|_| self.derived.is_some());
+                let traceback = line.map(|line| self.lines[line].bind(py));
+                self.references.read(self.reading, jax, traceback)?
+            };
             rows.params.push(table.params_id(jax, builder, &params)?);
         }
         let params = rows.params[place];

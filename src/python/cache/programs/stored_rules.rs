@@ -1,7 +1,8 @@
 //! Params of equations with a derivative rule, as bytes of an entry of the store and back.
 //!
 //! jax traces the function anew at each call, so its program is no other's and has no line of the user's. The rule is
-//! written by the call that comes to it, and is made when somebody asks for it.
+//! written by the call that comes to it, or as that of a program that jax derives once more, and is made when somebody
+//! asks for it.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,12 +10,20 @@ use pyo3::types::PyDict;
 
 use crate::python::cache::key::canonical::canonical_traceback;
 use crate::python::cache::programs::references::References;
-use crate::python::cache::programs::stored::{Reader, Writer};
+use crate::python::cache::programs::stored::{Derived, Reader, Writer};
 use crate::python::jax::names::Jax;
 use crate::python::store::pieces::{Piece, Reading};
 
 /// The name of the rule.
 const RULE: &str = "jvp_jaxpr_fun";
+
+/// Whether params are those of an equation with a derivative rule.
+///
+/// # Errors
+/// They cannot be read.
+pub fn has_rule(params: &Bound<'_, PyDict>) -> PyResult<bool> {
+    params.contains(RULE)
+}
 
 /// Writes params to which a call of a function of jax's with a rule leads.
 ///
@@ -29,15 +38,7 @@ pub fn save<'py>(
     let request = piece.asked(intern!(py, "rule_request"), params)?;
     piece.value(&request)?;
     let line = canonical_traceback(jax, &jax.no_frames.bind(py).call0()?)?.unbind();
-    let mut writer = Writer::new(piece, jax, py, &[line], References::default());
-    writer.piece.number(params.len());
-    for (name, param) in params {
-        writer.piece.value(&name)?;
-        if !name.eq(RULE)? {
-            writer.item(&param)?;
-        }
-    }
-    Ok(())
+    save_others(&mut Writer::new(piece, jax, py, &[line], References::default()), params)
 }
 
 /// Reads what `save` has written. `context` is that of the configuration.
@@ -54,8 +55,62 @@ pub fn load<'py>(
     let rule = reading.maker().call_method1(intern!(py, "rule"), (request,))?;
     let lines = vec![jax.no_frames.bind(py).call0()?.unbind()];
     let references = References::default();
-    let mut reader = Reader { reading, jax, context, lines, is_derived: false, references };
-    let params = PyDict::new(py);
+    load_others(&mut Reader { reading, jax, context, lines, derived: None, references }, &rule)
+}
+
+/// Writes params of an equation of a program that jax has derived.
+///
+/// # Errors
+/// Something has no form.
+pub(super) fn save_derived<'py>(
+    writer: &mut Writer<'_, '_, '_, 'py>,
+    params: &Bound<'py, PyDict>,
+) -> PyResult<()> {
+    let names = writer.piece.asked(intern!(params.py(), "names_of_rule"), params)?;
+    writer.piece.value(&names)?;
+    save_others(writer, params)
+}
+
+/// Reads what `save_derived` has written.
+///
+/// # Errors
+/// The bytes say something that is not there.
+pub(super) fn load_derived<'py>(reader: &mut Reader<'_, '_, 'py>) -> PyResult<Bound<'py, PyDict>> {
+    let names = reader.reading.value()?;
+    // Within the program of a rule no other one has a place of its own.
+    let derived = reader.derived.take();
+    let Some(Derived { derive, item, eqn }) = &derived else {
+        return Err(reader.reading.error("a derivative rule that nobody makes"));
+    };
+    let py = derive.py();
+    let maker = reader.reading.maker();
+    let rule = maker.call_method1(intern!(py, "derived_rule"), (names, derive, item, eqn))?;
+    let params = load_others(reader, &rule);
+    reader.derived = derived;
+    params
+}
+
+/// Writes all params but the rule.
+fn save_others<'py>(
+    writer: &mut Writer<'_, '_, '_, 'py>,
+    params: &Bound<'py, PyDict>,
+) -> PyResult<()> {
+    writer.piece.number(params.len());
+    for (name, param) in params {
+        writer.piece.value(&name)?;
+        if !name.eq(RULE)? {
+            writer.item(&param)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads what `save_others` has written.
+fn load_others<'py>(
+    reader: &mut Reader<'_, '_, 'py>,
+    rule: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let params = PyDict::new(rule.py());
     for _ in 0..reader.number()? {
         let name = reader.reading.value()?;
         let param = if name.eq(RULE)? { rule.clone() } else { reader.item()? };
