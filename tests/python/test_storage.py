@@ -244,6 +244,12 @@ def test_trees_of_other_nodes_are_refused_or_left_out() -> None:
         stored(program, drop=("tree",))
 
 
+def test_trees_that_have_a_form_are_not_left_out() -> None:
+    program = jaxide.trace(lambda x: {"out": x + 1})(X)
+    again = loaded(stored(program, drop=("trees",)))
+    np.testing.assert_array_equal(again(X)["out"], X + 1)
+
+
 def test_standard_containers_are_kept() -> None:
     tree = collections.OrderedDict(b=[X, None], a=({"k": X}, collections.defaultdict(list, z=X)))
     program = jaxide.trace(lambda t: t)(tree)

@@ -323,7 +323,9 @@ def to_bytes(
     records = Records(private, drop)
     if "trees" in drop:
         trees = [tree if tree is not None and private.is_tree(tree) else None for tree in trees]
-        trees = trees if None not in trees else [None for _ in trees]
+        # A tree of jax's cannot be compared with None.
+        if any(tree is None for tree in trees):
+            trees = [None for _ in trees]
     try:
         return _core.save((private.version, jaxpr, tuple(trees)), records)
     except Unstorable as error:
