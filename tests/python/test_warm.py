@@ -271,11 +271,26 @@ def decomposed(y):
 programs = {
     "once": jax.grad(lambda v: decomposed(v).sum()),
     "twice": jax.grad(lambda w: jax.grad(lambda v: decomposed(v).sum())(w).sum()),
+    "looped": jax.grad(
+        lambda v: jax.lax.scan(lambda c, i: (c + v[i], jnp.sin(v[i])), 0.0, jnp.arange(3))[0]
+    ),
     "top": jax.grad(lambda v: jax.vmap(lambda y: jax.lax.top_k(y, 3)[0])(jnp.stack([v, v])).sum()),
 }
 for name in os.environ["NAMES"].split():
     print(make(programs[name])(x).pretty_print(source_info=True, name_stack=True))
+if os.environ["WITH"] == "jaxide":
+    import sys
+    print(jaxide.cache_info().store.whole, file=sys.stderr)
 """
+
+
+def test_programs_of_reductions_in_loops_are_known(tmp_path: Path) -> None:
+    environment = {"NAMES": "looped", "JAXIDE_CACHE_DIR": str(tmp_path / "store")}
+    expected = run_warm(REDUCING, WITH="jax", NAMES="looped").stdout
+    for mode, whole in (("write", 0), ("read", 1)):
+        done = run_warm(REDUCING, JAXIDE_CACHE_MODE=mode, **environment)
+        assert done.stdout == expected
+        assert int(done.stderr) == whole
 
 
 @pytest.mark.parametrize("histories", [["twice"], ["once top", "top", "once top"]], ids=str)

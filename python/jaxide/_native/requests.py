@@ -188,10 +188,16 @@ class Requests:
         aval = getattr(program, "jaxpr", program).invars[0].aval
         # What jax would trace for this question would be its program from then on.
         ask = functools.partial(self._symbols.reduction, computation, aval)
-        kept = _core.kept_by_jax(_TRACED_REDUCTION, ask)
-        if kept is not None and kept[0] is program:
-            request: Request = _REDUCTION + name, (aval,), {}
-            self._known[id(program)] = program, request, {}, self._kept()
+        for within in (False, True):
+            with self.as_for(within, None):
+                kept = _core.kept_by_jax(_TRACED_REDUCTION, ask)
+                if kept is not None and kept[0] is program:
+                    self._note_made(program, (_REDUCTION + name, (aval,), {}))
+                    return
+
+    def _note_made(self, program: Any, request: Request) -> None:
+        self._known[id(program)] = program, request, {}, self._kept()
+        self.noted_places.add(request[0])
 
     def _noted(
         self, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -440,7 +446,7 @@ class Requests:
             if name == place:
                 return self.params(request)["jaxpr"]
             program, _ = self._symbols.reduction(self._symbols.reductions[name], *args)
-            self._known[id(program)] = program, request, {}, self._kept()
+            self._note_made(program, request)
             return program
 
     def out_tree(self, request: Request, within: bool) -> Any:
