@@ -218,8 +218,8 @@ def test_programs_by_turns(stock: Any, tmp_path: Path) -> None:
         assert found == {name: stock[name] for name in names.split()}
 
 
-# Programs with derivative rules, which are made when somebody asks for them; and what asks.
-RULED = """
+# What other programs begin with.
+SMALL = """
 import os
 import jax, jax.extend, jax.numpy as jnp
 make = jax.make_jaxpr
@@ -227,7 +227,12 @@ if os.environ["WITH"] == "jaxide":
     import jaxide
     make = jaxide.make_jaxpr
 x = jnp.arange(3.0)
+"""
 
+# Programs with derivative rules, which are made when somebody asks for them; and what asks.
+RULED = (
+    SMALL
+    + """
 def f(a):
     with jax.named_scope("own"):
         b = jax.nn.relu(a) * jax.nn.softplus(a)
@@ -244,6 +249,7 @@ if os.environ["WITH"] == "jaxide":
     import sys
     print(jaxide.cache_info().store.hits, file=sys.stderr)
 """
+)
 
 
 def test_rules_that_somebody_asks_for(tmp_path: Path) -> None:
@@ -256,15 +262,9 @@ def test_rules_that_somebody_asks_for(tmp_path: Path) -> None:
 
 
 # jax keeps the programs of functions of two numbers, which scatters have.
-REDUCING = """
-import os
-import jax, jax.numpy as jnp
-make = jax.make_jaxpr
-if os.environ["WITH"] == "jaxide":
-    import jaxide
-    make = jaxide.make_jaxpr
-x = jnp.arange(3.0)
-
+REDUCING = (
+    SMALL
+    + """
 def decomposed(y):
     return jax.lax.linalg.svd(jnp.outer(y, y))[1]
 
@@ -282,6 +282,7 @@ if os.environ["WITH"] == "jaxide":
     import sys
     print(jaxide.cache_info().store.whole, file=sys.stderr)
 """
+)
 
 
 def test_programs_of_reductions_in_loops_are_known(tmp_path: Path) -> None:

@@ -119,21 +119,12 @@ class Rules:
         says, by address, what stands for what; those that are given the same belong together.
         """
         if (make := _DEMANDED.get(id(value))) is not None:
-            return self._postponer(value, make)
+            names = tuple(value.debug_info[:3])
+            return _once(value, lambda made: self.on_demand(names, make))
         words = self.words(value)
         if words is None or self.may_hold_tracers(words[2]):
             return None
         return self._maker(value) or (lambda made: value)
-
-    def _postponer(self, value: Any, make: Callable[[], Any]) -> Callable[[dict[int, Any]], Any]:
-        names = tuple(value.debug_info[:3])
-
-        def postpone(made: dict[int, Any]) -> Any:
-            if id(value) not in made:
-                made[id(value)] = self.on_demand(names, make)
-            return made[id(value)]
-
-        return postpone
 
     def batching(self, value: Any) -> Batching | None:
         """By which calls of ``vmap`` the rule of a ``custom_jvp`` function is batched: the size of
@@ -310,15 +301,7 @@ class Rules:
             make = self._wrapper(value) if thunk is None else self._memoizer(value, thunk)
         else:
             return None
-        if make is None:
-            return None
-
-        def once(made: dict[int, Any]) -> Any:
-            if id(value) not in made:
-                made[id(value)] = make(made)
-            return made[id(value)]
-
-        return once
+        return None if make is None else _once(value, make)
 
     def _memoizer(self, wrapped: Any, thunk: Any) -> Callable[[dict[int, Any]], Any]:
         """Makes functions anew that remember what one of jax's returns."""
@@ -490,6 +473,17 @@ def _on_demand(wrapped_type: Any) -> Any:
 # What makes functions that nobody has asked for yet, by their addresses.
 _DEMANDED: dict[int, Callable[[], Any]] = {}
 _DEMAND = threading.RLock()
+
+
+def _once(value: Any, make: Callable[[dict[int, Any]], Any]) -> Callable[[dict[int, Any]], Any]:
+    """Makes what stands for a value, once for those that belong together."""
+
+    def once(made: dict[int, Any]) -> Any:
+        if id(value) not in made:
+            made[id(value)] = make(made)
+        return made[id(value)]
+
+    return once
 
 
 def _new_store(store: Any, made: dict[int, Any]) -> Any:
