@@ -57,6 +57,7 @@ __all__ = [
     "kept_by_jax",
     "key_items",
     "key_of_code",
+    "key_of_program",
     "key_of_value",
     "key_of_whole",
     "keyword_defaults",
@@ -70,6 +71,7 @@ __all__ = [
     "new_accumulators",
     "note_code",
     "num_settings_assigned",
+    "num_traces",
     "omit_key_item",
     "open_store",
     "optimize",
@@ -93,7 +95,9 @@ __all__ = [
     "settle",
     "settle_later",
     "store_info",
+    "store_program",
     "store_value",
+    "stored_program",
     "stored_value",
     "tables",
     "tell_pointwise",
@@ -101,6 +105,7 @@ __all__ = [
     "trust_callable",
     "unpack_store",
     "unused_inputs",
+    "use_jit_programs",
     "use_whole_traces",
     "used_by",
     "verify_store",
@@ -296,6 +301,19 @@ def key_of_value(words: bytes) -> int | None:
     """The key of words that mean the same in every process, for the current configuration; None
     where the store is not asked."""
 
+def key_of_program(request: Any) -> int | None:
+    """The key of the program to which a request for one of a jit of jax's own leads; None where the
+    store is not asked."""
+
+def stored_program(key: int, make: Callable[[], Any]) -> tuple[Any, Any] | None:
+    """The program that the store has under a key, and what is beside it; None where it has none.
+    Derivative rules are those of the program that ``make`` returns, which is called when somebody
+    asks for one."""
+
+def store_program(key: int, program: Any, beside: Any) -> bool:
+    """Has the store keep a program under a key, and what is beside it, once it is written; whether
+    it may."""
+
 def stored_value(key: int, is_beside: bool = False) -> Any:
     """The value that the store has under a key; None where it has none. It counts as found or
     missing unless it is beside what a trace asks for."""
@@ -342,6 +360,16 @@ def promised_trace(*given: Any) -> Any:
 
 def use_whole_traces(trace: Callable[..., Any]) -> None:
     """Has jax come to what ``trace`` says of a function when it traces the function."""
+
+def use_jit_programs(
+    traced: Callable[..., Any], forget: Callable[[Any], None], tell_all: Callable[[], None]
+) -> None:
+    """Has jax come to what ``traced`` says of a function when it traces the function; calls
+    ``forget`` when jax forgets the programs of one, and ``tell_all`` when jax is to be left
+    alone."""
+
+def num_traces() -> int:
+    """How many functions jax was to trace while anything of jaxide's was active."""
 
 def kept_by_jax(name: str, ask: Callable[[], Any]) -> Any:
     """What ``ask`` returns where jax need not trace a function with a name for it; None otherwise,

@@ -46,12 +46,14 @@ mod _core {
     #[pymodule_export]
     use super::cache::warm::lookup::is_silent;
     #[pymodule_export]
+    use super::cache::warm::programs::{key_of_program, store_program, stored_program};
+    #[pymodule_export]
     use super::cache::warm::values::{is_store_open, key_of_value, store_value, stored_value};
     #[pymodule_export]
     use super::cache::warm::whole::{
         as_recorded, is_still_promised, is_whole_audited, kept_by_jax, key_of_code, key_of_whole,
-        promise_derivation, promise_trace, promised_trace, record_whole, refused_whole, settle,
-        settle_later, tell_whole_differs, use_whole_traces,
+        num_traces, promise_derivation, promise_trace, promised_trace, record_whole, refused_whole,
+        settle, settle_later, tell_whole_differs, use_jit_programs, use_whole_traces,
     };
     #[pymodule_export]
     use super::clear::clear_memo;

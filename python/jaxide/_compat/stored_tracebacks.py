@@ -120,5 +120,9 @@ def _calls(frames: Sequence[Any], stacks: Sequence[Any]) -> tuple[list[list[Any]
 @functools.cache
 def no_frames() -> Any:
     """A traceback without frames: what jax captures where nothing in Python has called it."""
+    if (scope := optional_symbol("interpreters.partial_eval:TracebackScope")) is not None:
+        # Tracebacks end where the scope was entered: here.
+        with scope():
+            return symbol("source_info_util:Traceback").get_traceback()
     (traceback,) = tracebacks((), (None,))
     return traceback

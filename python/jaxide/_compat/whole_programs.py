@@ -12,16 +12,20 @@ from jaxide import _core
 from jaxide._compat.hooks import hooked, is_hooked
 from jaxide._compat.jaxprs import set_names
 from jaxide._compat.namespace import requests
-from jaxide._compat.symbols import known_symbols, optional_symbol
+from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._compat.tracing import is_top_level
 from jaxide._compat.warm import entry_objects
+from jaxide._native.jit_programs import JitPrograms
+from jaxide._native.jit_programs import Symbols as JitSymbols
 from jaxide._native.whole_traces import Symbols, WholeTraces
 
 
 def use_whole_traces() -> None:
-    """Has traces ask for the programs of functions that are traced as a whole."""
+    """Has traces ask for the programs of functions that are traced as a whole, and of jits."""
     if (traces := whole_traces()) is not None:
         _core.use_whole_traces(traces.trace)
+    if (programs := jit_programs()) is not None:
+        _core.use_jit_programs(programs.traced, programs.forget, programs.tell_all)
 
 
 @functools.cache
@@ -43,6 +47,29 @@ def whole_traces() -> WholeTraces | None:
             rename=set_names,
         )
     )
+
+
+@functools.cache
+def jit_programs() -> JitPrograms | None:
+    """The programs of jits of jax's own that the store has; None where jax is to be asked: where
+    their equations have the line of whoever asks first."""
+    cached = symbol("interpreters.partial_eval:trace_to_jaxpr")
+    scope = optional_symbol("interpreters.partial_eval:TracebackScope")
+    if scope is None or not hasattr(cached, "cache_info") or not is_hooked("trace"):
+        return None
+    context = symbol("source_info_util:_source_info_context")
+    programs = JitPrograms(
+        JitSymbols(
+            objects=entry_objects()[1],
+            requests=requests(),
+            node_of=_node,
+            is_watched=_is_watched,
+            has_line=lambda: context.context.traceback is not None,
+            num_misses=lambda: cached.cache_info().misses,
+        )
+    )
+    requests().stored = programs
+    return programs
 
 
 def _node(tree: Any) -> tuple[Any, list[Any]] | None:

@@ -106,14 +106,17 @@ def _positional(fun: Callable[..., Any], args: Any) -> list[tuple[str, Any]] | N
         return None
     code = fun.__code__
     names = code.co_varnames[: code.co_argcount]
-    varies = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     least = len(names) - len(fun.__defaults__ or ())
-    if varies or code.co_kwonlyargcount or not least <= len(args) <= len(names):
+    varies = bool(code.co_flags & inspect.CO_VARARGS)
+    if code.co_kwonlyargcount or len(args) < least or (len(args) > len(names) and not varies):
         return None
     # The argument of a comprehension has another name in the signature.
     if any(name.startswith(".") for name in names):
         return None
-    return list(zip(names, args, strict=False))
+    given = list(zip(names, args, strict=False))
+    if rest := tuple(args)[len(names) :]:
+        given.append((code.co_varnames[len(names)], rest))
+    return given
 
 
 class DebugInfos:

@@ -17,7 +17,7 @@ from jaxide import _core
 from jaxide._native.content import Unsettled, name_of
 from jaxide._native.described_trees import made_tree
 from jaxide._native.portable import fields_of, place_of, primitive_at, primitive_place
-from jaxide._native.requests import Requests, RuleRequest
+from jaxide._native.requests import REDUCTION, Requests, RuleRequest
 from jaxide._native.storage import Objects, Private, Records, Unstorable
 
 # What a rule is called, and the call that comes to it.
@@ -91,7 +91,11 @@ class EntryRecords(Records):
         Raises:
           Unstorable: by none.
         """
-        return _known(self._known.requests.of(params), "its program is of no jit of jax's")
+        requests = self._known.requests
+        request = _known(requests.of(params), "its program is of no jit of jax's")
+        if requests.stored is not None:
+            requests.stored.keep(params["jaxpr"], request, False)
+        return request
 
     def origin(self, program: Any) -> tuple[Any, ...]:
         """How jax comes to a program.
@@ -99,9 +103,13 @@ class EntryRecords(Records):
         Raises:
           Unstorable: that is not known.
         """
+        requests = self._known.requests
         origin: tuple[Any, ...] = _known(
-            self._known.requests.origin(program), "its program is none that jax keeps"
+            requests.origin(program), "its program is none that jax keeps"
         )
+        if len(origin) == 2 and requests.stored is not None:
+            within, request = origin
+            requests.stored.keep(program, request, within)
         return origin
 
     def rule_request(self, params: dict[str, Any]) -> NamedRule:
@@ -190,13 +198,18 @@ class EntryObjects(Objects):
         """Has a jit of jax's own come to ``program``, unless jax has traced it before: the program
         that it has."""
         within, request, tree = origin
+        stored = self._requests.stored
+        is_of_jit = not request[0].startswith(REDUCTION)
+        expected = stored.expected(request, within) if stored and is_of_jit else None
+        if expected is not None:
+            return expected
         self._requests.note_loaded(program)
         try:
             # jax asks for no results of a function of two numbers, but for its constants.
             traced = program if hasattr(program, "jaxpr") else self.close(program, [])
             out = None if tree == () else self.flat_tree(tree, tuple(program.out_avals))
             _core.promise_trace(self._requests.traced_for(request), (traced, out))
-            return self._requests.program(request, within, None)
+            return self._requests.program_of_jax(request, within, None)
         except RecursionError:
             # jax is tracing it just now.
             return program

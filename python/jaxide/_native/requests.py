@@ -37,7 +37,7 @@ RuleRequest = tuple[str, tuple[Any, ...], Batching]
 
 _MAX_DEPTH = 16
 # What is in the place of a jit's, before the name of a function of two numbers.
-_REDUCTION = "reduction by "
+REDUCTION = "reduction by "
 # What jax traces for it.
 _TRACED_REDUCTION = "_reduction_jaxpr.<locals>.comp"
 _MAX_OF_RULES = 1024
@@ -52,6 +52,16 @@ class RuleReader(Protocol):
     def are_alike(self, one: Any, another: Any) -> bool: ...
     def renewal(self, value: Any) -> Callable[[dict[int, Any]], Any] | None: ...
     def on_demand(self, names: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
+
+
+class StoredPrograms(Protocol):
+    """Programs of jits that the store has (:mod:`jaxide._native.jit_programs`)."""
+
+    def program(self, request: Request, within: bool) -> Any: ...
+    def params(self, request: Request) -> dict[str, Any] | None: ...
+    def expected(self, request: Request, within: bool) -> Any: ...
+    def keep(self, program: Any, request: Request, within: bool) -> None: ...
+    def is_expected(self, function: Any) -> bool: ...
 
 
 class Symbols(NamedTuple):
@@ -127,6 +137,22 @@ class _Derived(NamedTuple):
     kept: _Kept
 
 
+class Once:
+    """Calls a function when it is called first, and returns what that has returned."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Any]):
+        self._make: Callable[[], Any] | None = make
+        self._made: Any = None
+
+    def __call__(self) -> Any:
+        if self._make is not None:
+            self._made = self._make()
+            self._make = None
+        return self._made
+
+
 class Requests:
     """Requests of the programs that jax has made so far."""
 
@@ -151,6 +177,8 @@ class Requests:
         self._loaded: dict[int, weakref.ref[Any]] = {}
         # Where the jits are of which a program was noted.
         self.noted_places: set[str] = set()
+        # Those that the store has.
+        self.stored: StoredPrograms | None = None
         # Who else forgets then.
         self.when_cleared: list[Callable[[], None]] = []
         # What a jit with no settings says of itself.
@@ -192,7 +220,7 @@ class Requests:
             with self.as_for(within, None):
                 kept = _core.kept_by_jax(_TRACED_REDUCTION, ask)
                 if kept is not None and kept[0] is program:
-                    self._note_made(program, (_REDUCTION + name, (aval,), {}))
+                    self._note_made(program, (REDUCTION + name, (aval,), {}))
                     return
 
     def _note_made(self, program: Any, request: Request) -> None:
@@ -255,9 +283,7 @@ class Requests:
         if type(function) is not types.FunctionType:
             return False
         own = copy_function(function)
-        _, args, kwargs = request
-        infer = self._symbols.infer_params
-        return _core.is_silent(lambda: infer(own, jitted._jit_info, args, kwargs))
+        return _core.is_silent(lambda: self.asked(jitted, request, own))
 
     def clear(self) -> None:
         """Forgets all, as jax has forgotten its programs."""
@@ -295,15 +321,27 @@ class Requests:
         Raises:
           LookupError: no jit is at its place.
         """
-        place, *_ = request
+        found = None if self.stored is None else self.stored.params(request)
+        return dict(found) if found is not None else self._params_of_jax(request)
+
+    def _params_of_jax(self, request: Request) -> dict[str, Any]:
+        place = request[0]
         try:
-            params = self._params(self._jit_at(place), request)
+            params = self._params(self.jit_at(place), request)
         except _Unknown:
             raise LookupError(place) from None
         program = params["jaxpr"]
         self._known[id(program)] = program, request, params, self._kept()
         self.noted_places.add(place)
         return dict(params)
+
+    def note_expected(self, params: dict[str, Any], request: Request, context: Any) -> None:
+        """Notes params with the program of a jit that jax is to keep in a context, once it is
+        asked."""
+        kept = _Kept(context, context == self._symbols.contexts()[1])
+        program = params["jaxpr"]
+        self._known[id(program)] = program, request, params, kept
+        self.noted_places.add(request[0])
 
     def traced_for(self, request: Request) -> Any:
         """The function that jax traces for a request, or what one is called that jax makes for it.
@@ -312,9 +350,14 @@ class Requests:
           LookupError: no jit is at its place.
         """
         place = request[0]
-        return _TRACED_REDUCTION if place.startswith(_REDUCTION) else self._jit_at(place)._fun
+        return _TRACED_REDUCTION if place.startswith(REDUCTION) else self.jit_at(place)._fun
 
-    def _jit_at(self, place: str) -> Any:
+    def jit_at(self, place: str) -> Any:
+        """The jit at a place.
+
+        Raises:
+          LookupError: there is none.
+        """
         module, _, qualname = place.partition(":")
         if module.partition(".")[0] != "jax":
             raise LookupError(place)
@@ -374,6 +417,10 @@ class Requests:
         """Whether jax keeps what it makes now as within an equation."""
         return self._kept().within
 
+    def context(self, within: bool) -> Any:
+        """What jax's caches of programs go by besides, now or within an equation."""
+        return self._symbols.contexts()[within]
+
     def _kept(self) -> _Kept:
         now, within = self._symbols.contexts()
         return _Kept(now, now == within)
@@ -424,14 +471,18 @@ class Requests:
                     program = base
         return found
 
-    @contextlib.contextmanager
-    def as_for(self, within: bool, traceback: Any) -> Iterator[None]:
+    def as_for(self, within: bool, traceback: Any) -> contextlib.AbstractContextManager[Any]:
         """Within, jax traces as for an equation with a traceback, and within one or not."""
-        with contextlib.ExitStack() as stack:
-            if within:
-                stack.enter_context(self._symbols.within_equation())
-            if traceback is not None:
-                stack.enter_context(self._symbols.user_context(traceback))
+        symbols = self._symbols
+        if traceback is None:
+            return symbols.within_equation() if within else contextlib.nullcontext()
+        if not within:
+            return symbols.user_context(traceback)
+        return self._within_equation_at(traceback)
+
+    @contextlib.contextmanager
+    def _within_equation_at(self, traceback: Any) -> Iterator[None]:
+        with self._symbols.within_equation(), self._symbols.user_context(traceback):
             yield
 
     def program(self, request: Request, within: bool, traceback: Any) -> Any:
@@ -440,11 +491,24 @@ class Requests:
         Raises:
           LookupError: no jit is at its place.
         """
+        is_of_jit = not request[0].startswith(REDUCTION)
+        if is_of_jit and traceback is None and self.stored is not None:
+            found = self.stored.program(request, within)
+            if found is not None:
+                return found
+        return self.program_of_jax(request, within, traceback)
+
+    def program_of_jax(self, request: Request, within: bool, traceback: Any) -> Any:
+        """As ``program``, of which jax knows or which it traces.
+
+        Raises:
+          LookupError: no jit is at its place.
+        """
         place, args, _ = request
-        name = place.removeprefix(_REDUCTION)
+        name = place.removeprefix(REDUCTION)
         with self.as_for(within, traceback):
             if name == place:
-                return self.params(request)["jaxpr"]
+                return self._params_of_jax(request)["jaxpr"]
             program, _ = self._symbols.reduction(self._symbols.reductions[name], *args)
             self._note_made(program, request)
             return program
@@ -455,13 +519,12 @@ class Requests:
         Raises:
           LookupError: no jit is at its place.
         """
-        place, args, kwargs = request
-        if place.startswith(_REDUCTION):
+        place = request[0]
+        if place.startswith(REDUCTION):
             return None
-        jitted = self._jit_at(place)
+        jitted = self.jit_at(place)
         with self.as_for(within, None):
-            found, _ = self._symbols.infer_params(jitted._fun, jitted._jit_info, args, kwargs)
-        return found.out_tree
+            return self.asked(jitted, request).out_tree
 
     def derive(self, function: str, program: Any, key: tuple[Any, ...], index: int) -> Any:
         """What a function that keeps its results makes of a program.
@@ -539,10 +602,7 @@ class Requests:
     def rule(self, names: tuple[Any, ...], request: RuleRequest) -> Any:
         """A new rule as a request comes to, which is made when somebody asks for it."""
         name, avals, batching = request
-        self._look_for_rules()
-        function = self._functions.get(name)
-        if function is None:
-            raise LookupError(name)
+        function = self._function(name)
         as_now = vars(function).copy()
 
         def rule() -> Any:
@@ -559,7 +619,7 @@ class Requests:
 
     def deriving(self, function: Any, program: Any, key: tuple[Any, ...]) -> Callable[[], Any]:
         """Has jax make what a function makes of a program, once."""
-        return functools.cache(functools.partial(function, program, *key))
+        return Once(functools.partial(function, program, *key))
 
     def derived_rule(
         self, names: tuple[Any, ...], derive: Callable[[], Any], item: int, eqn: int
@@ -599,14 +659,24 @@ class Requests:
         known = self._of_rules.get(key)
         if known is None:
             name, avals, batching = request
-            self._look_for_rules()
-            function = self._functions.get(name)
-            if function is None:
-                raise LookupError(name)
+            function = self._function(name)
             known = self._symbols.params_of(function, avals, batching)
             if len(self._of_rules) < _MAX_OF_RULES:
                 self._of_rules[key] = known
         return known
+
+    def _function(self, name: str) -> Any:
+        """A function with a derivative rule.
+
+        Raises:
+          LookupError: there is none.
+        """
+        if (known := self._functions.get(name)) is not None:
+            return known
+        for value, own in list(callables()):
+            if own == name and type(value) is self._symbols.with_rule:
+                return value
+        raise LookupError(name)
 
     def _look_for_rules(self) -> None:
         for value, name in list(callables()):
@@ -615,9 +685,15 @@ class Requests:
                 self._functions[name] = function
                 self._rules.setdefault(self._symbols.source_of(function.fun), name)
 
-    def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
+    def asked(self, jitted: Any, request: Request, function: Any = None) -> Any:
+        """What jax has for arguments of a jit, or would have if ``function`` was that of the
+        jit."""
         _, args, kwargs = request
-        found, _ = self._symbols.infer_params(jitted._fun, jitted._jit_info, args, kwargs)
+        fun = jitted._fun if function is None else function
+        return self._symbols.infer_params(fun, jitted._jit_info, args, kwargs)[0]
+
+    def _params(self, jitted: Any, request: Request) -> dict[str, Any]:
+        found = self.asked(jitted, request)
         if found.consts:
             raise _Unknown
         params: dict[str, Any] = found.params
@@ -658,7 +734,7 @@ class Requests:
         if info is None or not hasattr(info, "_fields"):
             return None
         # A jit has a weak reference to its function.
-        if not may_be_seen and weakref.getweakrefcount(function) > 1:
+        if not may_be_seen and self._may_have_traced(function):
             return None
         plain = self._plain_jit
         if plain is None:
@@ -673,6 +749,10 @@ class Requests:
         # jax keeps the program of one that is not inlined, for whoever calls it later.
         is_inlined = any(name == "inline" for name, _ in settings)
         return (function, settings) if known and is_inlined else None
+
+    def _may_have_traced(self, function: Any) -> bool:
+        is_expected = self.stored is not None and self.stored.is_expected(function)
+        return is_expected or weakref.getweakrefcount(function) > 1
 
     def place_of_class(self, class_: type) -> str | None:
         """Where in a module a class is; None where it is in none."""

@@ -20,6 +20,7 @@ use crate::python::cache::key::stable::{is_stable, register_stable};
 use crate::python::cache::store;
 use crate::python::cache::warm::library;
 use crate::python::cache::warm::lookup::{is_recording, note_unheard};
+use crate::python::cache::warm::whole;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::native::{address, guarded_by_caller, string_of};
 use crate::python::cpython::shared::{Once, Shared};
@@ -493,5 +494,8 @@ pub fn evict_jit<'py>(jitted: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>
         store::forget_entries(site.id);
     }
     let py = jitted.py();
+    if let Ok(function) = jitted.getattr(intern!(py, "_fun")) {
+        whole::forget_function(&function)?;
+    }
     crate::python::jax::names::jax(py)?.stock_evict.bind(py).call1((jitted,))
 }

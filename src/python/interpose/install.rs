@@ -17,6 +17,7 @@ use pyo3::types::{PyString, PyType};
 use pyo3::wrap_pyfunction;
 
 use crate::python::cache::key::trace_context;
+use crate::python::cache::warm::whole;
 use crate::python::cpython::native::string_of;
 use crate::python::cpython::shared::Once;
 use crate::python::interpose::code_patch::{Code, PatchedFunction, keeps_versions};
@@ -162,7 +163,6 @@ pub fn initialize_traces<'py>(
     let ours = [
         ("bind", wrap_pyfunction!(crate::python::interpose::bind::bind, py)?),
         ("inline", wrap_pyfunction!(crate::python::trace::inline::inline_jaxpr, py)?),
-        ("evict", wrap_pyfunction!(crate::python::interpose::functions::evict_jit, py)?),
         ("backward", wrap_pyfunction!(crate::python::cache::backward_pass::backward_pass, py)?),
         ("dce", wrap_pyfunction!(crate::python::cache::dead_code::dce_jaxpr_consts, py)?),
         ("check_input", wrap_pyfunction!(crate::python::trace::arguments::check_input_type, py)?),
@@ -217,13 +217,17 @@ pub fn initialize_traces<'py>(
     let _ = HOOKED.set(py, hooked);
     let trace = wrap_pyfunction!(crate::python::interpose::functions::call_traced, py)?;
     let mut outermost = Vec::new();
-    for (name, hook) in [("make_jaxpr", jax.make_jaxpr_hook.bind(py)), ("trace", trace.as_any())] {
+    let evict = wrap_pyfunction!(crate::python::interpose::functions::evict_jit, py)?;
+    let make_jaxpr = jax.make_jaxpr_hook.bind(py);
+    for (name, hook) in
+        [("make_jaxpr", make_jaxpr), ("trace", trace.as_any()), ("evict", evict.as_any())]
+    {
         if !hook.is_none() {
             outermost.extend(hook_function(make_trampoline, name, hook)?);
         }
     }
     let _ = OUTERMOST.set(py, outermost);
-    let settle = crate::python::cache::warm::whole::settle;
+    let settle = whole::settle;
     session::set_hooks(Hooks { reconcile, forget_trace: trace_context::forget, settle });
     functions::set_jit_type(jax.jit_type.bind(py))?;
     crate::python::jax::watch_config::initialize(py, jax)?;
@@ -254,6 +258,9 @@ impl Activation {
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyAny>) -> PyResult<()> {
         // The next trace may be stock jax's.
         session::settle(py)?;
+        if session::is_last_activation() {
+            whole::tell_all(py)?;
+        }
         session::leave(py, self.scope)
     }
 }

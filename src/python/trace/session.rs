@@ -385,6 +385,11 @@ pub fn leave(py: Python<'_>, scope: Scope) -> PyResult<()> {
     end_activation(py, jax)
 }
 
+/// Whether what traces is jax alone once an activation ends.
+pub fn is_last_activation() -> bool {
+    STATE.peek(|state| state.activations == 1)
+}
+
 fn end_activation(py: Python<'_>, jax: &Jax) -> PyResult<()> {
     STATE.peek(|state| {
         let activations = state.activations.saturating_sub(1);

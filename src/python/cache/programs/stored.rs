@@ -44,16 +44,37 @@ pub fn is_lasting(
     result: &Bound<'_, PyTuple>,
 ) -> PyResult<bool> {
     let py = context.py();
-    for item in result {
-        if is_jaxpr(py, jax, item.as_ptr()) {
-            let Ok((open, _)) = open(jax, &item) else { return Ok(false) };
-            let lasts = match unfilled(jax, &open) {
-                Some(graph) => lasts(jax, context, given, &GraphView::new(jax, &graph))?,
-                None => lasts(jax, context, given, &ListsView::new(jax, &open))?,
-            };
-            if !lasts || open.getattr(intern!(py, "is_high"))?.is_truthy()? {
-                return Ok(false);
-            }
+    let programs = result.iter().filter(|item| is_jaxpr(py, jax, item.as_ptr()));
+    do_programs_last(jax, context, &given.nested, programs)
+}
+
+/// As `is_lasting`, of a program that is made of no other.
+///
+/// # Errors
+/// The program cannot be read.
+pub fn lasts_alone(
+    jax: &Jax,
+    context: &Bound<'_, PyAny>,
+    program: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    do_programs_last(jax, context, &[], std::iter::once(program.clone()))
+}
+
+/// As `is_lasting`, of programs in which others may be nested.
+fn do_programs_last<'py>(
+    jax: &Jax,
+    context: &Bound<'py, PyAny>,
+    nested: &[Py<PyAny>],
+    programs: impl Iterator<Item = Bound<'py, PyAny>>,
+) -> PyResult<bool> {
+    for program in programs {
+        let Ok((open, _)) = open(jax, &program) else { return Ok(false) };
+        let lasts = match unfilled(jax, &open) {
+            Some(graph) => lasts(jax, context, nested, &GraphView::new(jax, &graph))?,
+            None => lasts(jax, context, nested, &ListsView::new(jax, &open))?,
+        };
+        if !lasts || open.getattr(intern!(open.py(), "is_high"))?.is_truthy()? {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -62,7 +83,7 @@ pub fn is_lasting(
 fn lasts<'py, V: JaxprView<'py>>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    given: &Given,
+    nested: &[Py<PyAny>],
     view: &V,
 ) -> PyResult<bool> {
     if !view.constvars()?.is_empty() || !view.effects()?.is_empty() {
@@ -72,9 +93,9 @@ fn lasts<'py, V: JaxprView<'py>>(
         let Some(eqn) = eqn else { return Ok(false) };
         let params = view.params(&eqn);
         let do_params_last = if stored_rules::has_rule(&params)? {
-            of_rule_last(jax, context, given, &params)?
+            of_rule_last(jax, context, nested, &params)?
         } else {
-            are_named_beside(jax, &given.nested, &params)
+            are_named_beside(jax, nested, &params)
         };
         if view.has_effects(&eqn)?
             || !view.has_set_of_effects(&eqn)
@@ -92,12 +113,13 @@ fn lasts<'py, V: JaxprView<'py>>(
 fn of_rule_last<'py>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    given: &Given,
+    nested: &[Py<PyAny>],
     params: &Bound<'py, PyDict>,
 ) -> PyResult<bool> {
     let py = params.py();
-    let programs = params.values().iter().filter(|value| is_jaxpr(py, jax, value.as_ptr()));
-    is_lasting(jax, context, given, &PyTuple::new(py, programs.collect::<Vec<_>>())?)
+    let values = params.values();
+    let programs = values.iter().filter(|value| is_jaxpr(py, jax, value.as_ptr()));
+    do_programs_last(jax, context, nested, programs)
 }
 
 /// Objects that are written where they come first, and after that by their place.
@@ -133,6 +155,20 @@ pub fn save<'py>(
     let mut writer = Writer::new(piece, jax, py, &lines, references);
     writer.piece.number(result.len());
     result.iter().try_for_each(|item| writer.item(&item))
+}
+
+/// Writes a program that is made of no other, and has no line of the user's.
+///
+/// # Errors
+/// Something in it has no form, or there is such a line.
+pub fn save_alone<'py>(
+    piece: &mut Piece<'_, '_, 'py>,
+    jax: &Jax,
+    program: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    let py = program.py();
+    let line = canonical_traceback(jax, &jax.no_frames.bind(py).call0()?)?.unbind();
+    Writer::new(piece, jax, py, &[line], References::default()).item(program)
 }
 
 /// Writes programs and values beside each other.
@@ -310,6 +346,27 @@ pub fn load<'py>(
         items.push(reader.item()?);
     }
     PyTuple::new(py, items)
+}
+
+/// Reads what `save_alone` has written, as `load`; `make` has jax make the program.
+///
+/// # Errors
+/// The bytes say something that is not there.
+pub fn load_alone<'py>(
+    reading: &mut Reading<'_, 'py>,
+    jax: &Jax,
+    context: &Bound<'py, PyAny>,
+    make: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let lines = vec![jax.no_frames.bind(context.py()).call0()?.unbind()];
+    let derived = Some(Derived { derive: make.clone(), item: 0, eqn: 0 });
+    let references = References::default();
+    let program = Reader { reading, jax, context, lines, derived, references }.item()?;
+    if is_jaxpr(program.py(), jax, program.as_ptr()) {
+        Ok(program)
+    } else {
+        Err(reading.error("an object that is no program"))
+    }
 }
 
 /// A program that jax derives.

@@ -16,6 +16,7 @@ use crate::python::cache::fragment::save::save;
 use crate::python::cache::programs::stored;
 use crate::python::cache::store::{self, Known};
 use crate::python::cache::warm::names::Names;
+use crate::python::cache::warm::programs::KeptProgram;
 use crate::python::cache::warm::whole;
 use crate::python::cpython::address_cache::AddressCache;
 use crate::python::cpython::shared::Shared;
@@ -292,7 +293,10 @@ impl Library {
         let values =
             self.values.filtered(|(value, is_written)| (!*is_written).then(|| value.clone_ref(py)));
         for (key, value) in &values {
-            match saver.entry(*key, |piece| piece.value(value.bind(py))) {
+            match saver.entry(*key, |piece| match value.bind(py).cast::<KeptProgram>() {
+                Ok(kept) => kept.get().save(piece, py, jax),
+                Err(_) => piece.value(value.bind(py)),
+            }) {
                 Ok(()) => {}
                 Err(error) if error.is_instance_of::<PyException>(py) => {}
                 Err(error) => return Err(error),

@@ -6,6 +6,7 @@
 //! keys.rs     words that mean the same in every process
 //! lookup.rs   the portable key of a call, and what the store has under it
 //! derivations.rs  the same of what functions of jax have made of a program
+//! programs.rs programs of jits of jax's own
 //! values.rs   plain values of Python's under portable keys
 //! whole.rs    programs of functions that are traced as a whole
 //! ```
@@ -19,5 +20,6 @@ pub mod keys;
 pub mod library;
 pub mod lookup;
 mod names;
+pub mod programs;
 pub mod values;
 pub mod whole;

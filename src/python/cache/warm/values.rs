@@ -1,5 +1,7 @@
 //! Plain values under portable keys: what Python has to tell the next process.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -7,7 +9,7 @@ use crate::segments::{Key, key_of};
 
 use crate::python::cache::key::trace_context::configuration_now;
 use crate::python::cache::warm::keys::key_of_parts;
-use crate::python::cache::warm::library::{current, is_open};
+use crate::python::cache::warm::library::{Library, current, is_open};
 use crate::python::cache::warm::lookup::is_changed_by_hand;
 use crate::python::jax::names::jax;
 
@@ -24,15 +26,23 @@ pub fn is_store_open() -> bool {
 /// configuration; None where there is no store.
 #[pyfunction]
 pub fn key_of_value(py: Python<'_>, words: &[u8]) -> PyResult<Option<Key>> {
-    let library = current(py).filter(|_| !is_changed_by_hand());
-    let Some(library) = library else { return Ok(None) };
+    let Some(library) = library(py) else { return Ok(None) };
+    let circumstances = circumstances(py, &library)?;
+    Ok(circumstances.map(|[devices, now]| key_of_parts(&[key_of(KIND), devices, now], words)))
+}
+
+/// The store, where nobody has changed jax by hand.
+pub(super) fn library(py: Python<'_>) -> Option<Arc<Library>> {
+    current(py).filter(|_| !is_changed_by_hand())
+}
+
+/// The names of the devices that there are, and of the current configuration.
+pub(super) fn circumstances(py: Python<'_>, library: &Library) -> PyResult<Option<[Key; 2]>> {
     let Ok(configuration) = configuration_now(py, jax(py)?)? else { return Ok(None) };
     let names = library.names();
     let Some(devices) = names.of_devices(py)? else { return Ok(None) };
-    let Some(configuration) = names.of_configuration(py, configuration.number)? else {
-        return Ok(None);
-    };
-    Ok(Some(key_of_parts(&[key_of(KIND), devices, configuration], words)))
+    let configuration = names.of_configuration(py, configuration.number)?;
+    Ok(configuration.map(|configuration| [devices, configuration]))
 }
 
 /// What the store has under a key; None where there is nothing, or something that is no value. It counts as found or
@@ -54,13 +64,24 @@ pub fn stored_value(
     } else {
         library.read(py, key, |reading| reading.value())
     };
+    unless_damaged(py, &library, found)
+}
+
+/// What was read; None where it could not be.
+///
+/// # Errors
+/// A signal handler raises; the warning that there is for the first entry that is refused.
+pub(super) fn unless_damaged<T>(
+    py: Python<'_>,
+    library: &Library,
+    found: PyResult<Option<T>>,
+) -> PyResult<Option<T>> {
     match found {
-        Ok(found) => Ok(found),
         Err(error) if error.is_instance_of::<PyException>(py) => {
             library.refuse(py, &error)?;
             Ok(None)
         }
-        Err(error) => Err(error),
+        found => found,
     }
 }
 

@@ -4,6 +4,7 @@
 //! the same. So the store has the program under a key of these, and the next process does not run the function.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::exceptions::PyLookupError;
 use pyo3::intern;
@@ -44,6 +45,22 @@ struct Promise {
 
 /// Says what becomes of a function that jax is to trace; there once there is a store.
 static WHOLE_TRACES: Once<Py<PyAny>> = Once::new();
+
+/// What there is to say of a function that jax is to trace, before that; there once there is a store.
+static JIT_PROGRAMS: Once<JitPrograms> = Once::new();
+
+/// How many functions jax was to trace.
+static TRACES: AtomicU64 = AtomicU64::new(0);
+
+/// Programs of jits of jax's own, of which jax is told once it asks.
+struct JitPrograms {
+    /// The program of a function that jax is to trace.
+    traced: Py<PyAny>,
+    /// jax forgets the programs of a function.
+    forget: Py<PyAny>,
+    /// jax is told of all.
+    tell_all: Py<PyAny>,
+}
 
 /// What is to be called before the next trace begins.
 static SETTLES: Shared<Vec<Py<PyAny>>> = Shared::new(Vec::new());
@@ -234,6 +251,36 @@ pub fn use_whole_traces(py: Python<'_>, trace: Py<PyAny>) {
     let _ = WHOLE_TRACES.set(py, trace);
 }
 
+/// Has jax come to what `traced` says of a function, where it says something, when it traces the function; calls
+/// `forget` when jax forgets the programs of one, and `tell_all` when jax is to be left alone.
+#[pyfunction]
+pub fn use_jit_programs(py: Python<'_>, traced: Py<PyAny>, forget: Py<PyAny>, tell_all: Py<PyAny>) {
+    let _ = JIT_PROGRAMS.set(py, JitPrograms { traced, forget, tell_all });
+}
+
+/// How many functions jax was to trace while anything of jaxide's was active.
+#[pyfunction]
+pub fn num_traces() -> u64 {
+    TRACES.load(Ordering::Relaxed)
+}
+
+/// Notes that jax forgets the programs of a function.
+///
+/// # Errors
+/// A signal handler raises.
+pub fn forget_function(function: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = function.py();
+    JIT_PROGRAMS.get(py).map_or(Ok(()), |known| known.forget.bind(py).call1((function,)).map(drop))
+}
+
+/// Has jax know all programs that it was to be told when it asks.
+///
+/// # Errors
+/// A signal handler raises.
+pub fn tell_all(py: Python<'_>) -> PyResult<()> {
+    JIT_PROGRAMS.get(py).map_or(Ok(()), |known| known.tell_all.bind(py).call0().map(drop))
+}
+
 /// What `ask` returns where jax need not trace a function with a name for it; None otherwise, and jax keeps
 /// nothing then.
 ///
@@ -293,13 +340,22 @@ fn promised<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
 pub fn promised_trace<'py>(given: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
     let function = given.get_item(0)?;
+    TRACES.fetch_add(1, Ordering::Relaxed);
     if is_refused(&function) {
         return Err(PyLookupError::new_err("a function that jax has not traced"));
     }
-    match (promised(&function), WHOLE_TRACES.get(py)) {
-        (Some(result), _) => Ok(result.into_any()),
-        (None, Some(trace)) if may_be_whole() => trace.bind(py).call1(given),
-        (None, _) => Ok(py.NotImplemented().into_bound(py)),
+    if let Some(result) = promised(&function) {
+        return Ok(result.into_any());
+    }
+    if let Some(programs) = JIT_PROGRAMS.get(py) {
+        let known = programs.traced.bind(py).call1(given)?;
+        if !known.is(py.NotImplemented()) {
+            return Ok(known);
+        }
+    }
+    match WHOLE_TRACES.get(py) {
+        Some(trace) if may_be_whole() => trace.bind(py).call1(given),
+        _ => Ok(py.NotImplemented().into_bound(py)),
     }
 }
 

@@ -1,0 +1,135 @@
+"""Programs of jits of jax's own that are from the store, and of which jax is told once it asks."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from alone import run_warm
+from jaxide._compat.whole_programs import jit_programs
+
+pytestmark = pytest.mark.skipif(
+    jit_programs() is None, reason="equations have the line of whoever asks first"
+)
+
+# The containers are the user's, so nothing is loaded as a whole. What a step prints depends on
+# which programs are the same object.
+SCRIPT = """
+import os, sys
+import numpy as np
+import jax, jax.numpy as jnp
+jaxide = None
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    from jaxide import _core
+    jaxide.install()
+
+@jax.tree_util.register_pytree_node_class
+class Box:
+    def __init__(self, value):
+        self.value = value
+    def tree_flatten(self):
+        return (self.value,), None
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+def f(box):
+    a = box.value
+    b = jax.nn.relu(a + 1.0 * a) + jnp.add(a, a)
+    c = jnp.where(b > 0, b, 0.0) * jax.nn.softplus(b).mean(axis=-1, keepdims=True)
+    return (jnp.clip(c, 0, 1) + jax.nn.silu(c) + jnp.linalg.norm(c, axis=0)).sum()
+
+x = jax.device_put(np.ones((3, 4), "float32"))
+inner = jax.jit(f)
+
+def show(function, *args):
+    print(jax.make_jaxpr(function)(*args).pretty_print(source_info=True, name_stack=True))
+
+def both(box):
+    a = box.value
+    b = jax.nn.relu(a) + jnp.add(a, a) + jax.nn.silu(jnp.where(a > 0, a, 0.0))
+    return inner(box) + b.sum()
+
+def eager():
+    print(jax.nn.relu(x).sum(), jnp.add(x, x).sum(), jnp.where(x > 0, x, 0.0).sum())
+
+def far():
+    with jax.enable_x64(True):
+        show(f, Box(x))
+        show(f, Box(x.astype("float64")))
+
+def uninstalled():
+    if jaxide:
+        jaxide.uninstall()
+    show(both, Box(x))
+    if jaxide:
+        jaxide.install()
+
+steps = {
+    "forward": lambda: show(f, Box(x)),
+    "gradient": lambda: show(jax.grad(f), Box(x)),
+    "second": lambda: show(lambda b: jax.jvp(jax.grad(f), (b,), (b,)), Box(x)),
+    "batched": lambda: show(jax.vmap(f), Box(jnp.stack([x, x]))),
+    "both": lambda: show(both, Box(x)),
+    "inner": lambda: print(inner(Box(x))),
+    "eager": eager,
+    "evaluated": lambda: print(jax.eval_shape(f, Box(x))),
+    "cleared": lambda: jax.clear_caches(),
+    "far": far,
+    "uninstalled": uninstalled,
+}
+for name in os.environ["STEPS"].split():
+    print("-----", name)
+    steps[name]()
+    if jaxide and name == "forward":
+        print(_core.num_traces(), file=sys.stderr)
+"""
+
+HISTORIES = (
+    "forward both",
+    "gradient both uninstalled both",
+    "eager forward gradient both eager",
+    "gradient cleared both gradient",
+    "forward far both far",
+    "inner both second batched",
+    "evaluated inner both uninstalled",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of all steps, each from a process that has done nothing else."""
+    folder = tmp_path_factory.mktemp("store") / "own"
+    for steps in ("forward", "gradient", "both", "second batched", "inner", "far"):
+        run_warm(SCRIPT, STEPS=steps, JAXIDE_CACHE_DIR=str(folder), JAXIDE_CACHE_MODE="write")
+    return folder
+
+
+def test_nothing_is_traced_for_them(store: Path) -> None:
+    first = run_warm(SCRIPT, STEPS="forward").stderr
+    second = run_warm(SCRIPT, STEPS="forward", JAXIDE_CACHE_DIR=str(store)).stderr
+    # The function itself.
+    assert int(second) == 1 < int(first)
+
+
+@pytest.mark.parametrize("steps", HISTORIES)
+def test_they_are_the_same_objects(steps: str, store: Path) -> None:
+    expected = run_warm(SCRIPT, STEPS=steps, WITH="jax").stdout
+    for audit in ("0", "1"):
+        environment = {"JAXIDE_CACHE_DIR": str(store), "JAXIDE_AUDIT": audit}
+        done = run_warm(SCRIPT, STEPS=steps, **environment)
+        assert done.stdout == expected
+        assert "differs" not in done.stderr
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories(seed: int, store: Path) -> None:
+    rng = random.Random(seed)
+    often = "forward gradient second batched both inner eager evaluated"
+    names = f"{often} cleared far uninstalled".split()
+    steps = " ".join(rng.choices(names, k=7))
+    expected = run_warm(SCRIPT, STEPS=steps, WITH="jax").stdout
+    assert run_warm(SCRIPT, STEPS=steps, JAXIDE_CACHE_DIR=str(store)).stdout == expected
