@@ -181,8 +181,12 @@ pub struct HeardWarnings {
 
 #[pymethods]
 impl HeardWarnings {
+    /// Begins.
+    ///
+    /// # Errors
+    /// Python's `warn` or the filters are not what they were.
     #[new]
-    fn new(py: Python<'_>) -> PyResult<Self> {
+    pub fn new(py: Python<'_>) -> PyResult<Self> {
         let method = method(py)?;
         STATE.peek(|state| {
             state.hearers += 1;

@@ -141,6 +141,8 @@ pub fn unheard() -> u64 {
 /// Whether a function gives no warning. Nobody hears those that it gives.
 #[pyfunction]
 pub fn is_silent(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // No trace may be under way.
+    let _hearing = watch_warnings::HeardWarnings::new(function.py())?;
     let before = watch_warnings::count();
     watch_warnings::silent(|| function.call0().map(drop))?;
     Ok(watch_warnings::count() == before)
