@@ -102,6 +102,7 @@ bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/auditing.py
 	$(bin)/python benches/overhead.py
 	$(bin)/python benches/ir.py
+	$(bin)/python benches/recording.py
 
 clean: ## remove all that was made
 	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .versions .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ use crate::python::cache::programs::forms::{Form, close, is_jaxpr, open};
 use crate::python::cache::programs::given::{Given, has_lines_among};
 use crate::python::cache::programs::instantiate::Instantiation;
 use crate::python::cache::programs::plan::OwnChanges;
-use crate::python::cache::programs::stored_rules;
+use crate::python::cache::programs::stored::Deriving;
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
 use crate::python::cache::reasons::{
     BARRED, CHANGED_MEANWHILE, NEW_OBJECTS, NOT_ALONE, OF_THE_CALL, Reason, UNKNOWN_OBJECT, WARNED,
@@ -137,8 +137,8 @@ impl DerivationCache {
             return run();
         }
         let sought = Sought::new(py, jax, &self.path, &given, own_key, configuration.number)?;
-        let derive = || self.deriving(jax, jaxpr, own_key);
-        let (given, found) = stored(jax, jaxpr, sought.as_ref(), given, candidate, derive)?;
+        let deriving = || self.deriving(jax, jaxpr, own_key);
+        let (given, found) = stored(jax, jaxpr, sought.as_ref(), given, candidate, &deriving)?;
         if let Some((derivation, result)) = found {
             self.hits.add_one();
             derivations::note(jax, &self.path, jaxpr, own_key, programs_in(jax, &result))?;
@@ -166,13 +166,13 @@ fn stored<'py>(
     sought: Option<&Sought>,
     given: Given,
     candidate: Option<&Derivation>,
-    derive: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    deriving: Deriving<'_, 'py>,
 ) -> PyResult<(Given, Option<Stored<'py>>)> {
     let Some(sought) = sought else { return Ok((given, None)) };
-    let found = sought.found(jaxpr.py(), jax, &given, &derive()?)?;
-    let Some(result) = found else { return Ok((given, None)) };
+    let found = sought.found(jaxpr.py(), jax, &given, deriving)?;
+    let Some((result, has_rules)) = found else { return Ok((given, None)) };
     // Who compares rules asks for them.
-    if !audit::is_due() && have_rules(jax, &result)? {
+    if has_rules && !audit::is_due() {
         return Ok((given, Some((None, result))));
     }
     let again = Given::of_program(jax, jaxpr).map_err(PyRuntimeError::new_err)?.0;
@@ -186,24 +186,8 @@ fn programs_in<'py>(jax: &Jax, made: &Bound<'py, PyTuple>) -> Vec<(usize, Bound<
     made.iter().enumerate().filter(|(_, item)| is_jaxpr(py, jax, item.as_ptr())).collect()
 }
 
-/// Whether equations of programs that were just read have derivative rules.
-fn have_rules(jax: &Jax, made: &Bound<'_, PyTuple>) -> PyResult<bool> {
-    let py = made.py();
-    for (_, program) in programs_in(jax, made) {
-        let Ok((open, _)) = open(jax, &program) else { continue };
-        let Ok(graph) = graph_of(jax, &open) else { continue };
-        let (program, table) = (graph.get().program(), graph.get().table());
-        for (id, _) in program.all_params() {
-            if stored_rules::has_rule(&table.params_dict(py, id))? {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
-}
-
 impl DerivationCache {
-    /// Has jax make what the function makes, once.
+    /// What has jax make what the function makes, once.
     fn deriving<'py>(
         &self,
         jax: &Jax,

@@ -7,7 +7,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::ir::{Atom, AtomKind, Eqn, EqnData, LiteralId, ParamsId, Program, Var};
 
@@ -25,6 +25,11 @@ pub struct RegeneratedRule {
     programs: Vec<(Py<PyAny>, Py<Graph>)>,
     /// The names of functions, with what returns new ones; those of one equation belong together.
     rules: Vec<(Py<PyAny>, Py<PyAny>)>,
+}
+
+/// The param that has the rule.
+pub fn name_of_rule(py: Python<'_>) -> &Bound<'_, PyString> {
+    intern!(py, "jvp_jaxpr_fun")
 }
 
 impl RegeneratedRule {
@@ -50,7 +55,7 @@ impl RegeneratedRule {
         let mut regenerated = Self { programs: Vec::new(), rules: Vec::new() };
         for (name, value) in before {
             let Some(other) = params.get_item(&name)? else { return Ok(None) };
-            let is_rule = name.eq(intern!(py, "jvp_jaxpr_fun"))?;
+            let is_rule = name.eq(name_of_rule(py))?;
             if is_closed(jax, &value) && is_closed(jax, &other) {
                 let programs = (graph_of(jax, &value)?, graph_of(jax, &other)?);
                 if !same_program(py, jax, &programs.0, &programs.1)? {
@@ -93,7 +98,7 @@ impl RegeneratedRule {
             if is_closed(jax, &value) {
                 let program = graph_of(jax, &value)?.unbind();
                 regenerated.programs.push((name.unbind(), program));
-            } else if name.eq(intern!(py, "jvp_jaxpr_fun"))? {
+            } else if name.eq(name_of_rule(py))? {
                 let rule = renewal.call1((&value,))?;
                 if rule.is_none() {
                     return Ok(None);

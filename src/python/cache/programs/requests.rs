@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::python::cache::programs::custom_rules::RegeneratedRule;
+use crate::python::cache::programs::custom_rules::{RegeneratedRule, name_of_rule};
 use crate::python::jax::names::Jax;
 
 /// Whether a call of a jit of its own leads jax to the very programs in params.
@@ -35,8 +35,7 @@ pub fn rule_of<'py>(
         }
         let one = requests.call_method1(intern!(py, "params_of_rule"), (request,))?;
         let one = one.cast_into::<PyDict>()?;
-        let rule =
-            |params: &Bound<'py, PyDict>| params.as_any().get_item(intern!(py, "jvp_jaxpr_fun"));
+        let rule = |params: &Bound<'py, PyDict>| params.as_any().get_item(name_of_rule(py));
         let alike = jax.rules_alike.bind(py).call1((rule(&one)?, rule(params)?))?;
         if !alike.is_truthy()? {
             return Ok(None);

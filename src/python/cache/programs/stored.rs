@@ -322,7 +322,8 @@ impl<'w, 's, 'a, 'py> Writer<'w, 's, 'a, 'py> {
 }
 
 /// Reads what `save` has written, for other programs with the same portable ids. `context` is that of the
-/// configuration. `derive` has jax make the same, of which derivative rules are taken when somebody asks for them.
+/// configuration. `deriving` returns what has jax make the same, of which derivative rules are taken when somebody asks
+/// for them. Whether there are any comes beside the programs.
 ///
 /// # Errors
 /// The bytes say something that is not there, or jax would make other programs.
@@ -331,12 +332,12 @@ pub fn load<'py>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
     given: &Given,
-    derive: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyTuple>> {
+    deriving: Deriving<'_, 'py>,
+) -> PyResult<(Bound<'py, PyTuple>, bool)> {
     let py = context.py();
     let lines = given.lines(py, jax).ok_or_else(|| Inapplicable::new_err(()))?;
     let references = References::among(py, &given.nested);
-    let derived = Some(Derived { derive: derive.clone(), item: 0, eqn: 0 });
+    let derived = Some(Derived::new(deriving));
     let mut reader = Reader { reading, jax, context, lines, derived, references };
     let mut items = Vec::new();
     for item in 0..reader.number()? {
@@ -345,10 +346,11 @@ pub fn load<'py>(
         }
         items.push(reader.item()?);
     }
-    PyTuple::new(py, items)
+    let has_rules = reader.derived.is_some_and(|derived| derived.derive.is_some());
+    Ok((PyTuple::new(py, items)?, has_rules))
 }
 
-/// Reads what `save_alone` has written, as `load`; `make` has jax make the program.
+/// Reads what `save_alone` has written, as `load`; `make` returns what has jax make the program.
 ///
 /// # Errors
 /// The bytes say something that is not there.
@@ -356,10 +358,10 @@ pub fn load_alone<'py>(
     reading: &mut Reading<'_, 'py>,
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    make: &Bound<'py, PyAny>,
+    make: Deriving<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let lines = vec![jax.no_frames.bind(context.py()).call0()?.unbind()];
-    let derived = Some(Derived { derive: make.clone(), item: 0, eqn: 0 });
+    let derived = Some(Derived::new(make));
     let references = References::default();
     let program = Reader { reading, jax, context, lines, derived, references }.item()?;
     if is_jaxpr(program.py(), jax, program.as_ptr()) {
@@ -369,14 +371,34 @@ pub fn load_alone<'py>(
     }
 }
 
+/// Returns what has jax derive programs.
+pub type Deriving<'d, 'py> = &'d dyn Fn() -> PyResult<Bound<'py, PyAny>>;
+
 /// A program that jax derives.
-pub(super) struct Derived<'py> {
-    /// Has jax derive it, and all that it derives with it.
-    pub(super) derive: Bound<'py, PyAny>,
+pub(super) struct Derived<'d, 'py> {
+    deriving: Deriving<'d, 'py>,
+    /// Has jax derive it, and all that it derives with it; None where no rule was met so far.
+    derive: Option<Bound<'py, PyAny>>,
     /// Its place among these.
     pub(super) item: usize,
     /// The place of the equation that is read.
     pub(super) eqn: usize,
+}
+
+impl<'d, 'py> Derived<'d, 'py> {
+    fn new(deriving: Deriving<'d, 'py>) -> Self {
+        Self { deriving, derive: None, item: 0, eqn: 0 }
+    }
+
+    /// What has jax derive it: the equation that is read has a derivative rule.
+    pub(super) fn derive(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(derive) = &self.derive {
+            return Ok(derive.clone());
+        }
+        let derive = (self.deriving)()?;
+        self.derive = Some(derive.clone());
+        Ok(derive)
+    }
 }
 
 /// Reads what a `Writer` has written.
@@ -388,7 +410,7 @@ pub(super) struct Reader<'r, 'p, 'py> {
     /// What tracebacks were written by.
     pub(super) lines: Vec<Py<PyAny>>,
     /// The program that is read, where jax derives it: what jax traces for an equation has the line of that.
-    pub(super) derived: Option<Derived<'py>>,
+    pub(super) derived: Option<Derived<'r, 'py>>,
     pub(super) references: References<'py>,
 }
 

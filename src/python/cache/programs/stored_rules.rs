@@ -9,20 +9,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::python::cache::key::canonical::canonical_traceback;
+use crate::python::cache::programs::custom_rules::name_of_rule;
 use crate::python::cache::programs::references::References;
-use crate::python::cache::programs::stored::{Derived, Reader, Writer};
+use crate::python::cache::programs::stored::{Reader, Writer};
 use crate::python::jax::names::Jax;
 use crate::python::store::pieces::{Piece, Reading};
-
-/// The name of the rule.
-const RULE: &str = "jvp_jaxpr_fun";
 
 /// Whether params are those of an equation with a derivative rule.
 ///
 /// # Errors
 /// They cannot be read.
 pub fn has_rule(params: &Bound<'_, PyDict>) -> PyResult<bool> {
-    params.contains(RULE)
+    params.contains(name_of_rule(params.py()))
 }
 
 /// Writes params to which a call of a function of jax's with a rule leads.
@@ -78,15 +76,14 @@ pub(super) fn save_derived<'py>(
 pub(super) fn load_derived<'py>(reader: &mut Reader<'_, '_, 'py>) -> PyResult<Bound<'py, PyDict>> {
     let names = reader.reading.value()?;
     // Within the program of a rule no other one has a place of its own.
-    let derived = reader.derived.take();
-    let Some(Derived { derive, item, eqn }) = &derived else {
+    let Some(mut derived) = reader.derived.take() else {
         return Err(reader.reading.error("a derivative rule that nobody makes"));
     };
-    let py = derive.py();
+    let args = (names, derived.derive()?, derived.item, derived.eqn);
     let maker = reader.reading.maker();
-    let rule = maker.call_method1(intern!(py, "derived_rule"), (names, derive, item, eqn))?;
+    let rule = maker.call_method1(intern!(maker.py(), "derived_rule"), args)?;
     let params = load_others(reader, &rule);
-    reader.derived = derived;
+    reader.derived = Some(derived);
     params
 }
 
@@ -98,7 +95,7 @@ fn save_others<'py>(
     writer.piece.number(params.len());
     for (name, param) in params {
         writer.piece.value(&name)?;
-        if !name.eq(RULE)? {
+        if !name.eq(name_of_rule(name.py()))? {
             writer.item(&param)?;
         }
     }
@@ -113,7 +110,7 @@ fn load_others<'py>(
     let params = PyDict::new(rule.py());
     for _ in 0..reader.number()? {
         let name = reader.reading.value()?;
-        let param = if name.eq(RULE)? { rule.clone() } else { reader.item()? };
+        let param = if name.eq(name_of_rule(rule.py()))? { rule.clone() } else { reader.item()? };
         params.set_item(name, param)?;
     }
     Ok(params)

@@ -58,7 +58,8 @@ impl Sought {
         Ok(Some(Self { key, devices, unheard: lookup::unheard() }))
     }
 
-    /// What the store has; None where it has nothing, or jax would make others. `derive` has jax make it.
+    /// What the store has, and whether equations in it have derivative rules; None where it has nothing, or jax would
+    /// make others. `deriving` returns what has jax make it.
     ///
     /// # Errors
     /// A signal handler raises; the warning that there is for the first entry that is refused.
@@ -67,12 +68,12 @@ impl Sought {
         py: Python<'py>,
         jax: &Jax,
         given: &Given,
-        derive: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        deriving: stored::Deriving<'_, 'py>,
+    ) -> PyResult<Option<(Bound<'py, PyTuple>, bool)>> {
         let Some(library) = current(py) else { return Ok(None) };
         let context = Context::current(py, jax)?.for_eqns.bind(py).clone();
         let read = library
-            .read(py, self.key, |reading| stored::load(reading, jax, &context, given, derive));
+            .read(py, self.key, |reading| stored::load(reading, jax, &context, given, deriving));
         match read {
             Ok(found) => Ok(found),
             Err(error) if error.is_instance_of::<PyException>(py) => {
