@@ -305,10 +305,8 @@ def key_of_program(request: Any) -> int | None:
     """The key of the program to which a request for one of a jit of jax's own leads; None where the
     store is not asked."""
 
-def stored_program(key: int, make: Callable[[], Any]) -> tuple[Any, Any] | None:
-    """The program that the store has under a key, and what is beside it; None where it has none.
-    Derivative rules are those of the program that ``make`` returns, which is called when somebody
-    asks for one."""
+def stored_program(key: int) -> tuple[Any, Any] | None:
+    """The program that the store has under a key, and what is beside it; None where it has none."""
 
 def store_program(key: int, program: Any, beside: Any) -> bool:
     """Has the store keep a program under a key, and what is beside it, once it is written; whether

@@ -17,7 +17,7 @@ from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects
 from jaxide._native.interruptions import tried
 from jaxide._native.kept_programs import is_jit, is_of_jax
-from jaxide._native.requests import Once, Request, Requests
+from jaxide._native.requests import Request, Requests
 from jaxide._native.trampolines import copy_function
 
 
@@ -187,8 +187,7 @@ class JitPrograms:
         key = _core.key_of_program((request, within))
         if key is None:
             return None
-        make = Once(lambda: self._made_anew(jitted, request, within))
-        stored = _core.stored_program(key, make)
+        stored = _core.stored_program(key)
         if stored is None:
             return None
         program, (params, tree) = stored
@@ -204,12 +203,6 @@ class JitPrograms:
         self._expected.setdefault(id(function), []).append(known)
         self._requests.note_expected(params, request, context)
         return known
-
-    def _made_anew(self, jitted: Any, request: Request, within: bool) -> Any:
-        """The program of a jit, which jax traces once more."""
-        own = copy_function(jitted._fun)
-        with self._requests.as_for(within, None):
-            return self._requests.asked(jitted, request, own).params["jaxpr"]
 
     def _audit(self, known: _Expected) -> None:
         """Compares a program with that to which jax comes."""
@@ -248,8 +241,14 @@ class JitPrograms:
 
     def _is_made_anew(self, program: Any, jitted: Any, request: Request, within: bool) -> bool:
         """Whether jax comes to an equal program once more, without a warning."""
+        own = copy_function(jitted._fun)
         made: list[Any] = []
-        if not _core.is_silent(lambda: made.append(self._made_anew(jitted, request, within))):
+
+        def make() -> None:
+            with self._requests.as_for(within, None):
+                made.append(self._requests.asked(jitted, request, own).params["jaxpr"])
+
+        if not _core.is_silent(make):
             return False
         texts = [_text(of) for of in (program, *made)]
         names = [of.debug_info for of in (program, *made)]

@@ -45,10 +45,10 @@ pub fn is_lasting(
 ) -> PyResult<bool> {
     let py = context.py();
     let programs = result.iter().filter(|item| is_jaxpr(py, jax, item.as_ptr()));
-    do_programs_last(jax, context, &given.nested, programs)
+    do_programs_last(jax, context, Some(given), programs)
 }
 
-/// As `is_lasting`, of a program that is made of no other.
+/// As `is_lasting`, of a program that is made of no other. Nobody makes derivative rules for it.
 ///
 /// # Errors
 /// The program cannot be read.
@@ -57,21 +57,21 @@ pub fn lasts_alone(
     context: &Bound<'_, PyAny>,
     program: &Bound<'_, PyAny>,
 ) -> PyResult<bool> {
-    do_programs_last(jax, context, &[], std::iter::once(program.clone()))
+    do_programs_last(jax, context, None, std::iter::once(program.clone()))
 }
 
-/// As `is_lasting`, of programs in which others may be nested.
+/// As `is_lasting`, of programs that are made of those given, or of none.
 fn do_programs_last<'py>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    nested: &[Py<PyAny>],
+    given: Option<&Given>,
     programs: impl Iterator<Item = Bound<'py, PyAny>>,
 ) -> PyResult<bool> {
     for program in programs {
         let Ok((open, _)) = open(jax, &program) else { return Ok(false) };
         let lasts = match unfilled(jax, &open) {
-            Some(graph) => lasts(jax, context, nested, &GraphView::new(jax, &graph))?,
-            None => lasts(jax, context, nested, &ListsView::new(jax, &open))?,
+            Some(graph) => lasts(jax, context, given, &GraphView::new(jax, &graph))?,
+            None => lasts(jax, context, given, &ListsView::new(jax, &open))?,
         };
         if !lasts || open.getattr(intern!(open.py(), "is_high"))?.is_truthy()? {
             return Ok(false);
@@ -83,7 +83,7 @@ fn do_programs_last<'py>(
 fn lasts<'py, V: JaxprView<'py>>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    nested: &[Py<PyAny>],
+    given: Option<&Given>,
     view: &V,
 ) -> PyResult<bool> {
     if !view.constvars()?.is_empty() || !view.effects()?.is_empty() {
@@ -93,9 +93,9 @@ fn lasts<'py, V: JaxprView<'py>>(
         let Some(eqn) = eqn else { return Ok(false) };
         let params = view.params(&eqn);
         let do_params_last = if stored_rules::has_rule(&params)? {
-            of_rule_last(jax, context, nested, &params)?
+            given.is_some() && of_rule_last(jax, context, given, &params)?
         } else {
-            are_named_beside(jax, nested, &params)
+            are_named_beside(jax, given.map_or(&[], |given| &given.nested), &params)
         };
         if view.has_effects(&eqn)?
             || !view.has_set_of_effects(&eqn)
@@ -113,13 +113,13 @@ fn lasts<'py, V: JaxprView<'py>>(
 fn of_rule_last<'py>(
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    nested: &[Py<PyAny>],
+    given: Option<&Given>,
     params: &Bound<'py, PyDict>,
 ) -> PyResult<bool> {
     let py = params.py();
     let values = params.values();
     let programs = values.iter().filter(|value| is_jaxpr(py, jax, value.as_ptr()));
-    do_programs_last(jax, context, nested, programs)
+    do_programs_last(jax, context, given, programs)
 }
 
 /// Objects that are written where they come first, and after that by their place.
@@ -350,7 +350,7 @@ pub fn load<'py>(
     Ok((PyTuple::new(py, items)?, has_rules))
 }
 
-/// Reads what `save_alone` has written, as `load`; `make` returns what has jax make the program.
+/// Reads what `save_alone` has written, as `load`.
 ///
 /// # Errors
 /// The bytes say something that is not there.
@@ -358,12 +358,10 @@ pub fn load_alone<'py>(
     reading: &mut Reading<'_, 'py>,
     jax: &Jax,
     context: &Bound<'py, PyAny>,
-    make: Deriving<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let lines = vec![jax.no_frames.bind(context.py()).call0()?.unbind()];
-    let derived = Some(Derived::new(make));
     let references = References::default();
-    let program = Reader { reading, jax, context, lines, derived, references }.item()?;
+    let program = Reader { reading, jax, context, lines, derived: None, references }.item()?;
     if is_jaxpr(program.py(), jax, program.as_ptr()) {
         Ok(program)
     } else {

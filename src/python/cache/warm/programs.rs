@@ -61,21 +61,20 @@ pub fn key_of_program(request: &Bound<'_, PyAny>) -> PyResult<Option<Key>> {
     Ok(Some(key_of_parts(&[key_of(KIND), devices, now, request], &[])))
 }
 
-/// The program that the store has under a key, and what is beside it; None where it has none. Derivative rules are those of the program that `make` returns, which is called when somebody asks for one.
+/// The program that the store has under a key, and what is beside it; None where it has none.
 ///
 /// # Errors
 /// A signal handler raises; the warning that there is for the first entry that is refused.
 #[pyfunction]
-pub fn stored_program<'py>(
+pub fn stored_program(
+    py: Python<'_>,
     key: Key,
-    make: &Bound<'py, PyAny>,
-) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    let py = make.py();
+) -> PyResult<Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>> {
     let Some(library) = current(py) else { return Ok(None) };
     let jax = jax(py)?;
     let context = Context::current(py, jax)?.for_eqns.bind(py).clone();
     let found = library.read_uncounted(py, key, |reading| {
-        let program = stored::load_alone(reading, jax, &context, &|| Ok(make.clone()))?;
+        let program = stored::load_alone(reading, jax, &context)?;
         Ok((program, reading.value()?))
     });
     unless_damaged(py, &library, found)
