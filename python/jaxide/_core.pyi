@@ -48,6 +48,7 @@ __all__ = [
     "interpose_function",
     "interpose_instances",
     "interposed_functions",
+    "is_installed",
     "is_jax_altered",
     "is_noted_code",
     "is_silent",
@@ -66,6 +67,7 @@ __all__ = [
     "load",
     "load_shared",
     "lowers_as_ever",
+    "may_store_program",
     "memo_len",
     "namespace_fields",
     "new_accumulators",
@@ -308,9 +310,11 @@ def key_of_program(request: Any) -> int | None:
 def stored_program(key: int) -> tuple[Any, Any] | None:
     """The program that the store has under a key, and what is beside it; None where it has none."""
 
-def store_program(key: int, program: Any, beside: Any) -> bool:
-    """Has the store keep a program under a key, and what is beside it, once it is written; whether
-    it may."""
+def may_store_program(key: int, program: Any) -> bool:
+    """Whether the store may keep a program under a key, and does not have it."""
+
+def store_program(key: int, program: Any, beside: Any) -> None:
+    """Has the store keep a program under a key, and what is beside it, once it is written."""
 
 def stored_value(key: int, is_beside: bool = False) -> Any:
     """The value that the store has under a key; None where it has none. It counts as found or
@@ -350,8 +354,9 @@ def settle() -> None:
 def promise_derivation(function: str, program: Any, result: Any) -> None:
     """Has a function say ``result`` when jax asks it for what it makes of a program next."""
 
-def promise_trace(function: Any, result: tuple[Any, Any]) -> None:
-    """Has jax come to ``result`` when it traces a function next, or one that is called so."""
+def promise_trace(function: Any, result: tuple[Any, Any], fits: Callable[[Any], bool]) -> None:
+    """Has jax come to ``result`` when it traces a function next, or one that is called so, for
+    arguments of which ``fits`` says that they are meant."""
 
 def promised_trace(*given: Any) -> Any:
     """What was promised, when jax traces a function; else ``NotImplemented``."""
@@ -668,6 +673,9 @@ def note_code(function: Any, code: CodeType) -> None:
 
 def is_noted_code(function: FunctionType, code: CodeType) -> bool:
     """Whether a code is one that jaxide gives to this function of jax."""
+
+def is_installed() -> bool:
+    """Whether all traces of the process are recorded by jaxide."""
 
 def is_jax_altered() -> bool:
     """Whether somebody has changed jax in a way that may affect anything: all is left to stock.

@@ -46,7 +46,9 @@ mod _core {
     #[pymodule_export]
     use super::cache::warm::lookup::is_silent;
     #[pymodule_export]
-    use super::cache::warm::programs::{key_of_program, store_program, stored_program};
+    use super::cache::warm::programs::{
+        key_of_program, may_store_program, store_program, stored_program,
+    };
     #[pymodule_export]
     use super::cache::warm::values::{is_store_open, key_of_value, store_value, stored_value};
     #[pymodule_export]
@@ -64,7 +66,9 @@ mod _core {
         interpose_function, interpose_instances, interposed_functions, trust_callable,
     };
     #[pymodule_export]
-    use super::interpose::install::{Activation, initialize, initialize_traces, is_jax_altered};
+    use super::interpose::install::{
+        Activation, initialize, initialize_traces, is_installed, is_jax_altered,
+    };
     #[pymodule_export]
     use super::jax::names::namespace_fields;
     #[pymodule_export]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 # The containers are the user's, so nothing is loaded as a whole. What a step prints depends on
 # which programs are the same object.
 SCRIPT = """
-import os, sys
+import os, sys, threading
 import numpy as np
 import jax, jax.numpy as jnp
 jaxide = None
@@ -61,6 +61,32 @@ def far():
         show(f, Box(x))
         show(f, Box(x.astype("float64")))
 
+def filled(*numbers):
+    return lambda box: [jnp.where(box.value > 0, box.value, number) for number in numbers]
+
+def small(box):
+    a = box.value
+    return jax.nn.relu(a), jnp.where(a > 0, a, 0.0), jax.nn.silu(a), jnp.clip(a, 0, 1)
+
+def threads():
+    # Each has jax trace functions of which the store has programs for the others.
+    arrays = [jax.device_put(np.ones(5 + size, "float32")) for size in range(12)]
+    for a in arrays:
+        jax.make_jaxpr(small)(Box(a))
+    barrier, interval = threading.Barrier(len(arrays)), sys.getswitchinterval()
+    results = []
+    def run(a):
+        barrier.wait()
+        results.append(sum(float(r.sum()) for r in small(Box(a))))
+    sys.setswitchinterval(1e-6)
+    running = [threading.Thread(target=run, args=(a,)) for a in arrays]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    sys.setswitchinterval(interval)
+    print(sorted(results))
+
 def uninstalled():
     if jaxide:
         jaxide.uninstall()
@@ -79,6 +105,10 @@ steps = {
     "evaluated": lambda: print(jax.eval_shape(f, Box(x))),
     "cleared": lambda: jax.clear_caches(),
     "far": far,
+    "zero": lambda: show(filled(0.0), Box(x)),
+    "one": lambda: show(filled(1.0), Box(x)),
+    "numbers": lambda: show(filled(0.0, 1.0, np.float32(1)), Box(x)),
+    "threads": threads,
     "uninstalled": uninstalled,
 }
 for name in os.environ["STEPS"].split():
@@ -88,6 +118,7 @@ for name in os.environ["STEPS"].split():
         print(_core.num_traces(), file=sys.stderr)
 """
 
+OTHERS = ("zero", "one", "threads")
 HISTORIES = (
     "forward both",
     "gradient both uninstalled both",
@@ -96,6 +127,8 @@ HISTORIES = (
     "forward far both far",
     "inner both second batched",
     "evaluated inner both uninstalled",
+    "numbers both",
+    "threads both",
 )
 
 
@@ -103,7 +136,7 @@ HISTORIES = (
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of all steps, each from a process that has done nothing else."""
     folder = tmp_path_factory.mktemp("store") / "own"
-    for steps in ("forward", "gradient", "both", "second batched", "inner", "far"):
+    for steps in ("forward", "gradient", "both", "second batched", "inner", "far", *OTHERS):
         run_warm(SCRIPT, STEPS=steps, JAXIDE_CACHE_DIR=str(folder), JAXIDE_CACHE_MODE="write")
     return folder
 
@@ -129,7 +162,77 @@ def test_they_are_the_same_objects(steps: str, store: Path) -> None:
 def test_random_histories(seed: int, store: Path) -> None:
     rng = random.Random(seed)
     often = "forward gradient second batched both inner eager evaluated"
-    names = f"{often} cleared far uninstalled".split()
+    names = f"{often} cleared far uninstalled numbers zero one".split()
     steps = " ".join(rng.choices(names, k=7))
     expected = run_warm(SCRIPT, STEPS=steps, WITH="jax").stdout
     assert run_warm(SCRIPT, STEPS=steps, JAXIDE_CACHE_DIR=str(store)).stdout == expected
+
+
+WIDE = """
+import os
+import jax, jax.numpy as jnp
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    jaxide.install()
+
+def f(x):
+    return jax.nn.standardize(x).sum() + jnp.var(x) + jnp.mean(x)
+
+with jax.enable_x64(True):
+    jax.make_jaxpr(f)(jnp.ones((3, 4), "float64"))
+"""
+
+
+def test_nobody_hears_that_the_store_is_written(tmp_path: Path) -> None:
+    """The process ends under another configuration."""
+    done = run_warm(WIDE, JAXIDE_CACHE_DIR=str(tmp_path / "store"), JAXIDE_CACHE_MODE="write")
+    assert done.stderr == run_warm(WIDE, WITH="jax").stderr
+
+
+ALARMED = """
+import os, signal
+import numpy as np
+import jax, jax.numpy as jnp
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    jaxide.install()
+
+@jax.tree_util.register_pytree_node_class
+class Box:
+    def __init__(self, value):
+        self.value = value
+    def tree_flatten(self):
+        return (self.value,), None
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+def f(box):
+    return jnp.where(box.value > 0, box.value, 0.0)
+
+for size in range(3, 63):
+    jax.make_jaxpr(f)(Box(jax.device_put(np.ones(size, "float32"))))
+others = [jax.device_put(np.ones((2, size), "float32")) for size in range(1, 200)]
+found = []
+
+def handler(*_):
+    a = others[len(found)]
+    found.append((a.shape, jax.eval_shape(lambda a: jnp.where(a > 0, a, 0.0), a).shape))
+    if len(found) < 150:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003)
+
+a = jax.device_put(np.ones((3, 1, 5), "float32"))
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+for _ in range(20):
+    jnp.where(a > 0, a, 0.0)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print([pair for pair in found if pair[0] != pair[1]])
+print([b.shape for b in others[:150] if jnp.where(b > 0, b, 0.0).shape != b.shape])
+"""
+
+
+def test_handlers_of_signals_have_programs_of_their_own(tmp_path: Path) -> None:
+    for mode in ("write", "read"):
+        environment = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": mode}
+        assert run_warm(ALARMED, **environment).stdout == "[]\n[]\n"

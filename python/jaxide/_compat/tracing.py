@@ -6,10 +6,18 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
 
 from jaxide._compat.jaxprs import with_constants
-from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
+from jaxide._compat.symbols import (
+    Mismatch,
+    checked_function,
+    known_symbols,
+    optional_symbol,
+    symbol,
+)
 
 
 @functools.cache
@@ -126,3 +134,31 @@ def wraps(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callab
 def extend_axis_env(axis_env: Any) -> Any:
     """A context with named axes, as ``jax.make_jaxpr(axis_env=...)`` sets up."""
     return symbol("core:extend_axis_env_nd")(axis_env) if axis_env else contextlib.nullcontext()
+
+
+@functools.cache
+def plain_arguments() -> Callable[[Any], Any]:
+    """A function that has positional and named arguments with types in the place of arrays; None
+    where jax makes some by code of the user's, which is not to run once more."""
+    # The numbers that jax has for leaves and for containers of Python's.
+    some: Any = None, (), [], {}, _Named(0)
+    tree: Any = jax.tree.structure(some)
+    kinds = frozenset(node[0] for node in tree.__getstate__()[1])
+    static = optional_symbol("tree_util:Static")
+    own = known_symbols(("flattree:FTTuple", "flattree:FTDict", "flattree:FTStatic"))
+    parts = {own.get("flattree:FTTuple"): "elts", own.get("flattree:FTDict"): "_vals"}
+    without = own.get("flattree:FTStatic")
+
+    def is_plain(flat: Any) -> bool:
+        if (field := parts.get(type(flat))) is not None:
+            return all(map(is_plain, getattr(flat, field)))
+        if type(flat) is without:
+            return True
+        _, nodes = flat.tree.__getstate__()
+        return all(node[0] in kinds or node[3] is static for node in nodes)
+
+    return lambda in_avals: in_avals.unflatten() if is_plain(in_avals) else None
+
+
+class _Named(NamedTuple):
+    leaf: int

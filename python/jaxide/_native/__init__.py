@@ -14,6 +14,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
 ``interruptions``       exceptions that signal handlers raise
+``jit_arguments``       arguments of jits as jax's cache of traces tells them apart
 ``jit_programs``        programs of jits of jax's own that the store has
 ``kept_programs``       what jax keeps of a trace beyond the program
 ``module_code``         what the code of a module assigns, and what its source says

@@ -91,11 +91,7 @@ class EntryRecords(Records):
         Raises:
           Unstorable: by none.
         """
-        requests = self._known.requests
-        request = _known(requests.of(params), "its program is of no jit of jax's")
-        if requests.stored is not None:
-            requests.stored.keep(params["jaxpr"], request, False)
-        return request
+        return _known(self._known.requests.of(params), "its program is of no jit of jax's")
 
     def origin(self, program: Any) -> tuple[Any, ...]:
         """How jax comes to a program.
@@ -103,13 +99,9 @@ class EntryRecords(Records):
         Raises:
           Unstorable: that is not known.
         """
-        requests = self._known.requests
         origin: tuple[Any, ...] = _known(
-            requests.origin(program), "its program is none that jax keeps"
+            self._known.requests.origin(program), "its program is none that jax keeps"
         )
-        if len(origin) == 2 and requests.stored is not None:
-            within, request = origin
-            requests.stored.keep(program, request, within)
         return origin
 
     def rule_request(self, params: dict[str, Any]) -> NamedRule:
@@ -208,7 +200,7 @@ class EntryObjects(Objects):
             # jax asks for no results of a function of two numbers, but for its constants.
             traced = program if hasattr(program, "jaxpr") else self.close(program, [])
             out = None if tree == () else self.flat_tree(tree, tuple(program.out_avals))
-            _core.promise_trace(self._requests.traced_for(request), (traced, out))
+            self._requests.promise(request, traced, out)
             return self._requests.program_of_jax(request, within, None)
         except RecursionError:
             # jax is tracing it just now.

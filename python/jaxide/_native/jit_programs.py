@@ -1,21 +1,21 @@
 """Programs of jits of jax's own, from the store.
 
 jax keeps the program of a jit, which it traces when somebody first asks. A process that has the
-program from the store need not trace it: jax is told once it is to trace it, by whoever asks. A
-program counts by identity, so the one from the store is used only where jax has none.
+program from the store need not trace it: it is jax's answer once jax is to trace it, whoever asks.
+A program counts by identity, so the one from the store is used only where jax has none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _core
 from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects
 from jaxide._native.interruptions import tried
+from jaxide._native.jit_arguments import Arguments
 from jaxide._native.kept_programs import is_jit, is_of_jax
 from jaxide._native.requests import Request, Requests
 from jaxide._native.trampolines import copy_function
@@ -36,18 +36,17 @@ class Symbols(NamedTuple):
 
 
 class _Expected(NamedTuple):
-    """A program of which jax is told when it is to trace it."""
+    """A program to which jax comes when it is to trace it."""
 
     program: Any
     # The params of an equation, which has it.
     params: dict[str, Any]
-    # The function that jax is to trace.
-    function: Any
     jitted: Any
     request: Request
-    within: bool
-    # What jax's cache goes by besides.
+    arguments: Arguments
+    # What jax's cache goes by besides, and whether that is as within an equation.
     context: Any
+    within: bool
     # jax's ``FlatTree`` of the types of the results.
     out: Any
 
@@ -58,22 +57,24 @@ class JitPrograms:
     def __init__(self, symbols: Symbols):
         self._symbols = symbols
         self._requests = symbols.requests
+        self._arguments = symbols.requests.arguments
         self._objects, self._node_of = symbols.objects, symbols.node_of
-        # By the address of the function.
-        self._expected: dict[int, list[_Expected]] = {}
-        # The types of arguments for which jax has traced a function.
-        self._traced: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+        # By the address of the function, and the types of the arguments.
+        self._expected: dict[int, dict[frozenset[Any], list[_Expected]]] = {}
+        # For which arguments jax has traced a function.
+        self._traced: weakref.WeakKeyDictionary[Any, dict[frozenset[Any], list[Any]]]
+        self._traced = weakref.WeakKeyDictionary()
         # Whether all traces that jax keeps were seen, and how many there were before.
         self._has_all = symbols.num_misses() == 0
         self._num_before = _core.num_traces()
         # Programs that were looked at, to be stored or not.
-        self._kept: dict[int, Any] = {}
+        self._noted: dict[int, Any] = {}
         symbols.requests.when_cleared.append(self._clear)
 
     def _clear(self) -> None:
         self._expected.clear()
         self._traced.clear()
-        self._kept.clear()
+        self._noted.clear()
         self._has_all = self._symbols.num_misses() == 0
         self._num_before = _core.num_traces()
 
@@ -83,72 +84,84 @@ class JitPrograms:
         self._traced.pop(function, None)
 
     def is_expected(self, function: Any) -> bool:
-        """Whether jax is to be told of a program of a function."""
+        """Whether jax is to come to a program of a function."""
         return id(function) in self._expected
 
     def traced(self, function: Any, in_avals: Any, debug_info: Any, *flags: Any) -> Any:
-        """What jax is to come to that traces a function now; ``NotImplemented`` where it traces."""
+        """What jax comes to that traces a function now; ``NotImplemented`` where it traces."""
         self._check_misses()
         if not is_jit(debug_info) or not is_of_jax(debug_info):
             return NotImplemented
+        types = frozenset(in_avals.vals)
         # A function that counts by identity in jax's cache can be referred to weakly.
-        self._traced.setdefault(function, []).append(in_avals)
-        expected = self._expected.get(id(function))
-        return NotImplemented if expected is None else self._told(list(expected))
+        self._traced.setdefault(function, {}).setdefault(types, []).append(in_avals)
+        known = self._expected.get(id(function), {}).get(types)
+        if not known or any(flags[:3]):
+            return NotImplemented
+        context = self._requests.context(False)
+        for expected in known:
+            if (
+                expected.context == context
+                and expected.program.debug_info[:3] == debug_info[:3]
+                and self._arguments.fit(expected.arguments, in_avals)
+            ):
+                self._remove(expected)
+                return expected.program, expected.out
+        return NotImplemented
 
     def _check_misses(self) -> None:
         if self._num_before + self._symbols.num_misses() != _core.num_traces():
             self._has_all = False
 
-    def _told(self, expected: list[_Expected]) -> Any:
-        """Has jax know programs of a function that it traces; the program that it traces now."""
-        answer: Any = NotImplemented
-        for known in expected:
-            with self._as_of(known) as is_of_now:
-                if not is_of_now:
-                    continue
-                try:
-                    _core.promise_trace(known.function, (known.program, known.out))
-                    self._requests.asked(known.jitted, known.request)
-                except RecursionError as error:
-                    # So says jax's cache where it is this very program.
-                    if not str(error).startswith("Recursively calling"):
-                        raise
-                    answer = known.program, known.out
-                finally:
-                    _core.is_still_promised()
-            self._remove(known)
-        return answer
+    def _add(self, expected: _Expected) -> None:
+        of_function = self._expected.setdefault(id(expected.jitted._fun), {})
+        of_function.setdefault(frozenset(expected.program.in_avals), []).append(expected)
 
-    def _remove(self, known: _Expected) -> None:
-        others = [own for own in self._expected.get(id(known.function), ()) if own is not known]
-        if others:
-            self._expected[id(known.function)] = others
-        else:
-            self._expected.pop(id(known.function), None)
-
-    @contextlib.contextmanager
-    def _as_of(self, known: _Expected) -> Iterator[bool]:
-        """Within, jax keeps what it traces as it would have then; whether that can be."""
-        with self._requests.as_for(known.within, None):
-            yield self._requests.context(False) == known.context
+    def _remove(self, expected: _Expected) -> None:
+        function, types = id(expected.jitted._fun), frozenset(expected.program.in_avals)
+        of_function = self._expected.get(function, {})
+        of_function[types] = [own for own in of_function.get(types, ()) if own is not expected]
+        if not any(of_function.values()):
+            self._expected.pop(function, None)
 
     def tell_all(self) -> None:
-        """Has jax know all programs: nobody tells it later."""
-        for expected in list(self._expected.values()):
-            with tried():
-                self._told(list(expected))
-        self._expected.clear()
+        """Has jax keep all programs to which it can come now: nobody answers for them later."""
+        everything = [
+            expected
+            for of_function in list(self._expected.values())
+            for of_types in list(of_function.values())
+            for expected in of_types
+        ]
+        for expected in everything:
+            with tried(), self._requests.as_for(expected.within, None):
+                if self._requests.context(False) == expected.context:
+                    # jax traces it, so this is asked for it.
+                    self._requests.asked(expected.jitted, expected.request)
+            self._remove(expected)
         self._has_all = False
 
     def expected(self, request: Request, within: bool) -> Any:
-        """The program of a jit of which jax is to be told; None where there is none.
+        """The program of a jit to which jax is to come; None where there is none.
 
         Raises:
           LookupError: no jit is at its place.
         """
-        known = self._known(request, within)
+        if not self._expected:
+            return None
+        jitted = self._requests.jit_at(request[0])
+        arguments = self._arguments.of(jitted, *request[1:])
+        known = None if arguments is None else self._known(jitted, arguments, within)
         return None if known is None else known.program
+
+    def _known(self, jitted: Any, arguments: Arguments, within: bool) -> _Expected | None:
+        of_function = self._expected.get(id(jitted._fun))
+        if of_function is None:
+            return None
+        context = self._requests.context(within)
+        for expected in of_function.get(self._arguments.leaves(arguments), ()):
+            if expected.arguments == arguments and expected.context == context:
+                return expected
+        return None
 
     def program(self, request: Request, within: bool) -> Any:
         """The program of a jit; None where jax is to be asked.
@@ -156,8 +169,8 @@ class JitPrograms:
         Raises:
           LookupError: no jit is at its place.
         """
-        known = self._known(request, within) or self._loaded(request, within)
-        return None if known is None else known.program
+        found = self._found(request, within)
+        return None if found is None else found.program
 
     def params(self, request: Request) -> dict[str, Any] | None:
         """The params of an equation with the program of a jit; None where jax is to be asked.
@@ -165,52 +178,54 @@ class JitPrograms:
         Raises:
           LookupError: no jit is at its place.
         """
-        known = self._known(request, False) or self._loaded(request, False)
-        return None if known is None else known.params
+        found = self._found(request, False)
+        return None if found is None else found.params
 
-    def _known(self, request: Request, within: bool) -> _Expected | None:
-        if not self._expected:
+    def _found(self, request: Request, within: bool) -> _Expected | None:
+        if not _core.is_installed():
+            # Traces between two activations are not seen.
             return None
-        function = self._requests.jit_at(request[0])._fun
-        context = self._requests.context(within)
-        for known in self._expected.get(id(function), ()):
-            if known.context == context and _are_same(known.request, request):
-                return known
-        return None
-
-    def _loaded(self, request: Request, within: bool) -> _Expected | None:
-        """What the store has, of which jax is to be told; None where jax is to be asked."""
         jitted = self._requests.jit_at(request[0])
+        arguments = self._arguments.of(jitted, *request[1:])
+        if arguments is None:
+            return None
+        known = self._known(jitted, arguments, within)
+        return known if known is not None else self._loaded(jitted, request, arguments, within)
+
+    def _loaded(
+        self, jitted: Any, request: Request, arguments: Arguments, within: bool
+    ) -> _Expected | None:
+        """What the store has; None where jax is to be asked."""
         function = jitted._fun
         if self._symbols.has_line() or self._symbols.is_watched() or self._is_unknown(function):
             return None
-        key = _core.key_of_program((request, within))
-        if key is None:
-            return None
-        stored = _core.stored_program(key)
+        context = self._requests.context(within)
+        is_within = context == self._requests.context(True)
+        key = _core.key_of_program((request[0], *arguments, is_within))
+        stored = None if key is None else _core.stored_program(key)
         if stored is None:
             return None
         program, (params, tree) = stored
-        if self._may_have(function, list(program.in_avals)):
+        traced = self._traced.get(function, {}).get(frozenset(program.in_avals), ())
+        if any(self._arguments.fit(arguments, in_avals) for in_avals in traced):
             return None
         out = self._objects.flat_tree(tree, tuple(program.out_avals))
-        context = self._requests.context(within)
         params["jaxpr"] = program
-        known = _Expected(program, params, function, jitted, request, within, context, out)
+        found = _Expected(program, params, jitted, request, arguments, context, within, out)
         if _core.is_whole_audited():
-            self._audit(known)
+            self._audit(found)
             return None
-        self._expected.setdefault(id(function), []).append(known)
+        self._add(found)
         self._requests.note_expected(params, request, context)
-        return known
+        return found
 
-    def _audit(self, known: _Expected) -> None:
+    def _audit(self, found: _Expected) -> None:
         """Compares a program with that to which jax comes."""
-        with self._requests.as_for(known.within, None):
-            asked = self._requests.asked(known.jitted, known.request)
-        texts = _text(known.program), _text(asked.params["jaxpr"])
+        with self._requests.as_for(found.within, None):
+            asked = self._requests.asked(found.jitted, found.request)
+        texts = _text(found.program), _text(asked.params["jaxpr"])
         if texts[0] != texts[1]:
-            _core.tell_whole_differs(known.request[0], *texts)
+            _core.tell_whole_differs(found.request[0], *texts)
 
     def _is_unknown(self, function: Any) -> bool:
         """Whether jax may have traced a function without being seen."""
@@ -218,35 +233,33 @@ class JitPrograms:
         # A jit has a weak reference to its function, and so has each cache of jax.
         return not self._has_all and weakref.getweakrefcount(function) > 1
 
-    def _may_have(self, function: Any, in_avals: list[Any]) -> bool:
-        """Whether jax may have traced a function for arguments of such types."""
-        return any(list(of.vals) == in_avals for of in self._traced.get(function, ()))
-
-    def keep(self, program: Any, request: Request, within: bool) -> None:
-        """Has the store keep the program of a jit, if another process comes to the same."""
-        if self._kept.get(id(program)) is program:
+    def note(self, jitted: Any, request: Request, params: dict[str, Any], within: bool) -> None:
+        """Has the store keep the program that jax has for a request, if another process comes to
+        the same."""
+        program = params["jaxpr"]
+        if self._noted.get(id(program)) is program:
             return
-        self._kept[id(program)] = program
+        self._noted[id(program)] = program
+        if self._symbols.has_line() or self._symbols.is_watched():
+            return
+        arguments = self._arguments.of(jitted, *request[1:])
+        if arguments is None:
+            return
         with tried():
-            key = _core.key_of_program((request, within))
-            if key is None or self._symbols.is_watched():
+            key = _core.key_of_program((request[0], *arguments, within))
+            if key is None or not _core.may_store_program(key, program):
                 return
-            jitted = self._requests.jit_at(request[0])
-            with self._requests.as_for(within, None):
-                asked = self._requests.asked(jitted, request)
-            params = asked.params
-            if params["jaxpr"] is program and self._is_made_anew(program, jitted, request, within):
-                tree = described_tree(asked.out_tree, self._node_of)
+            if self._is_made_anew(program, jitted, request):
+                tree = described_tree(self._requests.asked(jitted, request).out_tree, self._node_of)
                 _core.store_program(key, program, ({**params, "jaxpr": None}, tree))
 
-    def _is_made_anew(self, program: Any, jitted: Any, request: Request, within: bool) -> bool:
+    def _is_made_anew(self, program: Any, jitted: Any, request: Request) -> bool:
         """Whether jax comes to an equal program once more, without a warning."""
         own = copy_function(jitted._fun)
         made: list[Any] = []
 
         def make() -> None:
-            with self._requests.as_for(within, None):
-                made.append(self._requests.asked(jitted, request, own).params["jaxpr"])
+            made.append(self._requests.asked(jitted, request, own).params["jaxpr"])
 
         if not _core.is_silent(make):
             return False
@@ -259,15 +272,3 @@ class JitPrograms:
 def _text(program: Any) -> str:
     text: str = program.pretty_print(source_info=True, name_stack=True)
     return text
-
-
-def _are_same(one: Any, another: Any) -> bool:
-    """Whether two requests are the same, as jax's cache may not tell 1 from True."""
-    if type(one) is not type(another):
-        return False
-    if type(one) in (tuple, list):
-        return len(one) == len(another) and all(map(_are_same, one, another))
-    if type(one) is dict:
-        # The order of named arguments counts in jax's cache.
-        return _are_same(list(one.items()), list(another.items()))
-    return bool(one == another)

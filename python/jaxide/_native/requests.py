@@ -24,6 +24,7 @@ import numpy as np
 from jaxide import _core
 from jaxide._native.interposed import callables
 from jaxide._native.interruptions import tried
+from jaxide._native.jit_arguments import JitArguments
 from jaxide._native.portable import place_of
 from jaxide._native.trampolines import copy_function
 
@@ -60,7 +61,7 @@ class StoredPrograms(Protocol):
     def program(self, request: Request, within: bool) -> Any: ...
     def params(self, request: Request) -> dict[str, Any] | None: ...
     def expected(self, request: Request, within: bool) -> Any: ...
-    def keep(self, program: Any, request: Request, within: bool) -> None: ...
+    def note(self, jitted: Any, request: Request, params: dict[str, Any], within: bool) -> None: ...
     def is_expected(self, function: Any) -> bool: ...
 
 
@@ -90,6 +91,8 @@ class Symbols(NamedTuple):
     within_equation: Callable[[], contextlib.AbstractContextManager[Any]]
     # Has equations have a traceback for a while.
     user_context: Callable[[Any], contextlib.AbstractContextManager[Any]]
+    # Arguments as jax's cache of traces tells them apart.
+    arguments: JitArguments
     # Everything that is configured in this thread, with a hash.
     configuration: Callable[[], Any]
     # Functions that keep what they make of a program, by name.
@@ -158,6 +161,7 @@ class Requests:
 
     def __init__(self, symbols: Symbols):
         self._symbols = symbols
+        self.arguments = symbols.arguments
         # By the address of the program: itself, so that its address is its own, and its params.
         self._known: dict[int, tuple[Any, Request, dict[str, Any], _Kept]] = {}
         # Those of inlined jits that jax has traced without a warning.
@@ -242,9 +246,15 @@ class Requests:
         if place is not None:
             known = self._known.get(id(program))
             if known is None or known[0] is not program:
-                self._known[id(program)] = program, request, params, self._kept()
-                self.noted_places.add(place)
+                self._note_params(jitted, request, params)
         return program, request
+
+    def _note_params(self, jitted: Any, request: Request, params: dict[str, Any]) -> None:
+        program, kept = params["jaxpr"], self._kept()
+        self._known[id(program)] = program, request, params, kept
+        self.noted_places.add(request[0])
+        if self.stored is not None:
+            self.stored.note(jitted, request, params, kept.within)
 
     def note(
         self,
@@ -326,13 +336,12 @@ class Requests:
 
     def _params_of_jax(self, request: Request) -> dict[str, Any]:
         place = request[0]
+        jitted = self.jit_at(place)
         try:
-            params = self._params(self.jit_at(place), request)
+            params = self._params(jitted, request)
         except _Unknown:
             raise LookupError(place) from None
-        program = params["jaxpr"]
-        self._known[id(program)] = program, request, params, self._kept()
-        self.noted_places.add(place)
+        self._note_params(jitted, request, params)
         return dict(params)
 
     def note_expected(self, params: dict[str, Any], request: Request, context: Any) -> None:
@@ -343,14 +352,28 @@ class Requests:
         self._known[id(program)] = program, request, params, kept
         self.noted_places.add(request[0])
 
-    def traced_for(self, request: Request) -> Any:
-        """The function that jax traces for a request, or what one is called that jax makes for it.
+    def promise(self, request: Request, program: Any, out: Any) -> None:
+        """Has jax come to a program, with such results, when it traces for a request next.
 
         Raises:
           LookupError: no jit is at its place.
         """
-        place = request[0]
-        return _TRACED_REDUCTION if place.startswith(REDUCTION) else self.jit_at(place)._fun
+        place, args, kwargs = request
+        if place.startswith(REDUCTION):
+            types = list(program.in_avals)
+            function: Any = _TRACED_REDUCTION
+
+            def fits(in_avals: Any) -> bool:
+                return list(in_avals.vals) == types
+        else:
+            jitted = self.jit_at(place)
+            function = jitted._fun
+            arguments = self.arguments.of(jitted, args, kwargs)
+
+            def fits(in_avals: Any) -> bool:
+                return arguments is not None and self.arguments.fit(arguments, in_avals)
+
+        _core.promise_trace(function, (program, out), fits)
 
     def jit_at(self, place: str) -> Any:
         """The jit at a place.

@@ -258,11 +258,17 @@ impl Activation {
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyAny>) -> PyResult<()> {
         // The next trace may be stock jax's.
         session::settle(py)?;
-        if session::is_last_activation() {
+        if self.scope == Scope::Process && session::num_installed() == 1 {
             whole::tell_all(py)?;
         }
         session::leave(py, self.scope)
     }
+}
+
+/// Whether all traces of the process are recorded by jaxide.
+#[pyfunction]
+pub fn is_installed() -> bool {
+    session::num_installed() != 0
 }
 
 fn hooked(py: Python<'_>) -> PyResult<&'static [PatchedFunction]> {

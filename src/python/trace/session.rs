@@ -385,9 +385,9 @@ pub fn leave(py: Python<'_>, scope: Scope) -> PyResult<()> {
     end_activation(py, jax)
 }
 
-/// Whether what traces is jax alone once an activation ends.
-pub fn is_last_activation() -> bool {
-    STATE.peek(|state| state.activations == 1)
+/// How many activations of the whole process there are.
+pub fn num_installed() -> usize {
+    PROCESS.load(Ordering::Relaxed)
 }
 
 fn end_activation(py: Python<'_>, jax: &Jax) -> PyResult<()> {

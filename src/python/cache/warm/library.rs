@@ -220,6 +220,12 @@ impl Library {
         }
     }
 
+    /// Whether there is an entry of a key, which may be damaged.
+    pub fn has(&self, key: Key) -> bool {
+        let is_there = |shelf: &Shelf| !matches!(shelf.segment().entry(key), Ok(None));
+        self.shelves.iter().any(|(_, shelf)| is_there(shelf))
+    }
+
     /// Notes a value that is to be written under a key.
     pub fn keep(&self, key: Key, value: &Bound<'_, PyAny>) {
         if self.is_writable {

@@ -80,23 +80,34 @@ pub fn stored_program(
     unless_damaged(py, &library, found)
 }
 
-/// Has the store keep a program under a key, and what is beside it, once it is written; whether it may.
+/// Whether the store may keep a program under a key, and does not have it.
 ///
 /// # Errors
 /// The program cannot be read.
+#[pyfunction]
+pub fn may_store_program(key: Key, program: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = program.py();
+    let Some(library) = current(py) else { return Ok(false) };
+    if !library.is_writable() || library.has(key) {
+        return Ok(false);
+    }
+    let jax = jax(py)?;
+    stored::lasts_alone(jax, Context::current(py, jax)?.for_eqns.bind(py), program)
+}
+
+/// Has the store keep a program under a key, and what is beside it, once it is written.
+///
+/// # Errors
+/// Out of memory.
 #[pyfunction]
 pub fn store_program(
     py: Python<'_>,
     key: Key,
     program: Py<PyAny>,
     beside: Py<PyAny>,
-) -> PyResult<bool> {
-    let Some(library) = current(py) else { return Ok(false) };
-    let jax = jax(py)?;
-    let context = Context::current(py, jax)?;
-    let lasts = stored::lasts_alone(jax, context.for_eqns.bind(py), program.bind(py))?;
-    if lasts {
+) -> PyResult<()> {
+    if let Some(library) = current(py) {
         library.keep(key, Bound::new(py, KeptProgram { program, beside })?.as_any());
     }
-    Ok(lasts)
+    Ok(())
 }

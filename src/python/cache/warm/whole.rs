@@ -36,6 +36,9 @@ const KIND: &[u8] = b"a whole trace";
 /// Tells the keys of what code reads.
 const READS: &[u8] = b"what code reads";
 
+/// A function that jax is to trace, or the name of one; the result; and what is asked about the types of arguments.
+type PromisedTrace = (Py<PyAny>, Py<PyTuple>, Py<PyAny>);
+
 /// What a function is to say of a program.
 struct Promise {
     function: String,
@@ -68,8 +71,9 @@ static SETTLES: Shared<Vec<Py<PyAny>>> = Shared::new(Vec::new());
 thread_local! {
     /// What was derived from programs while something whole is recorded.
     static DERIVED: RefCell<Option<Py<PyList>>> = const { RefCell::new(None) };
-    /// A function that jax is asked to trace, and what it is to come to.
-    static PROMISED_TRACE: RefCell<Option<(Py<PyAny>, Py<PyTuple>)>> = const { RefCell::new(None) };
+    /// A function that jax is asked to trace, what it is to come to, and what says whether it is traced for the
+    /// arguments that were meant.
+    static PROMISED_TRACE: RefCell<Option<PromisedTrace>> = const { RefCell::new(None) };
     /// The name of a function that jax must not trace now, and whether it was to.
     static REFUSED_TRACE: RefCell<Option<(String, bool)>> = const { RefCell::new(None) };
     static PROMISED: RefCell<Option<Promise>> = const { RefCell::new(None) };
@@ -239,10 +243,11 @@ pub fn promise_derivation(function: String, program: &Bound<'_, PyAny>, result: 
     drop(PROMISED.replace(Some(promise)));
 }
 
-/// Has jax come to `result` when it traces a function next, or one that is called so.
+/// Has jax come to `result` when it traces a function next, or one that is called so, for arguments of which
+/// `fits` says that they are meant.
 #[pyfunction]
-pub fn promise_trace(function: Py<PyAny>, result: Py<PyTuple>) {
-    drop(PROMISED_TRACE.replace(Some((function, result))));
+pub fn promise_trace(function: Py<PyAny>, result: Py<PyTuple>, fits: Py<PyAny>) {
+    drop(PROMISED_TRACE.replace(Some((function, result, fits))));
 }
 
 /// Has jax come to what `trace` says of a function, where it says something, when it traces the function.
@@ -315,20 +320,32 @@ fn is_called(function: &Bound<'_, PyAny>, name: &str) -> bool {
     own.is_ok_and(|own| own.extract::<String>().is_ok_and(|own| own == name))
 }
 
-/// What was promised of a function.
-fn promised<'py>(function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
+/// What was promised of a function that jax traces for arguments of such types. A signal handler may trace something
+/// else meanwhile, or the same function for others.
+///
+/// # Errors
+/// Those of the types.
+fn promised<'py>(
+    function: &Bound<'py, PyAny>,
+    given: &Bound<'py, PyTuple>,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = function.py();
-    let known = PROMISED_TRACE.with_borrow(|promised| Some(promised.as_ref()?.0.clone_ref(py)))?;
+    let known = PROMISED_TRACE.with_borrow(|promised| {
+        let (known, result, fits) = promised.as_ref()?;
+        Some((known.clone_ref(py), result.clone_ref(py), fits.clone_ref(py)))
+    });
+    let Some((known, result, fits)) = known else { return Ok(None) };
     let known = known.bind(py);
     let is_meant = match known.cast::<PyString>() {
         Ok(name) => is_called(function, &string_of(name)),
         Err(_) => known.is(function),
     };
-    // A signal handler may trace something else meanwhile.
-    if !is_meant {
-        return None;
+    if !is_meant || !fits.bind(py).call1((given.get_item(1)?,))?.is_truthy()? {
+        return Ok(None);
     }
-    PROMISED_TRACE.take().map(|(_, result)| result.into_bound(py))
+    // Python code has run meanwhile.
+    PROMISED_TRACE.with_borrow_mut(|promised| promised.take_if(|(_, own, _)| own.is(&result)));
+    Ok(Some(result.into_bound(py)))
 }
 
 /// What was promised, or what the function comes to as a whole, when jax traces one; else `NotImplemented`.
@@ -344,7 +361,7 @@ pub fn promised_trace<'py>(given: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, P
     if is_refused(&function) {
         return Err(PyLookupError::new_err("a function that jax has not traced"));
     }
-    if let Some(result) = promised(&function) {
+    if let Some(result) = promised(&function, given)? {
         return Ok(result.into_any());
     }
     if let Some(programs) = JIT_PROGRAMS.get(py) {
