@@ -64,6 +64,17 @@ def far():
 def filled(*numbers):
     return lambda box: [jnp.where(box.value > 0, box.value, number) for number in numbers]
 
+def rounded(*decimals):
+    return lambda box: [jnp.round(box.value, number) for number in decimals]
+
+def taken(*values):
+    return lambda box: [
+        1 / jnp.take(box.value, box.value[0].astype(int), mode="fill", fill_value=value)
+        for value in values
+    ]
+
+own = jax.jit(jnp.nansum.__wrapped__)
+
 def small(box):
     a = box.value
     return jax.nn.relu(a), jnp.where(a > 0, a, 0.0), jax.nn.silu(a), jnp.clip(a, 0, 1)
@@ -109,6 +120,12 @@ steps = {
     "one": lambda: show(filled(1.0), Box(x)),
     "numbers": lambda: show(filled(0.0, 1.0, np.float32(1)), Box(x)),
     "threads": threads,
+    "whole": lambda: show(rounded(1), Box(x)),
+    "rounded": lambda: show(rounded(1, True, np.int32(1), 1), Box(x)),
+    "taken": lambda: show(taken(0), Box(x)),
+    "fills": lambda: show(taken(0, False, -0.0, 1, True), Box(x)),
+    "sum": lambda: show(lambda b: jnp.nansum(b.value, None), Box(x)),
+    "sums": lambda: show(lambda b: [own(b.value, None), jnp.nansum(b.value, None)], Box(x)),
     "uninstalled": uninstalled,
 }
 for name in os.environ["STEPS"].split():
@@ -118,7 +135,7 @@ for name in os.environ["STEPS"].split():
         print(_core.num_traces(), file=sys.stderr)
 """
 
-OTHERS = ("zero", "one", "threads")
+OTHERS = ("zero", "one", "threads", "whole", "taken", "sum")
 HISTORIES = (
     "forward both",
     "gradient both uninstalled both",
@@ -129,6 +146,10 @@ HISTORIES = (
     "evaluated inner both uninstalled",
     "numbers both",
     "threads both",
+    "whole rounded",
+    "taken fills",
+    "sum sums",
+    "sums sum",
 )
 
 

@@ -62,7 +62,7 @@ from jaxide._compat.symbols import (
     slotted_class,
     symbol,
 )
-from jaxide._compat.tracing import plain_arguments, type_of_jits
+from jaxide._compat.tracing import flattened, type_of_jits
 from jaxide._compat.transposition import (
     evaluation_step,
     log_merging,
@@ -652,7 +652,7 @@ def requests() -> Requests:
             reduction=optional_symbol("lax.lax:_reduction_jaxpr"),
             reductions=_reductions(),
             contexts=_contexts(),
-            arguments=JitArguments(symbol("core:shaped_abstractify"), plain_arguments()),
+            arguments=JitArguments(flattened, symbol("core:shaped_abstractify")),
             within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
             user_context=symbol("source_info_util:user_context"),
             configuration=_configuration,

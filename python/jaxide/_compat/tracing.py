@@ -6,18 +6,10 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import jax
+from typing import Any
 
 from jaxide._compat.jaxprs import with_constants
-from jaxide._compat.symbols import (
-    Mismatch,
-    checked_function,
-    known_symbols,
-    optional_symbol,
-    symbol,
-)
+from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
 
 
 @functools.cache
@@ -71,6 +63,16 @@ def flatten_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
     leaves = jax.flat_tree.flatten((args, kwargs))
     leaves.statics = (False, False)
     return leaves, leaves.tree
+
+
+def flattened(args: Any, kwargs: Any, static_argnums: Any, static_argnames: Any) -> Any:
+    """jax's ``FlatTree`` of the arguments of a jit, of which some are static."""
+    jax = private()
+    if jax.flatten_static is not None:
+        return jax.flatten_static(args, kwargs, static_argnums, static_argnames)[0]
+    return jax.flat_tree.flatten_static_argnums_argnames(
+        args, kwargs, static_argnums, static_argnames
+    )
 
 
 def quasi_dynamic_state(fun: Any, avals: Any) -> tuple[Any, ...]:
@@ -134,31 +136,3 @@ def wraps(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callab
 def extend_axis_env(axis_env: Any) -> Any:
     """A context with named axes, as ``jax.make_jaxpr(axis_env=...)`` sets up."""
     return symbol("core:extend_axis_env_nd")(axis_env) if axis_env else contextlib.nullcontext()
-
-
-@functools.cache
-def plain_arguments() -> Callable[[Any], Any]:
-    """A function that has positional and named arguments with types in the place of arrays; None
-    where jax makes some by code of the user's, which is not to run once more."""
-    # The numbers that jax has for leaves and for containers of Python's.
-    some: Any = None, (), [], {}, _Named(0)
-    tree: Any = jax.tree.structure(some)
-    kinds = frozenset(node[0] for node in tree.__getstate__()[1])
-    static = optional_symbol("tree_util:Static")
-    own = known_symbols(("flattree:FTTuple", "flattree:FTDict", "flattree:FTStatic"))
-    parts = {own.get("flattree:FTTuple"): "elts", own.get("flattree:FTDict"): "_vals"}
-    without = own.get("flattree:FTStatic")
-
-    def is_plain(flat: Any) -> bool:
-        if (field := parts.get(type(flat))) is not None:
-            return all(map(is_plain, getattr(flat, field)))
-        if type(flat) is without:
-            return True
-        _, nodes = flat.tree.__getstate__()
-        return all(node[0] in kinds or node[3] is static for node in nodes)
-
-    return lambda in_avals: in_avals.unflatten() if is_plain(in_avals) else None
-
-
-class _Named(NamedTuple):
-    leaf: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 
@@ -11,8 +12,8 @@ from jaxide import _core
 from jaxide._compat.hooks import hooked, is_hooked
 from jaxide._compat.jaxprs import set_names
 from jaxide._compat.namespace import requests
-from jaxide._compat.symbols import optional_symbol, symbol
-from jaxide._compat.tracing import is_top_level, plain_arguments
+from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
+from jaxide._compat.tracing import is_top_level
 from jaxide._compat.warm import entry_objects
 from jaxide._native.jit_programs import JitPrograms
 from jaxide._native.jit_programs import Symbols as JitSymbols
@@ -41,7 +42,7 @@ def whole_traces() -> WholeTraces | None:
             trace=trace,
             is_top_level=is_top_level(),
             is_watched=_is_watched,
-            arguments=plain_arguments(),
+            arguments=_arguments(),
             is_plain=_is_plain,
             rename=set_names,
         )
@@ -91,6 +92,33 @@ _WATCHING = (
 def _is_watched() -> bool:
     holders = jax.config._value_holders
     return any(holders[name].value for name in _WATCHING)
+
+
+def _arguments() -> Callable[[Any], Any]:
+    """A function that has positional and named arguments with types in the place of arrays; None
+    where jax makes some by code of the user's, which is not to run once more."""
+    # The numbers that jax has for leaves and for containers of Python's.
+    some: Any = None, (), [], {}, _Named(0)
+    tree: Any = jax.tree.structure(some)
+    kinds = frozenset(node[0] for node in tree.__getstate__()[1])
+    static = optional_symbol("tree_util:Static")
+    own = known_symbols(("flattree:FTTuple", "flattree:FTDict", "flattree:FTStatic"))
+    parts = {own.get("flattree:FTTuple"): "elts", own.get("flattree:FTDict"): "_vals"}
+    without = own.get("flattree:FTStatic")
+
+    def is_plain(flat: Any) -> bool:
+        if (field := parts.get(type(flat))) is not None:
+            return all(map(is_plain, getattr(flat, field)))
+        if type(flat) is without:
+            return True
+        _, nodes = flat.tree.__getstate__()
+        return all(node[0] in kinds or node[3] is static for node in nodes)
+
+    return lambda in_avals: in_avals.unflatten() if is_plain(in_avals) else None
+
+
+class _Named(NamedTuple):
+    leaf: int
 
 
 def _is_plain(program: Any) -> bool:

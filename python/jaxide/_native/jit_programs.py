@@ -59,11 +59,10 @@ class JitPrograms:
         self._requests = symbols.requests
         self._arguments = symbols.requests.arguments
         self._objects, self._node_of = symbols.objects, symbols.node_of
-        # By the address of the function, and the types of the arguments.
-        self._expected: dict[int, dict[frozenset[Any], list[_Expected]]] = {}
+        # By the address of the function, and by what jax's cache goes by: arguments and context.
+        self._expected: dict[int, dict[tuple[Any, Any], _Expected]] = {}
         # For which arguments jax has traced a function.
-        self._traced: weakref.WeakKeyDictionary[Any, dict[frozenset[Any], list[Any]]]
-        self._traced = weakref.WeakKeyDictionary()
+        self._traced: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         # Whether all traces that jax keeps were seen, and how many there were before.
         self._has_all = symbols.num_misses() == 0
         self._num_before = _core.num_traces()
@@ -92,36 +91,26 @@ class JitPrograms:
         self._check_misses()
         if not is_jit(debug_info) or not is_of_jax(debug_info):
             return NotImplemented
-        types = frozenset(in_avals.vals)
         # A function that counts by identity in jax's cache can be referred to weakly.
-        self._traced.setdefault(function, {}).setdefault(types, []).append(in_avals)
-        known = self._expected.get(id(function), {}).get(types)
-        if not known or any(flags[:3]):
+        self._traced.setdefault(function, set()).add(in_avals)
+        of_function = self._expected.get(id(function))
+        if of_function is None or any(flags[:3]):
             return NotImplemented
-        context = self._requests.context(False)
-        for expected in known:
-            if (
-                expected.context == context
-                and expected.program.debug_info[:3] == debug_info[:3]
-                and self._arguments.fit(expected.arguments, in_avals)
-            ):
-                self._remove(expected)
-                return expected.program, expected.out
-        return NotImplemented
+        expected = of_function.get((in_avals, self._requests.context(False)))
+        if expected is None or expected.program.debug_info[:3] != debug_info[:3]:
+            return NotImplemented
+        self._remove(expected)
+        return expected.program, expected.out
 
     def _check_misses(self) -> None:
         if self._num_before + self._symbols.num_misses() != _core.num_traces():
             self._has_all = False
 
-    def _add(self, expected: _Expected) -> None:
-        of_function = self._expected.setdefault(id(expected.jitted._fun), {})
-        of_function.setdefault(frozenset(expected.program.in_avals), []).append(expected)
-
     def _remove(self, expected: _Expected) -> None:
-        function, types = id(expected.jitted._fun), frozenset(expected.program.in_avals)
+        function = id(expected.jitted._fun)
         of_function = self._expected.get(function, {})
-        of_function[types] = [own for own in of_function.get(types, ()) if own is not expected]
-        if not any(of_function.values()):
+        of_function.pop((expected.arguments.flat, expected.context), None)
+        if not of_function:
             self._expected.pop(function, None)
 
     def tell_all(self) -> None:
@@ -129,8 +118,7 @@ class JitPrograms:
         everything = [
             expected
             for of_function in list(self._expected.values())
-            for of_types in list(of_function.values())
-            for expected in of_types
+            for expected in list(of_function.values())
         ]
         for expected in everything:
             with tried(), self._requests.as_for(expected.within, None):
@@ -157,11 +145,7 @@ class JitPrograms:
         of_function = self._expected.get(id(jitted._fun))
         if of_function is None:
             return None
-        context = self._requests.context(within)
-        for expected in of_function.get(self._arguments.leaves(arguments), ()):
-            if expected.arguments == arguments and expected.context == context:
-                return expected
-        return None
+        return of_function.get((arguments.flat, self._requests.context(within)))
 
     def program(self, request: Request, within: bool) -> Any:
         """The program of a jit; None where jax is to be asked.
@@ -179,7 +163,8 @@ class JitPrograms:
           LookupError: no jit is at its place.
         """
         found = self._found(request, False)
-        return None if found is None else found.params
+        # Another jit of the function has its own.
+        return found.params if found is not None and found.request[0] == request[0] else None
 
     def _found(self, request: Request, within: bool) -> _Expected | None:
         if not _core.is_installed():
@@ -197,25 +182,24 @@ class JitPrograms:
     ) -> _Expected | None:
         """What the store has; None where jax is to be asked."""
         function = jitted._fun
-        if self._symbols.has_line() or self._symbols.is_watched() or self._is_unknown(function):
+        if self._symbols.has_line() or self._symbols.is_watched():
+            return None
+        if self._is_unknown(function) or arguments.flat in self._traced.get(function, ()):
             return None
         context = self._requests.context(within)
         is_within = context == self._requests.context(True)
-        key = _core.key_of_program((request[0], *arguments, is_within))
+        key = _core.key_of_program((request[0], *arguments.plain, is_within))
         stored = None if key is None else _core.stored_program(key)
         if stored is None:
             return None
         program, (params, tree) = stored
-        traced = self._traced.get(function, {}).get(frozenset(program.in_avals), ())
-        if any(self._arguments.fit(arguments, in_avals) for in_avals in traced):
-            return None
         out = self._objects.flat_tree(tree, tuple(program.out_avals))
         params["jaxpr"] = program
         found = _Expected(program, params, jitted, request, arguments, context, within, out)
         if _core.is_whole_audited():
             self._audit(found)
             return None
-        self._add(found)
+        self._expected.setdefault(id(function), {})[arguments.flat, context] = found
         self._requests.note_expected(params, request, context)
         return found
 
@@ -246,7 +230,7 @@ class JitPrograms:
         if arguments is None:
             return
         with tried():
-            key = _core.key_of_program((request[0], *arguments, within))
+            key = _core.key_of_program((request[0], *arguments.plain, within))
             if key is None or not _core.may_store_program(key, program):
                 return
             if self._is_made_anew(program, jitted, request):

@@ -371,7 +371,7 @@ class Requests:
             arguments = self.arguments.of(jitted, args, kwargs)
 
             def fits(in_avals: Any) -> bool:
-                return arguments is not None and self.arguments.fit(arguments, in_avals)
+                return arguments is not None and bool(arguments.flat == in_avals)
 
         _core.promise_trace(function, (program, out), fits)
 
