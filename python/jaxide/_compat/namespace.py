@@ -652,7 +652,9 @@ def requests() -> Requests:
             reduction=optional_symbol("lax.lax:_reduction_jaxpr"),
             reductions=_reductions(),
             contexts=_contexts(),
-            arguments=JitArguments(flattened, symbol("core:shaped_abstractify")),
+            arguments=JitArguments(
+                flattened, symbol(f"{_CORE}:ShapedArray"), symbol(f"{_CORE}:shaped_abstractify")
+            ),
             within_equation=lambda: symbol(f"{_CORE}:current_jaxpr_eqn_context")().manager,
             user_context=symbol("source_info_util:user_context"),
             configuration=_configuration,

@@ -51,6 +51,38 @@ class _Expected(NamedTuple):
     out: Any
 
 
+class _Programs:
+    """Programs to which jax comes when it is to trace a function."""
+
+    def __init__(self) -> None:
+        self._new: list[_Expected] = []
+        self._known: dict[tuple[Any, Any], _Expected] = {}
+
+    def add(self, expected: _Expected) -> None:
+        self._new.append(expected)
+
+    def by_key(self) -> dict[tuple[Any, Any], _Expected]:
+        """They by what jax's cache goes by: arguments and context."""
+        while self._new:
+            expected = self._new.pop()
+            self._known[expected.arguments.flat, expected.context] = expected
+        return self._known
+
+
+class _Traced:
+    """For which arguments jax has traced a function."""
+
+    def __init__(self) -> None:
+        self.new: list[Any] = []
+        self._known: set[Any] = set()
+
+    def has(self, arguments: Arguments) -> bool:
+        """Whether jax may have traced it for these."""
+        while self.new:
+            self._known.add(self.new.pop())
+        return arguments.flat is None or arguments.flat in self._known
+
+
 class JitPrograms:
     """The programs of jits of jax's own that this process has from the store."""
 
@@ -59,10 +91,10 @@ class JitPrograms:
         self._requests = symbols.requests
         self._arguments = symbols.requests.arguments
         self._objects, self._node_of = symbols.objects, symbols.node_of
-        # By the address of the function, and by what jax's cache goes by: arguments and context.
-        self._expected: dict[int, dict[tuple[Any, Any], _Expected]] = {}
-        # For which arguments jax has traced a function.
-        self._traced: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+        # By the address of the function.
+        self._expected: dict[int, _Programs] = {}
+        # By the function.
+        self._traced: weakref.WeakKeyDictionary[Any, _Traced] = weakref.WeakKeyDictionary()
         # Whether all traces that jax keeps were seen, and how many there were before.
         self._has_all = symbols.num_misses() == 0
         self._num_before = _core.num_traces()
@@ -92,11 +124,13 @@ class JitPrograms:
         if not is_jit(debug_info) or not is_of_jax(debug_info):
             return NotImplemented
         # A function that counts by identity in jax's cache can be referred to weakly.
-        self._traced.setdefault(function, set()).add(in_avals)
+        if (traced := self._traced.get(function)) is None:
+            traced = self._traced[function] = _Traced()
+        traced.new.append(in_avals)
         of_function = self._expected.get(id(function))
         if of_function is None or any(flags[:3]):
             return NotImplemented
-        expected = of_function.get((in_avals, self._requests.context(False)))
+        expected = of_function.by_key().get((in_avals, self._requests.context(False)))
         if expected is None or expected.program.debug_info[:3] != debug_info[:3]:
             return NotImplemented
         self._remove(expected)
@@ -108,17 +142,18 @@ class JitPrograms:
 
     def _remove(self, expected: _Expected) -> None:
         function = id(expected.jitted._fun)
-        of_function = self._expected.get(function, {})
-        of_function.pop((expected.arguments.flat, expected.context), None)
-        if not of_function:
-            self._expected.pop(function, None)
+        of_function = self._expected.get(function)
+        if of_function is not None:
+            of_function.by_key().pop((expected.arguments.flat, expected.context), None)
+            if not of_function.by_key():
+                self._expected.pop(function, None)
 
     def tell_all(self) -> None:
         """Has jax keep all programs to which it can come now: nobody answers for them later."""
         everything = [
             expected
             for of_function in list(self._expected.values())
-            for expected in list(of_function.values())
+            for expected in list(of_function.by_key().values())
         ]
         for expected in everything:
             with tried(), self._requests.as_for(expected.within, None):
@@ -145,7 +180,7 @@ class JitPrograms:
         of_function = self._expected.get(id(jitted._fun))
         if of_function is None:
             return None
-        return of_function.get((arguments.flat, self._requests.context(within)))
+        return of_function.by_key().get((arguments.flat, self._requests.context(within)))
 
     def program(self, request: Request, within: bool) -> Any:
         """The program of a jit; None where jax is to be asked.
@@ -184,11 +219,13 @@ class JitPrograms:
         function = jitted._fun
         if self._symbols.has_line() or self._symbols.is_watched():
             return None
-        if self._is_unknown(function) or arguments.flat in self._traced.get(function, ()):
+        traced = self._traced.get(function)
+        if self._is_unknown(function) or (traced is not None and traced.has(arguments)):
             return None
         context = self._requests.context(within)
         is_within = context == self._requests.context(True)
-        key = _core.key_of_program((request[0], *arguments.plain, is_within))
+        words = request[0], arguments.positional, arguments.named, is_within
+        key = _core.key_of_program(words)
         stored = None if key is None else _core.stored_program(key)
         if stored is None:
             return None
@@ -199,7 +236,9 @@ class JitPrograms:
         if _core.is_whole_audited():
             self._audit(found)
             return None
-        self._expected.setdefault(id(function), {})[arguments.flat, context] = found
+        if (of_function := self._expected.get(id(function))) is None:
+            of_function = self._expected[id(function)] = _Programs()
+        of_function.add(found)
         self._requests.note_expected(params, request, context)
         return found
 
@@ -230,7 +269,8 @@ class JitPrograms:
         if arguments is None:
             return
         with tried():
-            key = _core.key_of_program((request[0], *arguments.plain, within))
+            words = request[0], arguments.positional, arguments.named, within
+            key = _core.key_of_program(words)
             if key is None or not _core.may_store_program(key, program):
                 return
             if self._is_made_anew(program, jitted, request):
