@@ -14,10 +14,9 @@ pytestmark = pytest.mark.skipif(
     jit_programs() is None, reason="equations have the line of whoever asks first"
 )
 
-# The containers are the user's, so nothing is loaded as a whole. What a step prints depends on
-# which programs are the same object.
-SCRIPT = """
-import os, sys, threading
+# What programs begin with. The containers are the user's, so nothing is loaded as a whole.
+BEGINNING = """
+import os, signal, sys, threading
 import numpy as np
 import jax, jax.numpy as jnp
 jaxide = None
@@ -35,7 +34,12 @@ class Box:
     @classmethod
     def tree_unflatten(cls, _, children):
         return cls(*children)
+"""
 
+# What a step prints depends on which programs are the same object.
+SCRIPT = (
+    BEGINNING
+    + """
 def f(box):
     a = box.value
     b = jax.nn.relu(a + 1.0 * a) + jnp.add(a, a)
@@ -134,6 +138,7 @@ for name in os.environ["STEPS"].split():
     if jaxide and name == "forward":
         print(_core.num_traces(), file=sys.stderr)
 """
+)
 
 OTHERS = ("zero", "one", "threads", "whole", "taken", "sum")
 HISTORIES = (
@@ -189,19 +194,16 @@ def test_random_histories(seed: int, store: Path) -> None:
     assert run_warm(SCRIPT, STEPS=steps, JAXIDE_CACHE_DIR=str(store)).stdout == expected
 
 
-WIDE = """
-import os
-import jax, jax.numpy as jnp
-if os.environ["WITH"] == "jaxide":
-    import jaxide
-    jaxide.install()
-
+WIDE = (
+    BEGINNING
+    + """
 def f(x):
     return jax.nn.standardize(x).sum() + jnp.var(x) + jnp.mean(x)
 
 with jax.enable_x64(True):
     jax.make_jaxpr(f)(jnp.ones((3, 4), "float64"))
 """
+)
 
 
 def test_nobody_hears_that_the_store_is_written(tmp_path: Path) -> None:
@@ -210,24 +212,9 @@ def test_nobody_hears_that_the_store_is_written(tmp_path: Path) -> None:
     assert done.stderr == run_warm(WIDE, WITH="jax").stderr
 
 
-ALARMED = """
-import os, signal
-import numpy as np
-import jax, jax.numpy as jnp
-if os.environ["WITH"] == "jaxide":
-    import jaxide
-    jaxide.install()
-
-@jax.tree_util.register_pytree_node_class
-class Box:
-    def __init__(self, value):
-        self.value = value
-    def tree_flatten(self):
-        return (self.value,), None
-    @classmethod
-    def tree_unflatten(cls, _, children):
-        return cls(*children)
-
+ALARMED = (
+    BEGINNING
+    + """
 def f(box):
     return jnp.where(box.value > 0, box.value, 0.0)
 
@@ -251,6 +238,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 print([pair for pair in found if pair[0] != pair[1]])
 print([b.shape for b in others[:150] if jnp.where(b > 0, b, 0.0).shape != b.shape])
 """
+)
 
 
 def test_handlers_of_signals_have_programs_of_their_own(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from jaxide import _core
 from jaxide._native.content import Unsettled, name_of
 from jaxide._native.described_trees import made_tree
 from jaxide._native.portable import fields_of, place_of, primitive_at, primitive_place
-from jaxide._native.requests import REDUCTION, Requests, RuleRequest
+from jaxide._native.requests import Requests, RuleRequest
 from jaxide._native.storage import Objects, Private, Records, Unstorable
 
 # What a rule is called, and the call that comes to it.
@@ -190,10 +190,7 @@ class EntryObjects(Objects):
         """Has a jit of jax's own come to ``program``, unless jax has traced it before: the program
         that it has."""
         within, request, tree = origin
-        stored = self._requests.stored
-        is_of_jit = not request[0].startswith(REDUCTION)
-        expected = stored.expected(request, within) if stored and is_of_jit else None
-        if expected is not None:
+        if (expected := self._requests.expected(request, within)) is not None:
             return expected
         self._requests.note_loaded(program)
         try:

@@ -38,7 +38,7 @@ RuleRequest = tuple[str, tuple[Any, ...], Batching]
 
 _MAX_DEPTH = 16
 # What is in the place of a jit's, before the name of a function of two numbers.
-REDUCTION = "reduction by "
+_REDUCTION = "reduction by "
 # What jax traces for it.
 _TRACED_REDUCTION = "_reduction_jaxpr.<locals>.comp"
 _MAX_OF_RULES = 1024
@@ -224,11 +224,16 @@ class Requests:
             with self.as_for(within, None):
                 kept = _core.kept_by_jax(_TRACED_REDUCTION, ask)
                 if kept is not None and kept[0] is program:
-                    self._note_made(program, (REDUCTION + name, (aval,), {}))
+                    self._note_made(program, (_REDUCTION + name, (aval,), {}))
                     return
 
     def _note_made(self, program: Any, request: Request) -> None:
-        self._known[id(program)] = program, request, {}, self._kept()
+        self._note_known(program, request, {}, self._kept())
+
+    def _note_known(
+        self, program: Any, request: Request, params: dict[str, Any], kept: _Kept
+    ) -> None:
+        self._known[id(program)] = program, request, params, kept
         self.noted_places.add(request[0])
 
     def _noted(
@@ -250,9 +255,8 @@ class Requests:
         return program, request
 
     def _note_params(self, jitted: Any, request: Request, params: dict[str, Any]) -> None:
-        program, kept = params["jaxpr"], self._kept()
-        self._known[id(program)] = program, request, params, kept
-        self.noted_places.add(request[0])
+        kept = self._kept()
+        self._note_known(params["jaxpr"], request, params, kept)
         if self.stored is not None:
             self.stored.note(jitted, request, params, kept.within)
 
@@ -347,10 +351,8 @@ class Requests:
     def note_expected(self, params: dict[str, Any], request: Request, context: Any) -> None:
         """Notes params with the program of a jit that jax is to keep in a context, once it is
         asked."""
-        kept = _Kept(context, context == self._symbols.contexts()[1])
-        program = params["jaxpr"]
-        self._known[id(program)] = program, request, params, kept
-        self.noted_places.add(request[0])
+        kept = _Kept(context, context == self.context(True))
+        self._note_known(params["jaxpr"], request, params, kept)
 
     def promise(self, request: Request, program: Any, out: Any) -> None:
         """Has jax come to a program, with such results, when it traces for a request next.
@@ -359,7 +361,7 @@ class Requests:
           LookupError: no jit is at its place.
         """
         place, args, kwargs = request
-        if place.startswith(REDUCTION):
+        if place.startswith(_REDUCTION):
             types = list(program.in_avals)
             function: Any = _TRACED_REDUCTION
 
@@ -514,12 +516,24 @@ class Requests:
         Raises:
           LookupError: no jit is at its place.
         """
-        is_of_jit = not request[0].startswith(REDUCTION)
-        if is_of_jit and traceback is None and self.stored is not None:
-            found = self.stored.program(request, within)
-            if found is not None:
-                return found
+        stored = self._stored_for(request) if traceback is None else None
+        found = None if stored is None else stored.program(request, within)
+        if found is not None:
+            return found
         return self.program_of_jax(request, within, traceback)
+
+    def expected(self, request: Request, within: bool) -> Any:
+        """The program from the store to which jax is to come; None where there is none.
+
+        Raises:
+          LookupError: no jit is at its place.
+        """
+        stored = self._stored_for(request)
+        return None if stored is None else stored.expected(request, within)
+
+    def _stored_for(self, request: Request) -> StoredPrograms | None:
+        """What has programs for a request; None where it is one for a function of two numbers."""
+        return None if request[0].startswith(_REDUCTION) else self.stored
 
     def program_of_jax(self, request: Request, within: bool, traceback: Any) -> Any:
         """As ``program``, of which jax knows or which it traces.
@@ -528,7 +542,7 @@ class Requests:
           LookupError: no jit is at its place.
         """
         place, args, _ = request
-        name = place.removeprefix(REDUCTION)
+        name = place.removeprefix(_REDUCTION)
         with self.as_for(within, traceback):
             if name == place:
                 return self._params_of_jax(request)["jaxpr"]
@@ -543,7 +557,7 @@ class Requests:
           LookupError: no jit is at its place.
         """
         place = request[0]
-        if place.startswith(REDUCTION):
+        if place.startswith(_REDUCTION):
             return None
         jitted = self.jit_at(place)
         with self.as_for(within, None):
