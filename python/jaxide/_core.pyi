@@ -69,6 +69,7 @@ __all__ = [
     "lowers_as_ever",
     "may_store_program",
     "memo_len",
+    "name_configuration",
     "namespace_fields",
     "new_accumulators",
     "note_code",
@@ -286,6 +287,9 @@ def open_store(
     names: Any,
 ) -> None:
     """Opens the store in a folder. A thread computes the fingerprint of the installation."""
+
+def name_configuration() -> None:
+    """Names what is configured now, where there is a store: the first trace finds the name."""
 
 def write_store(closes: bool) -> tuple[int, int]:
     """Writes what was learnt, and closes the store if need be; how many entries and bytes."""

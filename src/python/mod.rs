@@ -40,8 +40,8 @@ mod _core {
     use super::cache::store::{clear_barred, clear_fragments, fragment_info, set_fragment_bounds};
     #[pymodule_export]
     use super::cache::warm::library::{
-        clear_store, forget_opening, inspect_store, open_store, pack_store, store_info,
-        unpack_store, verify_store, write_store,
+        clear_store, forget_opening, inspect_store, name_configuration, open_store, pack_store,
+        store_info, unpack_store, verify_store, write_store,
     };
     #[pymodule_export]
     use super::cache::warm::lookup::is_silent;

@@ -149,6 +149,57 @@ atexit.register(lambda: print("jax._src.pallas" in sys.modules, file=sys.stderr)
     assert errors.split() == ["False"]
 
 
+NAMED = """
+import jax, jax.numpy as jnp
+import jaxide
+from jax._src import xla_bridge
+from jaxide._native.portable import Names
+asked = []
+configuration = Names.configuration
+Names.configuration = lambda *args: asked.append(1) or configuration(*args)
+counts = []
+def note():
+    counts.append(len(asked))
+jaxide.install()
+assert not xla_bridge.backends_are_initialized()
+note()
+jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0)
+note()
+jaxide.install()
+note()
+with jax.default_matmul_precision("highest"):
+    jax.make_jaxpr(lambda x: jnp.cos(x) + 1)(1.0)
+note()
+print(counts)
+"""
+
+
+def test_the_configuration_is_named_before_the_first_trace(tmp_path: Path) -> None:
+    done = run_warm(NAMED, JAXIDE_CACHE_DIR=str(tmp_path))
+    assert done.stdout == "[1, 1, 1, 2]\n"
+    assert run_warm(NAMED, JAXIDE_CACHE_DIR="").stdout == "[0, 0, 0, 0]\n"
+
+
+FAILS = """
+import jax, jax.numpy as jnp
+import jaxide
+from jaxide._native.portable import Names
+configuration = Names.configuration
+def refuse(*args):
+    raise ValueError
+Names.configuration = refuse
+jaxide.install()
+Names.configuration = configuration
+print(jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0), jaxide.cache_info().store.entries)
+"""
+
+
+def test_a_configuration_that_cannot_be_named(tmp_path: Path) -> None:
+    """It does not keep jaxide from being installed."""
+    done = run_warm(FAILS, JAXIDE_CACHE_DIR=str(tmp_path))
+    assert done.stdout.startswith("{ lambda ; a:f32[]."), done.stdout
+
+
 def test_part_of_the_programs(tmp_path: Path, stock: Any) -> None:
     """Nested programs are one object, whether the call that leads to one is known or not."""
     environment = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": "write"}

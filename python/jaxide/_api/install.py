@@ -63,6 +63,7 @@ def install(
         return
     try:
         stack.enter_context(accelerated())
+        _core.name_configuration()
     except BaseException:
         if _installed.get("context") is stack:
             del _installed["context"]

@@ -13,6 +13,7 @@ use crate::segments::{Fingerprint, Folder, Key, Segment, SegmentError, merge};
 
 use crate::python::cache::derived_programs;
 use crate::python::cache::fragment::save::save;
+use crate::python::cache::key::trace_context::configuration_now;
 use crate::python::cache::programs::stored;
 use crate::python::cache::store::{self, Known};
 use crate::python::cache::warm::names::Names;
@@ -33,7 +34,7 @@ pub struct Library {
     /// Makes records of objects, and objects of records.
     records: Py<PyAny>,
     maker: Py<PyAny>,
-    names: Names,
+    names: Arc<Names>,
     /// Values that the next process is to have, and whether they are written.
     values: AddressCache<(Py<PyAny>, bool), Key>,
     hits: AtomicU64,
@@ -56,7 +57,7 @@ struct Opening {
     max_bytes: u64,
     records: Py<PyAny>,
     maker: Py<PyAny>,
-    names: Py<PyAny>,
+    names: Arc<Names>,
 }
 
 enum State {
@@ -120,10 +121,6 @@ fn opened(py: Python<'_>) -> Option<Arc<Library>> {
         }
     };
     let Read { folder, fingerprint, shelves, refused } = read;
-    let Ok(names) = Names::new(names.into_bound(py)) else {
-        IS_CLOSED.store(true, Ordering::Relaxed);
-        return None;
-    };
     let library = Arc::new(Library {
         folder,
         fingerprint,
@@ -331,6 +328,7 @@ impl Library {
 #[pyfunction]
 #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)] // what a store is opened with
 pub fn open_store(
+    py: Python<'_>,
     folder: PathBuf,
     salt: Vec<u8>,
     packages: Vec<PathBuf>,
@@ -340,6 +338,7 @@ pub fn open_store(
     maker: Py<PyAny>,
     names: Py<PyAny>,
 ) -> PyResult<()> {
+    let names = Arc::new(Names::new(names.into_bound(py))?);
     let thread = std::thread::Builder::new().name("jaxide-store".into()).spawn(move || {
         let fingerprint = Fingerprint::of(&salt, &packages)?;
         let folder = Folder::new(&folder, fingerprint);
@@ -360,6 +359,35 @@ pub fn open_store(
     drop(old);
     IS_CLOSED.store(false, Ordering::Relaxed);
     Ok(())
+}
+
+/// Names what is configured now, where there is a store. The first trace then finds the name, unless that changes.
+///
+/// # Errors
+/// A signal handler has raised it, or it is no `Exception`.
+#[pyfunction]
+pub fn name_configuration(py: Python<'_>) -> PyResult<()> {
+    let names = STATE.peek(|state| match state {
+        State::Closed => None,
+        State::Opening(opening) => Some(opening.names.clone()),
+        State::Open(library) => Some(library.names.clone()),
+    });
+    let Some(names) = names else { return Ok(()) };
+    let name = || -> PyResult<()> {
+        if let Ok(configuration) = configuration_now(py, jax(py)?)? {
+            names.of_configuration(py, configuration.number)?;
+        }
+        Ok(())
+    };
+    match name() {
+        // The trace that needs it says so.
+        Err(error)
+            if error.is_instance_of::<PyException>(py) && !names.is_of_signal(py, &error)? =>
+        {
+            Ok(())
+        }
+        named => named,
+    }
 }
 
 /// Writes what was learnt, and closes the store where `closes` says so; how many entries and bytes were written.
