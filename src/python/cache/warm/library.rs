@@ -373,21 +373,18 @@ pub fn name_configuration(py: Python<'_>) -> PyResult<()> {
         State::Open(library) => Some(library.names.clone()),
     });
     let Some(names) = names else { return Ok(()) };
-    let name = || -> PyResult<()> {
+    let ask = || -> PyResult<()> {
         if let Ok(configuration) = configuration_now(py, jax(py)?)? {
             names.of_configuration(py, configuration.number)?;
         }
         Ok(())
     };
-    match name() {
-        // The trace that needs it says so.
-        Err(error)
-            if error.is_instance_of::<PyException>(py) && !names.is_of_signal(py, &error)? =>
-        {
-            Ok(())
-        }
-        named => named,
+    let Err(error) = ask() else { return Ok(()) };
+    // Another error is one of the trace that needs the name.
+    if !error.is_instance_of::<PyException>(py) || names.is_of_signal(py, &error)? {
+        return Err(error);
     }
+    Ok(())
 }
 
 /// Writes what was learnt, and closes the store where `closes` says so; how many entries and bytes were written.
