@@ -161,6 +161,22 @@ impl Fragment {
         Ok(first)
     }
 
+    /// Whether another fragment does the same, where `same` says which of its literals are equal to which of these:
+    /// one may be several there.
+    pub fn agrees(&self, other: &Self, mut same: impl FnMut(u32, u32) -> bool) -> bool {
+        let mut same_operand = |pair: (&Operand, &Operand)| match pair {
+            (Operand::Literal(own), Operand::Literal(others)) => same(*own, *others),
+            (own, others) => own == others,
+        };
+        (self.num_args, self.num_consts) == (other.num_args, other.num_consts)
+            && self.templates.len() == other.templates.len()
+            && self.templates.iter().zip(&other.templates).all(|(own, others)| {
+                (&own.out_types, own.scope) == (&others.out_types, others.scope)
+                    && own.operands.len() == others.operands.len()
+                    && own.operands.iter().zip(&others.operands).all(&mut same_operand)
+            })
+    }
+
     /// Bytes of the fragment.
     pub fn memory_bytes(&self) -> usize {
         let of = |template: &Template| {

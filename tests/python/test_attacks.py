@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
 import types
@@ -556,6 +557,7 @@ SCRIPTS = {
     """,
 }
 PRELUDE = """
+import contextlib
 import sys
 import jax, jax.numpy as jnp
 
@@ -728,3 +730,25 @@ def test_errors_of_numpy_are_said_again() -> None:
         return found
 
     assert seen(jaxide.make_jaxpr) == seen(jax.make_jaxpr)
+
+
+def test_meshes_that_are_set_around_shard_map() -> None:
+    """Within, the abstract mesh is the same one. Equations of jits have the mesh that is set."""
+    mesh = jax.make_mesh((1,), ("x",))
+    spec = jax.sharding.PartitionSpec()
+    functions: list[Callable[[Any], Any]] = [
+        lambda a: jnp.var(a, 0),
+        lambda a: jax.vmap(lambda t: jnp.where(t.sum() > 0, t, 0.0), 1)(a),
+        lambda a: jax.jit(lambda t: jnp.clip(t, 0, 1))(a),
+    ]
+
+    def text(trace: Any, function: Any, is_set: bool) -> str:
+        mapped = jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
+            return str(trace(lambda a: mapped(a))(jnp.ones((3, 4))))
+
+    for function in functions:
+        for is_set in (False, True) * 2 + (True, False, True):
+            ours = text(jaxide.make_jaxpr, function, is_set)
+            assert ours == text(jax.make_jaxpr, function, is_set)
+            assert ("ctx_mesh" in ours) is is_set

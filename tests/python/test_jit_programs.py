@@ -245,3 +245,88 @@ def test_handlers_of_signals_have_programs_of_their_own(tmp_path: Path) -> None:
     for mode in ("write", "read"):
         environment = {"JAXIDE_CACHE_DIR": str(tmp_path / "store"), "JAXIDE_CACHE_MODE": mode}
         assert run_warm(ALARMED, **environment).stdout == "[]\n[]\n"
+
+
+WHOLE = (
+    BEGINNING
+    + """
+x = jax.ShapeDtypeStruct((16, 16), "float32")
+big = np.ones((16, 16), "float32")
+
+def both(box):
+    return [(f(box.value), f(big)) for f in (jax.nn.silu, jnp.var, jnp.cumsum)]
+
+jax.make_jaxpr(lambda a: (jax.nn.silu(a), jnp.var(a), jnp.cumsum(a)))(x)
+print(jax.make_jaxpr(both)(Box(x)))
+kept = jax.nn.silu.trace(x).jaxpr
+(eqn,) = jax.make_jaxpr(lambda box: jax.nn.silu(box.value))(Box(x)).eqns
+print(kept is eqn.params["jaxpr"])
+print(jax.jit(both).lower(Box(x)).as_text().count("func.func private"))
+"""
+)
+
+
+def test_programs_that_came_with_a_whole_trace(tmp_path: Path) -> None:
+    """jax keeps them, so there are no others."""
+    expected = run_warm(WHOLE, WITH="jax").stdout
+    for mode in ("write", "read", "read"):
+        done = run_warm(WHOLE, JAXIDE_CACHE_DIR=str(tmp_path), JAXIDE_CACHE_MODE=mode)
+        assert done.stdout == expected, mode
+
+
+CASTING = (
+    BEGINNING
+    + """
+import warnings
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    jax.make_jaxpr(lambda box: jax.nn.log_softmax(box.value))(Box(jnp.ones(3, "int32")))
+print([str(each.message) for each in heard])
+"""
+)
+
+
+def test_warnings_of_numpy_are_heard_once(tmp_path: Path) -> None:
+    expected = run_warm(CASTING, WITH="jax").stdout
+    for mode in ("write", "read"):
+        done = run_warm(CASTING, JAXIDE_CACHE_DIR=str(tmp_path), JAXIDE_CACHE_MODE=mode)
+        assert done.stdout == expected, mode
+
+
+FORGETTING = """
+from jaxide._native.jit_programs import JitPrograms
+made_anew, asked = JitPrograms._is_made_anew, []
+JitPrograms._is_made_anew = lambda *args: asked.append(1) or made_anew(*args)
+for _ in range(3):
+    jax.make_jaxpr(f)(Box(jnp.ones(3)))
+    jax.clear_caches()
+    asked.append(0)
+first, *others = "".join(map(str, asked)).split("0")[:-1]
+print(len(first) > 3, others)
+"""
+
+
+def test_a_process_that_forgets_stores_once(tmp_path: Path) -> None:
+    script = SCRIPT[: SCRIPT.index("x = jax.device_put")] + FORGETTING
+    done = run_warm(script, JAXIDE_CACHE_DIR=str(tmp_path), JAXIDE_CACHE_MODE="write")
+    assert done.stdout == "True ['', '']\n"
+
+
+AUDITED = (
+    BEGINNING
+    + """
+for _ in range(2):
+    jax.make_jaxpr(lambda box: jax.nn.standardize(box.value))(Box(jnp.ones((3, 4), "int32")))
+print(jaxide.audit_report().replays)
+"""
+)
+
+
+def test_values_that_are_used_twice_are_no_difference(tmp_path: Path) -> None:
+    """Of equal literals the store has one; the audit does not take this for another program."""
+    options = {"JAXIDE_CACHE_DIR": str(tmp_path)}
+    run_warm(AUDITED, JAXIDE_CACHE_MODE="write", **options)
+    done = run_warm(AUDITED, JAXIDE_AUDIT="1", **options)
+    assert "AuditWarning" not in done.stderr
+    assert int(done.stdout) > 3

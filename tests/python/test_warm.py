@@ -1158,6 +1158,32 @@ print(make(lambda x: jnp.sin(jax.lax.with_sharding_constraint(x, sharding)) * 2)
         assert second == stock
 
 
+MESHES = """
+import os, jax, jax.numpy as jnp
+if os.environ["WITH"] == "jaxide":
+    import jaxide
+    jaxide.install()
+mesh = jax.make_mesh((1,), ("x",))
+spec = jax.sharding.PartitionSpec()
+mapped = jax.shard_map(
+    lambda a: jax.vmap(lambda t: jnp.where(t.sum() > 0, t, 0.0), 1)(a) + jnp.var(a, 0)[:, None],
+    mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False,
+)
+for text in os.environ["SET"].split():
+    with jax.set_mesh(mesh) if text == "set" else jax.disable_jit(False):
+        print(jax.make_jaxpr(lambda tree: mapped(tree["a"]))({"a": jnp.ones((4, 4))}))
+"""
+
+
+@pytest.mark.parametrize("others", ["not set", "set not", "set set"])
+def test_meshes_that_are_set_around_shard_map(tmp_path: Path, others: str) -> None:
+    for place, first in enumerate(("not", "set")):
+        options = {"JAXIDE_CACHE_DIR": str(tmp_path / str(place))}
+        run_warm(MESHES, SET=first, JAXIDE_CACHE_MODE="write", **options)
+        found = run_warm(MESHES, SET=others, **options).stdout
+        assert found == run_warm(MESHES, WITH="jax", SET=others).stdout
+
+
 def test_threads_that_write_at_once(tmp_path: Path) -> None:
     script = f"""
     import threading, warnings

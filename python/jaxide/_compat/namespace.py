@@ -424,6 +424,8 @@ def _settings() -> dict[str, Any]:
     """Settings of jax, numpy and Python on which traces depend."""
     return dict(
         trace_context=symbol("config:trace_context"),
+        concrete_mesh=symbol("mesh:get_concrete_mesh"),
+        empty_mesh=symbol("mesh:empty_concrete_mesh"),
         eager_constant_folding=symbol("config:eager_constant_folding"),
         flags=flags(),
         all_settings=jax.config._value_holders,
@@ -695,7 +697,7 @@ def _contexts() -> Callable[[], tuple[Any, Any]]:
 
 def _configuration() -> Any:
     """Everything that is configured in this thread; a text where something has no hash."""
-    context = symbol("config:trace_context")()
+    context = symbol("config:trace_context")(), symbol("mesh:get_concrete_mesh")()
     values = tuple(holder.value for holder in jax.config._value_holders.values())
     now = context, values, numpy_error_state(), _core.world_number()
     try:

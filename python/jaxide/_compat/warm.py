@@ -55,6 +55,8 @@ def _symbols() -> Symbols:
             )
         ),
         trace_context=symbol("config:trace_context"),
+        concrete_mesh=symbol("mesh:get_concrete_mesh"),
+        empty_mesh=symbol("mesh:empty_concrete_mesh"),
         settings=jax.config._value_holders,
         number_errors=numpy_error_state,
         world=world().content,

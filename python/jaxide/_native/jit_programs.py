@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxide import _core
 from jaxide._native.described_trees import NodeOf, described_tree
 from jaxide._native.entries import EntryObjects
@@ -100,6 +102,8 @@ class JitPrograms:
         self._num_before = _core.num_traces()
         # Programs that were looked at, to be stored or not.
         self._noted: dict[int, Any] = {}
+        # Keys of those that another process may not come to.
+        self._refused: set[int] = set()
         symbols.requests.when_cleared.append(self._clear)
 
     def _clear(self) -> None:
@@ -271,11 +275,13 @@ class JitPrograms:
         with tried():
             words = request[0], arguments.positional, arguments.named, within
             key = _core.key_of_program(words)
-            if key is None or not _core.may_store_program(key, program):
+            if key is None or key in self._refused or not _core.may_store_program(key, program):
                 return
-            if self._is_made_anew(program, jitted, request):
-                tree = described_tree(self._requests.asked(jitted, request).out_tree, self._node_of)
-                _core.store_program(key, program, ({**params, "jaxpr": None}, tree))
+            if not self._is_made_anew(program, jitted, request):
+                self._refused.add(key)
+                return
+            tree = described_tree(self._requests.asked(jitted, request).out_tree, self._node_of)
+            _core.store_program(key, program, ({**params, "jaxpr": None}, tree))
 
     def _is_made_anew(self, program: Any, jitted: Any, request: Request) -> bool:
         """Whether jax comes to an equal program once more, without a warning."""
@@ -285,12 +291,22 @@ class JitPrograms:
         def make() -> None:
             made.append(self._requests.asked(jitted, request, own).params["jaxpr"])
 
-        if not _core.is_silent(make):
+        if not _is_silent(make):
             return False
         texts = [_text(of) for of in (program, *made)]
         names = [of.debug_info for of in (program, *made)]
         types = [(*of.in_avals, *of.out_avals) for of in (program, *made)]
         return all(len(all_) == 2 and all_[0] == all_[1] for all_ in (texts, names, types))
+
+
+def _is_silent(make: Callable[[], None]) -> bool:
+    """Whether a function gives no warning, be it one of numpy's; nobody hears those."""
+    state, heard = np.geterr(), []
+    if not {"ignore", "warn"}.issuperset(state.values()):
+        return False
+    calls: dict[str, Any] = {name: "call" for name, does in state.items() if does == "warn"}
+    with np.errstate(**calls, call=lambda *args: heard.append(args)):
+        return _core.is_silent(make) and not heard
 
 
 def _text(program: Any) -> str:

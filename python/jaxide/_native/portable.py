@@ -53,6 +53,9 @@ class Symbols(NamedTuple):
     # Classes of what avals have in common, which nobody changes.
     lasting: frozenset[type]
     trace_context: Callable[[], tuple[Any, ...]]
+    # The mesh that is set, and the one where none is.
+    concrete_mesh: Callable[[], Any]
+    empty_mesh: Any
     settings: Mapping[str, Any]
     number_errors: Callable[[], tuple[Any, ...] | None]
     # What differs in jax under a number.
@@ -394,7 +397,9 @@ class Names:
         if self._num_settings != len(values):
             self._read_settings()
         settings = self._in_order(values)
-        return symbols.trace_context(), self._setting_names, settings, errors, symbols.world(world)
+        mesh = symbols.concrete_mesh()
+        context = symbols.trace_context(), None if mesh is symbols.empty_mesh else mesh
+        return context, self._setting_names, settings, errors, symbols.world(world)
 
     def _read_settings(self) -> None:
         places = {name: place for place, name in enumerate(self._symbols.settings)}

@@ -266,22 +266,14 @@ impl<'py> Audit<'_, 'py> {
                 || a.bind(py).get_type().is(b.bind(py).get_type())
                     && a.bind(py).eq(b).unwrap_or(false)
         };
-        if one.fragment != another.fragment {
-            return Some(
-                "operands, or the order of types, literals, constants or scopes".to_owned(),
-            );
+        let operands = self.operands(one, another);
+        if operands.is_some() {
+            return operands;
         }
         if one.types.len() != another.types.len()
             || !one.types.iter().zip(&another.types).all(|(a, b)| same_type(a, b))
         {
             return Some("types of outputs".to_owned());
-        }
-        let literals = one.literals.iter().zip(&another.literals);
-        for (index, ((a, given_a), (b, given_b))) in literals.enumerate() {
-            if given_a != given_b || !same_bits(a.bind(py), b.bind(py)) {
-                let given = if given_a == given_b { "" } else { ", which is an argument's" };
-                return Some(format!("literal {index}{given}"));
-            }
         }
         for (index, ((a, type_a), (b, type_b))) in
             one.consts.iter().zip(&another.consts).enumerate()
@@ -306,6 +298,30 @@ impl<'py> Audit<'_, 'py> {
             }
         }
         None
+    }
+
+    /// In what the operands of equations differ.
+    fn operands(&self, one: &Part, another: &Part) -> Option<String> {
+        let alike = |a: &(Py<PyAny>, Option<usize>), b: &(Py<PyAny>, Option<usize>)| {
+            a.1 == b.1 && same_bits(a.0.bind(self.py), b.0.bind(self.py))
+        };
+        // Where a value is used twice, it may be one literal or two.
+        let agrees = one.fragment.agrees(&another.fragment, |own, others| {
+            let literals = (one.literals.get(own as usize), another.literals.get(others as usize));
+            matches!(literals, (Some(a), Some(b)) if alike(a, b))
+        });
+        if agrees {
+            return None;
+        }
+        let mut literals = one.literals.iter().zip(&another.literals);
+        match literals.position(|(a, b)| !alike(a, b)) {
+            Some(index) if one.fragment == another.fragment => {
+                let is_arg = one.literals[index].1 != another.literals[index].1;
+                let given = if is_arg { ", which is an argument's" } else { "" };
+                Some(format!("literal {index}{given}"))
+            }
+            _ => Some("operands, or the order of types, literals, constants or scopes".to_owned()),
+        }
     }
 
     /// The name of a param that differs.

@@ -158,6 +158,9 @@ jax_objects! {
     empty_name_stack: PyAny,
     /// `config.trace_context`.
     trace_context: PyAny,
+    /// The mesh that is set, of which `config.trace_context` has the abstract one; and the one where none is.
+    concrete_mesh: PyAny,
+    empty_mesh: PyAny,
     /// `config.eager_constant_folding`.
     eager_constant_folding: PyAny,
     /// Executes operations on flags without XLA; None where this jax is not known.

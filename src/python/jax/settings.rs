@@ -135,16 +135,17 @@ pub fn values(py: Python<'_>, jax: &Jax) -> PyResult<Vec<Py<PyAny>>> {
     jax.all_settings.bind(py).values().iter().map(|holder| value_of(&holder)).collect()
 }
 
-/// A number for all settings and something else that has a number, which is mostly 0.
+/// A number for all settings, for something else that has a number, which is mostly 0, and for the mesh that is set.
 ///
 /// # Errors
 /// A setting cannot be read.
 pub fn number_beside(py: Python<'_>, jax: &Jax, other: u32) -> PyResult<u32> {
     let settings = number(py, jax)?;
-    if other == 0 {
+    let mesh = jax.concrete_mesh.bind(py).call0()?;
+    if other == 0 && mesh.is(&jax.empty_mesh) {
         return Ok(settings);
     }
-    NUMBERS.of(&(settings, other).into_pyobject(py)?.into_any())
+    NUMBERS.of(&(settings, other, mesh).into_pyobject(py)?.into_any())
 }
 
 impl Read {

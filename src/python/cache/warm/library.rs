@@ -217,10 +217,10 @@ impl Library {
         }
     }
 
-    /// Whether there is an entry of a key, which may be damaged.
+    /// Whether there is an entry of a key, which may be damaged, or a value that is to be written.
     pub fn has(&self, key: Key) -> bool {
         let is_there = |shelf: &Shelf| !matches!(shelf.segment().entry(key), Ok(None));
-        self.shelves.iter().any(|(_, shelf)| is_there(shelf))
+        self.values.contains(&key) || self.shelves.iter().any(|(_, shelf)| is_there(shelf))
     }
 
     /// Notes a value that is to be written under a key.

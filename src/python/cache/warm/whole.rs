@@ -361,14 +361,17 @@ pub fn promised_trace<'py>(given: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, P
     if is_refused(&function) {
         return Err(PyLookupError::new_err("a function that jax has not traced"));
     }
-    if let Some(result) = promised(&function, given)? {
+    let promised = promised(&function, given)?;
+    // That jax keeps a program now counts wherever that is from.
+    let known = match JIT_PROGRAMS.get(py) {
+        Some(programs) => programs.traced.bind(py).call1(given)?,
+        None => py.NotImplemented().into_bound(py),
+    };
+    if let Some(result) = promised {
         return Ok(result.into_any());
     }
-    if let Some(programs) = JIT_PROGRAMS.get(py) {
-        let known = programs.traced.bind(py).call1(given)?;
-        if !known.is(py.NotImplemented()) {
-            return Ok(known);
-        }
+    if !known.is(py.NotImplemented()) {
+        return Ok(known);
     }
     match WHOLE_TRACES.get(py) {
         Some(trace) if may_be_whole() => trace.bind(py).call1(given),
