@@ -17,7 +17,7 @@ import jaxide
 import report
 import workloads
 from jaxide import _compat, _core
-from jaxide._native import storage
+from jaxide._native import program_files
 from structure import timed
 
 
@@ -27,7 +27,7 @@ def calls(
     """What is measured: its name, the call of the native core, the call as users make it."""
     graph, another = program._read_graph(), other._read_graph()
     halved = half._read_graph()
-    content = storage.to_bytes(_compat.storage(), program.jaxpr, (None, None))
+    content = program_files.to_bytes(_compat.program_files(), program.jaxpr, (None, None))
     yield "content_hash", None, lambda: program.content_hash
     yield "== another", None, lambda: program == other
     yield "str", None, lambda: str(program)
@@ -68,9 +68,13 @@ def calls(
     yield (
         "save, without the disk",
         None,
-        lambda: storage.to_bytes(_compat.storage(), program.jaxpr, (None, None)),
+        lambda: program_files.to_bytes(_compat.program_files(), program.jaxpr, (None, None)),
     )
-    yield "load, without the disk", None, lambda: storage.of_bytes(_compat.storage(), content)
+    yield (
+        "load, without the disk",
+        None,
+        lambda: program_files.of_bytes(_compat.program_files(), content),
+    )
     for name in ("json", "python", "dot", "html", "pprof", "model_explorer"):
         yield f"to_{name}", None, getattr(program, f"to_{name}")
 

@@ -12,6 +12,8 @@ before a test suite has had time to configure it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +23,11 @@ from typing import Any
 import pytest
 
 FOLDER = "__programs__"
+# Of what a failure says, and of a file's name.
+MAX_LINES = 30
+MAX_NAME = 150
+# The text and the hash are all that is compared, so no code is stored, nor what is made of it.
+CODE = ("callbacks", "rules", "trees")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,47 +48,78 @@ def jaxide_program(request: pytest.FixtureRequest) -> Callable[..., Any]:
     Names of variables, places in the code and the values of captured arrays do not count. ``pytest
     --jaxide-update`` stores programs. A test that compares several calls it as
     ``jaxide_program.named("name")(fun, ...)``.
+
+    Example:
+      >>> def test_step(jaxide_program):
+      ...     jaxide_program(step, params, batch)
     """
-    return ProgramCheck(request.node, request.config.getoption("--jaxide-update"))
+    return ProgramCheck(request.node, request.config.getoption("--jaxide-update"), "", {})
 
 
 class ProgramCheck:
     """What ``jaxide_program`` is."""
 
-    def __init__(self, test: pytest.Item, update: bool, name: str = ""):
+    def __init__(self, test: pytest.Item, update: bool, name: str, checked: dict[str, str]):
         self._test, self._update, self._name = test, update, name
+        # The names of the programs that the test has compared so far, by those of their files.
+        self._checked = checked
 
     def named(self, name: str) -> ProgramCheck:
         """The same for another program of the test."""
-        return ProgramCheck(self._test, self._update, name)
+        return ProgramCheck(self._test, self._update, name, self._checked)
 
     @property
     def path(self) -> Path:
-        """Where the program is stored."""
-        name = f"{self._test.name}-{self._name}" if self._name else self._test.name
-        file = re.sub(r"[^\w.,=+\[\]-]", "_", name) + ".jaxide"
-        return self._test.path.parent / FOLDER / self._test.path.stem / file
+        """Where the program is stored: by the classes, the name and the parameters of the test."""
+        parts = self._test.nodeid.split("::", 1)[1].replace("::", "-")
+        name = f"{parts}-{self._name}" if self._name else parts
+        file = re.sub(r"[^\w.,=+\[\]-]", "_", name, flags=re.ASCII)
+        if file != name or len(file) > MAX_NAME:
+            # Two names must not be one.
+            file = f"{file[:MAX_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        return self._test.path.parent / FOLDER / self._test.path.stem / f"{file}.jaxide"
 
     def __call__(self, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import jaxide
 
-        program = jaxide.trace(fun)(*args, **kwargs)
         path = self.path
+        # Some file systems do not tell the case.
+        if path.name.lower() in self._checked:
+            name = f"a program {self._name!r}" if self._name else "a program without a name"
+            pytest.fail(
+                f"the test has compared {name} already: another one needs a name of its own, "
+                'jaxide_program.named("name")(fun, ...)',
+                False,
+            )
+        self._checked[path.name.lower()] = self._name
+        program = jaxide.trace(fun)(*args, **kwargs)
         if self._update:
             path.parent.mkdir(parents=True, exist_ok=True)
-            program.save(path)
+            program.save(path, drop=CODE)
             return program
         if not path.is_file():
             pytest.fail(f"no program is stored in {path}: run pytest --jaxide-update", False)
-        stored = jaxide.load(path)
+        try:
+            stored = jaxide.load(path)
+        except (jaxide.StorageError, OSError) as error:
+            pytest.fail(f"the program in {path} cannot be read: {error}", False)
         if stored.structural_hash != program.structural_hash:
-            changes = str(stored.diff(program))
-            pytest.fail(
-                f"the program is not the one in {path} "
-                f"(pytest --jaxide-update, if it is as it should be):\n{changes}",
-                False,
-            )
+            pytest.fail(_difference(stored.diff(program), path), False)
         return program
+
+
+def _difference(diff: Any, path: Path) -> str:
+    """What is different, in a screenful."""
+    lines = str(diff).splitlines()
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = [f"... and {len(lines) - MAX_LINES:,} lines more"]
+    return "\n".join(
+        [
+            f"another program: {diff.summary}",
+            *lines,
+            f"stored in {path}; pytest --jaxide-update, if it is as it should be",
+        ]
+    )
 
 
 @pytest.fixture
@@ -90,18 +128,24 @@ def jaxide_retraces() -> Callable[..., AbstractContextManager[None]]:
 
     ``with jaxide_retraces(limit=1):`` counts the traces of every ``jax.jit`` (jaxide is installed
     meanwhile); where a function was traced more than ``limit`` times from one place, the test fails
-    and says why.
+    and says why. jax's own functions do not count: ``jnp.ones`` of three shapes is traced three
+    times.
     """
     return _limited
 
 
 @contextlib.contextmanager
 def _limited(limit: int = 1) -> Iterator[None]:
+    import jax
+
     import jaxide
     from jaxide._jit.retraces import RETRACE_LOG
 
+    of_jax = f" at {Path(jax.__file__).parent}{os.sep}"
+
     def counts() -> dict[tuple[str, str], int]:
-        return {(row.site, row.function): row.count for row in jaxide.retraces()}
+        rows = (row for row in jaxide.retraces() if of_jax not in row.function)
+        return {(row.site, row.function): row.count for row in rows}
 
     with jaxide.accelerated():
         before = counts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,6 +49,22 @@ def doubtful(x):
     return x.reshape(7)
 
 
+def exits():
+    raise SystemExit(3)
+
+
+def needs(argument):
+    return argument
+
+
+def raises():
+    return 1 / 0
+
+
+def exiting(x):
+    return exits()
+
+
 double_program = jax.make_jaxpr(double)(jnp.ones(3))
 """
 
@@ -62,10 +79,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Runs a command in a folder with a module; its status, stdout and stderr."""
     (tmp_path / "users_module.py").write_text(MODULE)
     (tmp_path / "broken_module.py").write_text("1 / 0")
+    (tmp_path / "exiting_module.py").write_text("import sys; sys.exit()")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-    for name in ("users_module", "broken_module"):
+    for name in ("users_module", "broken_module", "exiting_module"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
     def run(*argv: str) -> tuple[int, str, str]:
@@ -242,6 +260,43 @@ WRONG = {
     "no output": (["report", "users_module:double"], "--output"),
     "an unknown format": (["report", "users_module:double", "-o", "a.doc"], "must end in one of"),
     "one program": (["diff", "users_module:double"], "Missing argument"),
+    "a factory that raises": (
+        ["show", "users_module:double", "--arg", "from:users_module:raises"],
+        "ZeroDivisionError",
+    ),
+    "a factory with arguments": (
+        ["show", "users_module:double", "--arg", "from:users_module:needs"],
+        "missing 1 required positional argument",
+    ),
+    "a factory that exits": (
+        ["show", "users_module:double", "--arg", "from:users_module:exits"],
+        "SystemExit: 3",
+    ),
+    "a function that exits": (
+        ["show", "users_module:exiting", "--arg", "f32[3]"],
+        "SystemExit: 3",
+    ),
+    "a module that exits": (["show", "exiting_module:f"], "SystemExit"),
+    "an unhashable key": (["show", "users_module:double", "--arg", "{[]: 1}"], "no argument"),
+    "a sum": (["show", "users_module:double", "--arg", "1 + 'a'"], "no argument"),
+    "brackets": (["show", "users_module:double", "--arg", "(" * 500], "no argument"),
+    "many brackets": (["show", "users_module:double", "--arg", "-" * 100000 + "1"], "no argument"),
+    "a long number": (["show", "users_module:double", "--arg", "9" * 9999], "no argument"),
+    "a stored program for bench": (["bench", "a.jaxide"], "is not traced again"),
+    "a negative hash": (["hash", "users_module:double", "--expect=-1"], "no hexadecimal number"),
+    "a long hash": (["hash", "users_module:double", "--expect", "1" * 33], "no hexadecimal number"),
+    "an input that is none": (
+        ["liveness", "users_module:double", "--arg", "f32[3]", "--donate", "1"],
+        "has 1 inputs",
+    ),
+    "something to drop": (
+        ["report", "users_module:double", "--arg", "f32[3]", "-o", "a.jaxide", "--drop", "code"],
+        "--drop",
+    ),
+    "nothing to drop": (
+        ["report", "users_module:double", "--arg", "f32[3]", "-o", "a.json", "--drop", "rules"],
+        "is for a stored program",
+    ),
     "no folder": (
         ["report", "users_module:double", "--arg", "f32[3]", "-o", "no/folder/a.json"],
         "No such file",
@@ -259,6 +314,76 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, tmp_path: Path, wrong: str)
     assert err.startswith("python -m jaxide")
     assert err.count("\n") == 1 and err.endswith("\n")
     assert said in err
+
+
+def test_what_is_left_out_is_said(run: Run) -> None:
+    call = ["users_module:activation", "--arg", "f32[3]"]
+    assert run("report", *call, "-o", "a.jaxide") == (0, "", "")
+    status, out, err = run("report", *call, "-o", "b.jaxide", "--drop", "rules")
+    assert (status, out) == (0, "")
+    assert err.startswith("b.jaxide: ") and "was left out" in err
+    assert run("hash", "a.jaxide") == run("hash", "b.jaxide") == run("hash", *call)
+
+
+def test_values_that_are_alive(run: Run) -> None:
+    status, out, _ = run("liveness", *LOSS, "--fused", "--donate", "0")
+    assert status == 0 and "peak" in out
+    status, out, _ = run("liveness", *LOSS, "--json")
+    assert status == 0 and json.loads(out)["peak"] > 0
+
+
+def test_equations_are_found(run: Run) -> None:
+    status, out, _ = run("find", *LOSS[:1], "tanh", *LOSS[1:])
+    assert status == 0 and out.count("\n") == 1 and "tanh" in out
+    assert run("find", *LOSS, "--dtype", "float32", "--count")[:2] == (0, "6\n")
+    assert run("find", *LOSS, "--shape", "2,4", "--line", "users_module.py", "--count")[0] == 0
+    assert run("find", *LOSS[:1], "sin", *LOSS[1:])[:2] == (1, "")
+
+
+def test_a_program_is_optimized(run: Run) -> None:
+    status, out, _ = run("optimize", *LOSS, "-o", "optimized.jaxide")
+    assert status == 0 and "equations" in out
+    assert run("show", "optimized.jaxide") == run("show", *LOSS, "--optimize")
+
+
+def test_a_script_finds_its_neighbours(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "neighbour_of_script.py").write_text("FACTOR = 3")
+    (folder / "a_script.py").write_text(
+        "import neighbour_of_script\ndef f(x): return x * neighbour_of_script.FACTOR"
+    )
+    status, out, err = run("show", "scripts/a_script.py:f", "--arg", "f32[]")
+    assert (status, err) == (0, "") and "mul a 3.0" in out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "users_module.py").write_text(MODULE)
+    command = [sys.executable, "-m", "jaxide", "show", "users_module:double", "--arg", "f32[3]"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert (
+        done.stderr == "python -m jaxide: the output cannot be written: No space left on device\n"
+    )
+
+
+@pytest.mark.parametrize("environment", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
+def test_names_that_a_terminal_cannot_show(tmp_path: Path, environment: dict[str, str]) -> None:
+    text = "import jax\ndef f(x):\n  with jax.named_scope('\u00e4\u65e5'):\n    return x * 2\n"
+    (tmp_path / "named_module.py").write_text(text, encoding="utf-8")
+    for command in (["show", "--name-stack"], ["cost"], ["find"], ["liveness"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "jaxide", *command, "named_module:f", "--arg", "f32[3]"],
+            cwd=tmp_path,
+            capture_output=True,
+            env={**os.environ, **environment},
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
 
 
 def test_as_a_process(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import jaxide
 import oracle
 from jaxide import StorageError, _compat, _core
 from jaxide._compat import stored_tracebacks
-from jaxide._native import storage
+from jaxide._native import program_files
 from storing import ANNOTATED, assert_survives, loaded, stored
 
 X = jnp.arange(3.0)
@@ -157,15 +157,22 @@ def test_the_same_program_is_the_same_bytes_in_another_process(tmp_path: Path) -
 # ---- what is refused ---------------------------------------------------------------------------
 
 
+@jax.custom_jvp
+def halved(x: jax.Array) -> jax.Array:
+    return x / 2
+
+
 def rectified(x: jax.Array) -> jax.Array:
-    return jax.nn.relu(x)
+    rule = jax.custom_jvp(halved.fun)
+    rule.defjvp(lambda primals, tangents: (halved.fun(*primals), tangents[0]))
+    return rule(x)
 
 
 def test_rules_are_refused_with_the_line_or_left_out() -> None:
     program = jaxide.trace(rectified)(X)
-    line = rectified.__code__.co_firstlineno + 1
+    line = rectified.__code__.co_firstlineno + 3
     with pytest.raises(StorageError) as refused:
-        stored(program)
+        stored(program, complete=True)
     message = str(refused.value)
     assert f"test_storage.py:{line} (rectified)" in message
     assert "(custom_jvp_call)" in message and "param jvp_jaxpr_fun" in message
@@ -198,7 +205,7 @@ def test_the_equation_of_a_nested_program_is_named() -> None:
     program = jaxide.trace(lambda x: jax.jit(step)(x * 2) + 1)(X)
     line = step.__code__.co_firstlineno + 1
     with pytest.raises(StorageError) as refused:
-        stored(program)
+        stored(program, complete=True)
     assert "equation 1.0 (pure_callback) at " in str(refused.value)
     assert f"test_storage.py:{line} (" in str(refused.value)
     assert "it is a callback" in str(refused.value)
@@ -231,13 +238,15 @@ def test_what_is_printed_is_stored(capfd: pytest.CaptureFixture[str]) -> None:
     assert "x is [0. 1. 2.]" in capfd.readouterr().out
 
 
+# No module has it by this name.
 Point = collections.namedtuple("Point", "x y")
+Point.__qualname__ = "Elsewhere"
 
 
 def test_trees_of_other_nodes_are_refused_or_left_out() -> None:
     program = jaxide.trace(lambda p: Point(p.x + p.y, p.x))(Point(X, X))
-    with pytest.raises(StorageError, match=r"Point is no standard container.*drop=\('trees',\)"):
-        stored(program)
+    with pytest.raises(StorageError, match=r"Elsewhere is no class.*drop=\('trees',\)"):
+        stored(program, complete=True)
     again = loaded(stored(program, drop=("trees",)))
     np.testing.assert_array_equal(again(X, X)[0], X + X)
     with pytest.raises(ValueError, match=r"drop takes a tuple of callbacks, rules, trees"):
@@ -314,11 +323,11 @@ def test_every_truncation_and_every_flipped_bit_is_an_error() -> None:
         loaded(newer)
 
 
-class Forged(storage.Records):
+class Forged(program_files.FileRecords):
     """Records that somebody made up, for objects of a kind."""
 
     def __init__(self, kind: str, parts: Any, name: str | None = None):
-        super().__init__(_compat.storage(), ())
+        super().__init__(_compat.program_files())
         self._forged = (kind, parts, name or kind)
 
     def record(self, value: Any, place: str) -> tuple[str, Any]:
@@ -330,8 +339,8 @@ class Forged(storage.Records):
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        (Forged("primitive", "no_such_primitive"), "has no primitive 'no_such_primitive'"),
-        (Forged("primitive", "while"), "has other results"),
+        (Forged("primitive", 3), "byte"),
+        (Forged("primitive", ("while", False)), "has other results"),
         (Forged("primitive", None), "byte"),
         (Forged("context", {"compute_type": "x", "nonsense": 1}), "contexts of jax"),
         (Forged("context", 3), "byte"),
@@ -357,7 +366,7 @@ def test_records_that_somebody_made_up_are_refused(records: Forged, message: str
 
 
 def test_a_file_of_something_else() -> None:
-    records = storage.Records(_compat.storage(), ())
+    records = program_files.FileRecords(_compat.program_files())
     for root in (None, (1, 2), ("0.10", "jaxpr", (None, None))):
         with pytest.raises(StorageError, match="something other than a program"):
             loaded(_core.save(root, records))

@@ -11,6 +11,7 @@
 """
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -28,24 +29,53 @@ def main(argv: Sequence[str]) -> int:
     expected), or 2 where the command cannot be carried out as it was given: then one line on
     stderr says why.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # Names that a terminal cannot show are no reason not to print the rest.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
+        status = 0
         with contextlib.suppress(click.exceptions.Exit):
-            return cli.main(list(argv), prog_name="python -m jaxide", standalone_mode=False) or 0
-        return 0
+            status = cli.main(list(argv), prog_name=program_name(), standalone_mode=False) or 0
+        # What cannot be written is an error, not noticed when the interpreter ends.
+        sys.stdout.flush()
+        return status
     except click.Abort:
-        print("jaxide: interrupted", file=sys.stderr)
-        return 130
+        return _failed("interrupted", 130)
     except click.ClickException as error:
-        command = getattr(getattr(error, "ctx", None), "command_path", "python -m jaxide")
+        command = getattr(getattr(error, "ctx", None), "command_path", program_name())
         print(f"{command}: {one_line(error.format_message())}", file=sys.stderr)
         return 2
     except SwitchedOff as error:
-        print(f"python -m jaxide: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error), 2)
     except BrokenPipeError:
-        # Whoever reads has seen enough; nothing may be written when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads has seen enough.
+        _write_nothing()
         return 0
+    except OSError as error:
+        _write_nothing()
+        return _failed(f"the output cannot be written: {error.strerror or error}", 2)
+
+
+def run() -> int:
+    """The command ``jaxide``."""
+    return main(sys.argv[1:])
+
+
+def program_name() -> str:
+    """What the program was started as."""
+    return "jaxide" if os.path.basename(sys.argv[0]) == "jaxide" else "python -m jaxide"
+
+
+def _failed(why: str, status: int) -> int:
+    print(f"{program_name()}: {why}", file=sys.stderr)
+    return status
+
+
+def _write_nothing() -> None:
+    """Nothing may be written when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def one_line(text: str) -> str:

@@ -10,8 +10,10 @@ import click
 import jax
 import jax.numpy as jnp
 
-from jaxide._cli.targets import find
+from jaxide._cli.targets import find, in_users_code
 
+# Of an argument in a message.
+MAX_SHOWN = 80
 # `f32`, `bf16`, `i8`, `f8_e4m3fn`: how jax prints dtypes.
 _SHORT = re.compile(r"(bf|f|i|u|c)(\d+)(_\w+)?")
 _LONG_NAMES = {"bf": "bfloat", "f": "float", "i": "int", "u": "uint", "c": "complex"}
@@ -35,7 +37,8 @@ def parse(text: str) -> Any:
     """
     if text.startswith("from:"):
         found = find(text.removeprefix("from:"))
-        return found() if callable(found) else found
+        with in_users_code(f"calling {text.removeprefix('from:')} for an argument"):
+            return found() if callable(found) else found
     body = text.removeprefix("tree:")
     types: list[Any] = []
 
@@ -47,13 +50,18 @@ def parse(text: str) -> Any:
 
     try:
         tree = ast.parse(_TOKEN.sub(placeholder, body).strip(), mode="eval").body
-    except SyntaxError:
+        return _value(tree, types, text)
+    except click.ClickException:
+        raise
+    except (RecursionError, MemoryError):
+        raise _unreadable(text, "it is nested too deeply") from None
+    except (SyntaxError, ValueError, TypeError):
         raise _unreadable(text, "expected a type such as f32[8,128], or a tree of types") from None
-    return _value(tree, types, text)
 
 
 def _unreadable(text: str, why: str) -> click.BadParameter:
-    return click.BadParameter(f"{text!r} is no argument: {why}")
+    shown = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+    return click.BadParameter(f"{shown!r} is no argument: {why}")
 
 
 def _array(dtype_name: str, shape_text: str, text: str) -> Any:

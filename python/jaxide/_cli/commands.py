@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from jaxide._cli.targets import (
 )
 from jaxide._cli.timing import pairwise_ratio, warm_retraces
 from jaxide._program import files
+from jaxide._program.program import DROPPABLE
 
 
 @contextlib.contextmanager
@@ -223,11 +225,8 @@ def hash_(
     ctx: click.Context, /, target: str, content: bool, expect: str | None, **options: Any
 ) -> int:
     """Prints the hash of what the program says, the same on every machine."""
-    if expect is not None:
-        try:
-            int(expect, 16)
-        except ValueError:
-            raise click.BadParameter(f"--expect {expect!r} is no hexadecimal number") from None
+    if expect is not None and re.fullmatch(r"(0x)?[0-9a-fA-F]{1,32}", expect) is None:
+        raise click.BadParameter(f"--expect {expect!r} is no hexadecimal number of 128 bits")
     program = _program(ctx, target, options)
     found = program.content_hash if content else program.structural_hash
     click.echo(f"{found:032x}")
@@ -286,16 +285,24 @@ FORMATS: dict[str, Callable[[Any, Path], object]] = {
     ".py": lambda program, path: program.to_python(path),
     ".json": lambda program, path: program.to_json(path),
     ".pb.gz": lambda program, path: program.to_pprof(path),
-    ".jaxide": lambda program, path: program.save(path),
 }
+STORED = ".jaxide"
 
 
 @cli.command()
 @TARGET
 @_of_program
 @click.option("-o", "--output", type=WRITABLE, required=True, metavar="FILE", help="Where to.")
+@click.option(
+    "--drop",
+    type=click.Choice(DROPPABLE),
+    multiple=True,
+    help="What a stored program is to be without, whether it has a form or not.",
+)
 @click.pass_context
-def report(ctx: click.Context, /, target: str, output: Path, **options: Any) -> None:
+def report(
+    ctx: click.Context, /, target: str, output: Path, drop: tuple[str, ...], **options: Any
+) -> None:
     """Writes the program to a file, as what the file's name ends in.
 
     \b
@@ -306,12 +313,115 @@ def report(ctx: click.Context, /, target: str, output: Path, **options: Any) -> 
     .pb.gz   a profile for pprof
     .jaxide  the program itself, which every command takes
     """
-    write = next((w for suffix, w in FORMATS.items() if output.name.endswith(suffix)), None)
+
+    def save(program: Any, path: Path) -> None:
+        program.save(path, drop=drop)
+
+    formats = {**FORMATS, STORED: save}
+    write = next((w for suffix, w in formats.items() if output.name.endswith(suffix)), None)
     if write is None:
-        raise click.BadParameter(f"{output}: a name must end in one of {', '.join(FORMATS)}")
+        raise click.BadParameter(f"{output}: a name must end in one of {', '.join(formats)}")
+    if drop and not output.name.endswith(STORED):
+        raise click.BadParameter(f"--drop is for a stored program ({STORED}), not for {output}")
     program = _program(ctx, target, options)
     with doing(f"Writing {output}"), in_one_line(output):
         write(program, output)
+    if output.name.endswith(STORED):
+        for text in jaxide.load(output).left_out:
+            click.echo(f"{output}: {text}", err=True)
+
+
+@cli.command()
+@TARGET
+@_of_program
+@click.option(
+    "--donate",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="The number of an input that may be overwritten.",
+)
+@click.option("--fused", is_flag=True, help="As XLA fuses elementwise equations.")
+@click.option("--json", "as_json", is_flag=True, help="As data.")
+@click.pass_context
+def liveness(
+    ctx: click.Context,
+    /,
+    target: str,
+    donate: tuple[int, ...],
+    fused: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Says which values are alive at once: the peak of memory, and what is alive there."""
+    program = _program(ctx, target, options)
+    for position in donate:
+        if position >= len(program.in_avals):
+            said = f"--donate {position}: the program has {len(program.in_avals)} inputs"
+            raise click.BadParameter(said)
+    report = program.liveness(donate=donate, fused=fused)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report), indent=2, default=str))
+    else:
+        say(report)
+
+
+@cli.command()
+@TARGET
+@click.argument("primitive", required=False)
+@_of_program
+@click.option("--dtype", metavar="DTYPE", help="Only with a result of this dtype ('float32').")
+@click.option("--shape", metavar="SIZES", help="Only with a result of this shape ('8,128').")
+@click.option("--line", metavar="FILE[:LINE]", help="Only of a line of the user's code, or a file.")
+@click.option("--name-scope", metavar="SCOPE", help="Only within name scopes ('layer/attention').")
+@click.option("--count", is_flag=True, help="Only says how many there are.")
+@click.pass_context
+def find(
+    ctx: click.Context, /, target: str, primitive: str | None, count: bool, **options: Any
+) -> int:
+    """Finds equations, nested ones too, by their primitive, types, line and name scope.
+
+    With status 1 where there are none.
+    """
+    where = {name: options.pop(name) for name in ("dtype", "shape", "line", "name_scope")}
+    if where["shape"] is not None:
+        sizes = [size.strip() for size in where["shape"].split(",") if size.strip()]
+        where["shape"] = [int(size) if size.isdecimal() else size for size in sizes]
+    program = _program(ctx, target, options)
+    try:
+        found = program.find(primitive, **where)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from None
+    if count:
+        click.echo(len(found))
+    else:
+        for equation in found:
+            click.echo(str(equation))
+    return 0 if found else 1
+
+
+@cli.command()
+@TARGET
+@_of_program
+@click.option("-o", "--output", type=WRITABLE, metavar="FILE", help="Stores the new program.")
+@click.pass_context
+def optimize(ctx: click.Context, /, target: str, output: Path | None, **options: Any) -> None:
+    """Says what all passes make of the program (Program.optimize): its equations and its cost."""
+    program = _program(ctx, target, options)
+    with doing("Optimizing"):
+        optimized = program.optimize()
+    both = program, optimized
+    rows: dict[str, list[int]] = {
+        "equations": [sum(each.histogram().values()) for each in both],
+        "flops": [each.cost().total.flops for each in both],
+        "bytes accessed": [each.cost().total.bytes_accessed for each in both],
+        "peak bytes": [each.liveness().peak for each in both],
+    }
+    for name, (before, after) in rows.items():
+        click.echo(f"{name:<14}  {before:>20,} -> {after:,}")
+    if output is not None:
+        with in_one_line(output):
+            optimized.save(output)
 
 
 @cli.command()

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,12 +54,13 @@ def find(name: str) -> Any:
         raise click.UsageError(f"{name!r} is neither MODULE:FUNCTION nor a stored program")
     found: Any = _module(place)
     for part in path.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            near = difflib.get_close_matches(part, dir(found), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"{place} has no {path!r}{hint}") from None
+        with in_users_code(f"looking for {name}"):
+            try:
+                found = getattr(found, part)
+            except AttributeError:
+                near = difflib.get_close_matches(part, dir(found), 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise click.UsageError(f"{place} has no {path!r}{hint}") from None
     return found
 
 
@@ -68,24 +70,46 @@ def _module(name: str) -> Any:
     Raises:
       click.UsageError: there is none, or importing it fails.
     """
+    path = Path(name) if name.endswith(".py") else None
+    if path is not None and not path.is_file():
+        raise click.UsageError(f"there is no file {name}")
+    # A script finds its neighbours, and a module is looked for here, as `python` does it.
+    folder = os.fspath((path or Path("here")).absolute().parent)
+    if folder not in sys.path and not (path is None and "" in sys.path):
+        sys.path.insert(0, folder)
+    with in_users_code(f"importing {name}"):
+        return importlib.import_module(name) if path is None else _script(path)
+
+
+def _script(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None, "it ends in .py"
+    module = importlib.util.module_from_spec(spec)
+    known = sys.modules.setdefault(path.stem, module)
     try:
-        if not name.endswith(".py"):
-            return importlib.import_module(name)
-        path = Path(name)
-        if not path.is_file():
-            raise click.UsageError(f"there is no file {name}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None, "it ends in .py"
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(path.stem, module)
         spec.loader.exec_module(module)
-        return module
+    except BaseException:
+        if known is module:
+            sys.modules.pop(path.stem, None)
+        raise
+    return module
+
+
+@contextlib.contextmanager
+def in_users_code(doing: str, hint: str = "") -> Iterator[None]:
+    """Says in a line what fails in code of the user's, which may also want to exit.
+
+    Raises:
+      click.UsageError: something fails.
+    """
+    try:
+        yield
     except click.UsageError:
         raise
     except ModuleNotFoundError as error:
-        raise click.UsageError(f"importing {name}: {error}") from None
-    except Exception as error:  # the user's
-        raise click.UsageError(f"importing {name}: {_said(error)}") from error
+        raise click.UsageError(f"{doing}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise click.UsageError(f"{doing}: {_said(error)}{hint}") from error
 
 
 def _said(error: BaseException) -> str:
@@ -107,6 +131,8 @@ def function_of(target: str, call: Call) -> Callable[..., Any]:
     Raises:
       click.UsageError: it names no function.
     """
+    if is_stored(target):
+        raise click.UsageError(f"{target} is a stored program, which is not traced again")
     found = find(target)
     if not callable(found):
         raise click.UsageError(f"{target} is no function but of type {type(found).__name__}")
@@ -122,11 +148,9 @@ def trace(target: str, function: Callable[..., Any], call: Call, tracer: Callabl
     Raises:
       click.UsageError: it cannot be traced so.
     """
-    try:
+    hint = "" if call.args or call.kwargs else " (types of arguments: --arg 'f32[8,128]')"
+    with in_users_code(f"tracing {target}", hint):
         return tracer(function, static_argnums=tuple(call.static))(*call.args, **call.kwargs)
-    except Exception as error:  # the user's, or of arguments that do not fit
-        hint = "" if call.args or call.kwargs else " (types of arguments: --arg 'f32[8,128]')"
-        raise click.UsageError(f"tracing {target}: {_said(error)}{hint}") from error
 
 
 def program_of(target: str, call: Call) -> jaxide.Program:

@@ -25,6 +25,7 @@ does the work.
 ``objects``            classes of objects in programs
 ``passes``             what passes over programs ask of jax
 ``printing``           how jaxprs are printed
+``program_files``      what files of programs have besides
 ``storage``            what objects in programs are in a file
 ``stored_trees``       tree structures in a file
 ``stored_tracebacks``  tracebacks in a file
@@ -96,6 +97,7 @@ from jaxide._compat.objects import objects as objects
 from jaxide._compat.pointwise import tell_pointwise
 from jaxide._compat.printing import print_in_rust
 from jaxide._compat.printing import printing as printing
+from jaxide._compat.program_files import program_files as program_files
 from jaxide._compat.storage import storage as storage
 from jaxide._compat.symbols import SUPPORTED as SUPPORTED
 from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Iterator
+from typing import Any
 
 from jaxide._compat import capabilities
 from jaxide._compat.jaxprs import closed_jaxpr_type
@@ -78,25 +80,33 @@ _RULE_FUNCTIONS = (
 )
 
 
-@functools.cache
-def rule_reader() -> Rules | None:
-    """Reads functions among the params of equations with derivative rules."""
+def rule_functions() -> Iterator[tuple[str, types.CodeType, dict[str, Any]]]:
+    """Functions within functions of jax that equations have among their params: what each is
+    called in words, its code, and the variables of its module."""
     wrap, names = symbol("linear_util:wrap_init"), symbol("linear_util:DebugInfo")
     transformed = symbol("linear_util:transformation_with_aux2")
-    memoize = optional_symbol("interpreters.partial_eval:_memoize")
-    if memoize is None or not capabilities.has("derivative rules"):
-        return None
     _, stored = transformed(lambda f, store: None)(wrap(len, debug_info=names("", "", (), ())))
-    known = {stored.__code__: "stored"}
+    yield "stored", stored.__code__, stored.__globals__
     for kind, path, closure in _RULE_FUNCTIONS:
         function = inspect.unwrap(optional_symbol(path))
         if function is not None:
             codes = [c for c in function.__code__.co_consts if isinstance(c, types.CodeType)]
             closures = [tuple(names.split()) for names in closure.split("|")]
-            known |= {c: kind for c in codes if c.co_freevars in closures}
+            for code in codes:
+                if code.co_freevars in closures:
+                    yield kind, code, function.__globals__
+
+
+@functools.cache
+def rule_reader() -> Rules | None:
+    """Reads functions among the params of equations with derivative rules."""
+    wrap, names = symbol("linear_util:wrap_init"), symbol("linear_util:DebugInfo")
+    memoize = optional_symbol("interpreters.partial_eval:_memoize")
+    if memoize is None or not capabilities.has("derivative rules"):
+        return None
     return Rules(
         Private(
-            known_codes=known,
+            known_codes={code: kind for kind, code, _ in rule_functions()},
             memoize=memoize,
             wrap=wrap,
             wrapped_type=symbol("linear_util:WrappedFun"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from jaxide._compat.jits import user_line
 from jaxide._compat.objects import flat_trees
 from jaxide._compat.passes import typed_array
 from jaxide._compat.stored_tracebacks import frame, tracebacks
-from jaxide._compat.stored_trees import is_tree, tree_of, tree_parts
+from jaxide._compat.stored_trees import tree_of, tree_parts
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.content import name_of
 from jaxide._native.storage import Kind, Private, StorageError, Unstorable
@@ -173,9 +172,7 @@ def _storage(without: tuple[str, ...]) -> Private:
         tracebacks=tracebacks,
         rules=RULES,
         callbacks=CALLBACKS,
-        stand_in=Kind("dropped", (), _dropped_parts, _dropped),
         user_line=lambda traceback: user_line(traceback) or "unknown",
-        is_tree=is_tree,
         version=jax.__version__,
     )
 
@@ -253,6 +250,13 @@ def primitive(name: str) -> Any:
     Raises:
       StorageError: the installed jax has none.
     """
+    if (known := primitive_or_none(name)) is None:
+        raise StorageError(f"jax {jax.__version__} has no primitive {name!r}")
+    return known
+
+
+def primitive_or_none(name: str) -> Any:
+    """The primitive of a name; None where neither jax nor a library that was imported has one."""
     known = _primitive_cache()
     if name not in known:
         known.update(_primitives())
@@ -263,17 +267,11 @@ def primitive(name: str) -> Any:
             except ImportError:
                 continue
         known.update(_primitives())
-    if name not in known:
-        raise StorageError(f"jax {jax.__version__} has no primitive {name!r}")
-    return known[name]
+    return known.get(name)
 
 
 def _primitive_parts(of: Any) -> str:
-    try:
-        known = primitive(of.name)
-    except StorageError:
-        known = None
-    if known is not of:
+    if primitive_or_none(of.name) is not of:
         raise Unstorable(f"{of.name} is no primitive that can be found by its name")
     return str(of.name)
 
@@ -357,7 +355,7 @@ def _kinds(without: Collection[str]) -> tuple[Kind, ...]:
             kinds.append(_singleton(type(value).__name__, value))
     kinds += [_effect_on_variable(class_) for class_ in known_symbols(REF_EFFECTS).values()]
     classes = known_symbols(_paths(DATACLASSES, without)).values()
-    kinds += [_dataclass(class_) for class_ in classes]
+    kinds += [dataclass_kind(class_) for class_ in classes]
     kinds += [_operation(class_) for class_ in known_symbols(OPERATIONS).values()]
     return tuple(kinds)
 
@@ -394,7 +392,7 @@ def _only(known: Any, value: Any) -> None:
         raise Unstorable(f"{value} is not the one that jax has")
 
 
-def _dataclass(class_: Any) -> Kind:
+def dataclass_kind(class_: Any) -> Kind:
     names = [field.name for field in dataclasses.fields(class_)]
 
     def make(parts: Any) -> Any:
@@ -641,40 +639,3 @@ def _device(number: int) -> Any:
     raise StorageError(
         f"the program needs device {number}, there are {len(jax.devices())} devices here"
     )
-
-
-# ---- functions that are left out ---------------------------------------------------------------
-
-
-def _dropped_parts(value: Any) -> tuple[Any, ...]:
-    wrapped = isinstance(value, symbol("linear_util:WrappedFun"))
-    function = value.f if wrapped else value
-    is_function = isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
-    own = function if is_function else type(function)
-    info = tuple(value.debug_info) if wrapped else None
-    if info is not None:
-        names = [part if isinstance(part, tuple) else None for part in info[2:]]
-        info = (info[0], info[1], *names)
-    return is_function, own.__module__, own.__qualname__, info
-
-
-def _dropped(parts: Any) -> Any:
-    place, (is_function, module, name, info) = parts
-    primitive_name, _, param = place.partition(".")
-
-    def stand_in(*_args: Any, **_kwargs: Any) -> Any:
-        if primitive_name == "debug_callback":
-            return ()
-        raise StorageError(
-            f"{name}, the {param} of {primitive_name}, was left out when the program was stored"
-        )
-
-    short = name.rpartition(".")[2]
-    if not is_function:
-        call = {"__module__": module, "__qualname__": name, "__call__": stand_in}
-        return type(short, (), call)()
-    stand_in.__module__, stand_in.__qualname__, stand_in.__name__ = module, name, short
-    if info is None:
-        return stand_in
-    wrap = symbol("linear_util:wrap_init")
-    return wrap(stand_in, debug_info=symbol("linear_util:DebugInfo")(*info))

@@ -11,6 +11,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``derivative_rules``    functions that trace derivative rules
 ``described_trees``     trees of arguments and results as plain values
 ``entries``             objects of the entries of the store
+``global_names``        classes, functions and other callables of modules by name
 ``instrumented``        code of jax's functions with calls of jaxide in it
 ``interposed``          which functions of jax are interposed
 ``interruptions``       exceptions that signal handlers raise
@@ -21,10 +22,12 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``objects``             objects of programs: descriptions that outlive the process, equality
 ``portable``            names that mean the same in every process
 ``printing``            texts of objects of programs
+``program_files``       programs in files, and what is left out of them
 ``pure_functions``      which functions are pure by analysis of their code
 ``requests``            by which call of its own jit jax makes a program
 ``roles``               which parts of jax matter to traces, lowering and printing
-``storage``             objects of programs in files
+``storage``             objects of stored programs
+``stored_rules``        derivative rules in a stored program
 ``trampolines``         code of functions of jax that passes their arguments to a hook
 ``trust``               which functions and values are jax's own
 ``whole_traces``        functions that are traced as a whole, and their programs in the store

@@ -52,7 +52,7 @@ class Private:
     """Classes of objects that belong to the process."""
 
 
-class _LowTrace:
+class LowTrace:
     """What such a function asks its trace for, which is over."""
 
     requires_low = False
@@ -80,7 +80,7 @@ class Rules:
     """Reads functions that trace derivative rules, and what goes with them."""
 
     def __init__(self, private: Private):
-        self._private = private
+        self.private = private
         self._memoized_code = private.memoize(lambda: None).__code__
         self._on_demand = _on_demand(private.wrapped_type)
 
@@ -132,12 +132,12 @@ class Rules:
 
         None where jax traces something else, or the axis is more than a size.
         """
-        private = self._private
-        thunk = self._memoized(value) if isinstance(value, private.wrapped_type) else None
-        if thunk is None or self._kind(thunk) != "rule":
+        private = self.private
+        thunk = self.memoized(value) if isinstance(value, private.wrapped_type) else None
+        if thunk is None or self.kind(thunk) != "rule":
             return None
         found = []
-        for transform, args in _closure(thunk)["jvp"].transforms:
+        for transform, args in closure(thunk)["jvp"].transforms:
             if transform is not private.batched_rule:
                 continue
             _, axis, dims = args
@@ -154,10 +154,10 @@ class Rules:
     def call(self, value: Any) -> tuple[str, tuple[Any, ...]] | None:
         """What the ``custom_jvp`` function is called whose call came to a rule, and the types of
         the arguments; None where it is something else."""
-        thunk = self._memoized(value) if isinstance(value, self._private.wrapped_type) else None
-        if thunk is None or self._kind(thunk) != "rule":
+        thunk = self.memoized(value) if isinstance(value, self.private.wrapped_type) else None
+        if thunk is None or self.kind(thunk) != "rule":
             return None
-        parts = _closure(thunk)
+        parts = closure(thunk)
         texts = (args[0] for _, args in parts["jvp"].transforms if args and type(args[0]) is str)
         name: str | None = next(texts, None)
         return None if name is None else (name, tuple(parts["in_avals"]))
@@ -166,7 +166,7 @@ class Rules:
         """A function as ``make`` returns, which is called when somebody asks for more than the
         names."""
         made = object.__new__(self._on_demand)
-        made.debug_info = self._private.debug_info_type(*names, None)
+        made.debug_info = self.private.debug_info_type(*names, None)
         _DEMANDED[id(made)] = make
         return made
 
@@ -178,21 +178,21 @@ class Rules:
         if id(one) in made:
             return
         made[id(one)] = another
-        if isinstance(one, self._private.wrapped_type):
+        if isinstance(one, self.private.wrapped_type):
             parts = [(one.f, another.f)]
             for (_, args), (_, others) in zip(one.transforms, another.transforms, strict=True):
                 parts += zip(args, others, strict=True)
             for store, other in zip(one.stores, another.stores, strict=True):
                 self._pair_stores(store, other, made)
-        elif self._kind(one) == "stored":
-            (store,), (other,) = _contents(one), _contents(another)
+        elif self.kind(one) == "stored":
+            (store,), (other,) = contents(one), contents(another)
             self._pair_stores(store, other, made)
             return
         else:
-            closures = _closure(one), _closure(another)
+            closures = closure(one), closure(another)
             parts = [(closures[0][name], closures[1][name]) for name in closures[0]]
         for own, other in parts:
-            followed = isinstance(own, (types.FunctionType, self._private.wrapped_type))
+            followed = isinstance(own, (types.FunctionType, self.private.wrapped_type))
             if followed and not self._is_users(own):
                 self.pair(own, other, made)
 
@@ -200,21 +200,21 @@ class Rules:
         if store is None or id(store) in made:
             return
         made[id(store)] = other
-        with contextlib.suppress(self._private.store_error):
+        with contextlib.suppress(self.private.store_error):
             value = store.val
             try:
                 other.val  # noqa: B018
-            except self._private.store_error:
+            except self.private.store_error:
                 other.store(value)
 
     # ---- words ----
 
     def _words(self, value: Any, to: _Writing) -> tuple[Any, ...]:
-        if not isinstance(value, self._private.wrapped_type):
+        if not isinstance(value, self.private.wrapped_type):
             return self._closure_words(value, to)
         wrapped: Any = value
         names = tuple(map(str, wrapped.debug_info[:3]))
-        thunk = self._memoized(wrapped)
+        thunk = self.memoized(wrapped)
         if thunk is not None:
             return "memoized", names, self._closure_words(thunk, to)
         for transform, _ in wrapped.transforms:
@@ -223,7 +223,7 @@ class Rules:
             to.objects.append(transform)
         given = [args for _, args in wrapped.transforms], wrapped.params, wrapped.in_type
         function = wrapped.f
-        if self._kind(function) is not None:
+        if self.kind(function) is not None:
             function = self._closure_words(function, to)
         else:
             to.held.append((function, given))
@@ -233,7 +233,7 @@ class Rules:
         return function, names, *(self._plain(to, part) for part in given)
 
     def _closure_words(self, function: Any, to: _Writing) -> tuple[Any, ...]:
-        kind = self._kind(function)
+        kind = self.kind(function)
         if kind is None:
             raise _Opaque
         if kind == "stored":
@@ -241,9 +241,9 @@ class Rules:
                 return (kind,)
             try:
                 return kind, self._plain(to, function())
-            except self._private.store_error:
+            except self.private.store_error:
                 return (kind,)
-        parts = _closure(function)
+        parts = closure(function)
         if "call_jaxpr" in parts:
             # Nothing else is read of it.
             parts["call_jaxpr"] = tuple(parts["call_jaxpr"].out_avals)
@@ -251,7 +251,7 @@ class Rules:
 
     def _plain(self, to: _Writing, value: Any) -> Any:
         """A part of such a function by what it says."""
-        private = self._private
+        private = self.private
         plain = functools.partial(self._plain, to)
         if isinstance(value, private.debug_info_type):
             return tuple(map(str, value[:3]))
@@ -266,13 +266,13 @@ class Rules:
             return "unhashable", plain(value.val)
         if value is private.no_axis_name:
             return "no axis name"
-        if isinstance(value, private.wrapped_type) or self._kind(value) is not None:
+        if isinstance(value, private.wrapped_type) or self.kind(value) is not None:
             return self._words(value, to)
         if isinstance(value, private.trace_type):
             if value.requires_low:
                 raise _Opaque
             return "trace"
-        if value is _LowTrace:
+        if value is LowTrace:
             return "trace"
         if isinstance(value, private.eqn_type):
             return "eqn", value.params["symbolic_zeros"]
@@ -288,7 +288,7 @@ class Rules:
 
     def _maker(self, value: Any) -> Callable[[dict[int, Any]], Any] | None:
         """Makes such a function anew; None where one that has run is no other."""
-        private, kind = self._private, self._kind(value)
+        private, kind = self.private, self.kind(value)
         make: Callable[[dict[int, Any]], Any] | None
         if kind == "stored":
             make = self._stored(value)
@@ -297,7 +297,7 @@ class Rules:
         elif kind is not None:
             make = self._copier(value)
         elif isinstance(value, private.wrapped_type):
-            thunk = self._memoized(value)
+            thunk = self.memoized(value)
             make = self._wrapper(value) if thunk is None else self._memoizer(value, thunk)
         else:
             return None
@@ -305,12 +305,12 @@ class Rules:
 
     def _memoizer(self, wrapped: Any, thunk: Any) -> Callable[[dict[int, Any]], Any]:
         """Makes functions anew that remember what one of jax's returns."""
-        wrap, memoize = self._private.wrap, self._private.memoize
+        wrap, memoize = self.private.wrap, self.private.memoize
         function = self._maker(thunk) or (lambda made: thunk)
         return lambda made: wrap(memoize(function(made)), debug_info=wrapped.debug_info)
 
     def _wrapper(self, wrapped: Any) -> Callable[[dict[int, Any]], Any] | None:
-        private = self._private
+        private = self.private
         inner = self._maker(wrapped.f)
         given = [[self._maker(arg) for arg in args] for _, args in wrapped.transforms]
         if inner is None and not any(map(any, given)) and not self._stores_once(wrapped):
@@ -331,13 +331,13 @@ class Rules:
 
     def _stored(self, read: Any) -> Callable[[dict[int, Any]], Any]:
         """Makes functions that read stores of their own."""
-        (store,) = _contents(read)
+        (store,) = contents(read)
 
         def make(made: dict[int, Any]) -> Any:
             own = _new_store(store, made)
-            with contextlib.suppress(self._private.store_error):
+            with contextlib.suppress(self.private.store_error):
                 own.store(store.val)
-            return _with_cells(read, (types.CellType(own),))
+            return with_cells(read, (types.CellType(own),))
 
         return make
 
@@ -345,11 +345,11 @@ class Rules:
         """Makes functions as one of jax's, with what has to be new in their closures; None where
         nothing has."""
         shared, own, is_changed = {}, {}, False
-        for free, part in _closure(function).items():
+        for free, part in closure(function).items():
             changed = part
-            if isinstance(part, self._private.trace_type):
-                changed = _LowTrace
-            elif isinstance(part, self._private.eqn_type):
+            if isinstance(part, self.private.trace_type):
+                changed = LowTrace
+            elif isinstance(part, self.private.eqn_type):
                 zeros = {"symbolic_zeros": part.params["symbolic_zeros"]}
                 changed = part.replace(invars=[], outvars=[], params=zeros)
             shared[free] = types.CellType(changed)
@@ -364,38 +364,38 @@ class Rules:
 
         def copy(made: dict[int, Any]) -> types.FunctionType:
             if not own:
-                return _with_cells(function, cells)
+                return with_cells(function, cells)
             new = {free: types.CellType(make(made)) for free, make in own.items()}
-            return _with_cells(function, tuple({**shared, **new}.values()))
+            return with_cells(function, tuple({**shared, **new}.values()))
 
         return copy
 
     # ---- what functions are ----
 
-    def _kind(self, function: Any) -> str | None:
+    def kind(self, function: Any) -> str | None:
         code = getattr(function, "__code__", None)
-        return None if code is None else self._private.known_codes.get(code)
+        return None if code is None else self.private.known_codes.get(code)
 
     def _is_users(self, function: Any) -> bool:
-        is_wrapped = isinstance(function, self._private.wrapped_type)
-        return not is_wrapped and self._kind(function) is None and not self._is_memo(function)
+        is_wrapped = isinstance(function, self.private.wrapped_type)
+        return not is_wrapped and self.kind(function) is None and not self._is_memo(function)
 
     def _is_shared(self, rule: Any) -> bool:
         """Whether a forward rule that has run is no other: it may store the same once more."""
-        return self._kind(rule.f) is None and not self._stores_once(rule)
+        return self.kind(rule.f) is None and not self._stores_once(rule)
 
     def _stores_once(self, wrapped: Any) -> bool:
         """Whether something that a function stores cannot be stored again."""
-        return any(type(store) is self._private.store_type for store in wrapped.stores)
+        return any(type(store) is self.private.store_type for store in wrapped.stores)
 
     def _is_memo(self, function: Any) -> bool:
         return getattr(function, "__code__", None) is self._memoized_code
 
-    def _memoized(self, wrapped: Any) -> Any:
+    def memoized(self, wrapped: Any) -> Any:
         """The function that a wrapped one remembers the results of; None where it does not."""
         if not self._is_memo(wrapped.f) or wrapped.transforms:
             return None
-        return _closure(wrapped.f)["fn"]
+        return closure(wrapped.f)["fn"]
 
     def _is_of_jax(self, value: Any, *within: Any) -> bool:
         """Whether a function is jax's own, and so is all that it holds."""
@@ -407,21 +407,21 @@ class Rules:
 
         if isinstance(value, types.FunctionType):
             defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-            return trust.is_own_function(value) and follow([*defaults, *_contents(value)])
+            return trust.is_own_function(value) and follow([*defaults, *contents(value)])
         if isinstance(value, (tuple, list)):
             return follow(value)
-        custom_jvp, custom_vjp = self._private.custom_rule_types
+        custom_jvp, custom_vjp = self.private.custom_rule_types
         if isinstance(value, custom_jvp):
             return follow([value.fun, value.jvp])
         if isinstance(value, custom_vjp):
             return follow([value.fun, value.fwd, value.bwd])
-        if isinstance(value, self._private.jit_type):
+        if isinstance(value, self.private.jit_type):
             return follow([value.__wrapped__])
         return value is None or isinstance(value, (bool, int, float, str))
 
     def may_hold_tracers(self, value: Any) -> bool:
         """Whether a tracer or a trace can be reached from an object, or too much can to be sure."""
-        private = self._private
+        private = self.private
         skipped = (type, types.ModuleType, types.CodeType, *private.never_followed)
         seen: dict[int, Any] = {}
         pending = [value]
@@ -435,7 +435,7 @@ class Rules:
             if isinstance(item, types.FunctionType):
                 # Not the module that it lives in.
                 pending += [item.__defaults__, item.__kwdefaults__, item.__dict__]
-                pending += _contents(item)
+                pending += contents(item)
             else:
                 pending += gc.get_referents(item)
         return False
@@ -492,16 +492,16 @@ def _new_store(store: Any, made: dict[int, Any]) -> Any:
     return made[id(store)]
 
 
-def _closure(function: Any) -> dict[str, Any]:
-    return dict(zip(function.__code__.co_freevars, _contents(function), strict=True))
+def closure(function: Any) -> dict[str, Any]:
+    return dict(zip(function.__code__.co_freevars, contents(function), strict=True))
 
 
-def _with_cells(function: Any, cells: tuple[types.CellType, ...]) -> types.FunctionType:
+def with_cells(function: Any, cells: tuple[types.CellType, ...]) -> types.FunctionType:
     code, module, name = function.__code__, function.__globals__, function.__name__
     return types.FunctionType(code, module, name, function.__defaults__, cells)
 
 
-def _contents(function: types.FunctionType) -> Iterator[Any]:
+def contents(function: types.FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

@@ -48,7 +48,7 @@ class EntryRecords(Records):
     nan = np.nan
 
     def __init__(self, private: Private, known: CallObjects):
-        super().__init__(private, ())
+        super().__init__(private)
         self._known = known
         self._num_rules = 0
 

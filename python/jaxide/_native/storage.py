@@ -1,4 +1,4 @@
-"""Programs as files: what their objects are in words, and objects of words.
+"""Stored programs: what their objects are in words, and objects of words.
 
 The core writes and reads the bytes and all that it knows of programs. What is left are the objects
 among params, types, constants and sources. Each is a *record*: the name of what it is, and parts,
@@ -9,19 +9,12 @@ in ``_compat/storage.py``, by names that the tables have.
 from __future__ import annotations
 
 import functools
-import os
-import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from jaxide import _core
 from jaxide._native.interruptions import is_of_signal
-
-# What can be left out of a file.
-DROPPABLE = ("callbacks", "rules", "trees")
 
 
 class StorageError(ValueError):
@@ -70,32 +63,29 @@ class Private(NamedTuple):
     # Params that are functions: those that transformations call, and those that executions call.
     rules: frozenset[str]
     callbacks: frozenset[str]
-    # What is kept of such a function, and what stands for it.
-    stand_in: Kind
     user_line: Callable[[Any], str]
     # Modules of which nothing was looked up, and what there is with them.
     late: Collection[str]
     whole: Callable[[], Private]
-    is_tree: Callable[[Any], bool]
     version: str
 
 
-def _names(values: Iterable[str]) -> str:
-    return ", ".join(sorted(values))
-
-
 class Records:
-    """Records of objects; ``drop`` says what is left out."""
+    """Records of objects."""
 
-    def __init__(self, private: Private, drop: Collection[str]):
-        self._drop = drop
+    def __init__(self, private: Private):
         self._checked: set[str] = set()
         self._know(private)
 
     def _know(self, private: Private) -> None:
         self._private = private
-        self._kinds = {class_: kind for kind in private.kinds for class_ in kind.classes}
-        self._by_name = {kind.name: kind for kind in private.kinds}
+        self._kinds: dict[type, Kind] = {}
+        self._by_name: dict[str, Kind] = {}
+        self._add(private.kinds)
+
+    def _add(self, kinds: Iterable[Kind]) -> None:
+        self._kinds |= {class_: kind for kind in kinds for class_ in kind.classes}
+        self._by_name |= {kind.name: kind for kind in kinds}
 
     def _is_late(self, module: str) -> bool:
         """Whether what a module has was not looked up; now it is."""
@@ -118,11 +108,7 @@ class Records:
             return "function", name
         for what, places in (("rules", private.rules), ("callbacks", private.callbacks)):
             if place in places:
-                if what in self._drop:
-                    return private.stand_in.name, (place, private.stand_in.parts(value))
-                raise Unstorable(
-                    f"{_REASONS[what]}, which is Python code: drop=({what!r},) leaves it out"
-                )
+                return self.function(value, place, what)
         if isinstance(value, functools.partial) and self._function_name(value.func) is not None:
             return "partial", (value.func, value.args, value.keywords)
         if callable(value) and hasattr(value, "__qualname__"):
@@ -130,6 +116,10 @@ class Records:
         raise Unstorable(
             f"nothing is known of a {type(value).__module__}.{type(value).__qualname__}"
         )
+
+    def function(self, value: Any, place: str, what: str) -> tuple[str, Any]:
+        """The record of a function that transformations or executions call."""
+        raise Unstorable(f"{_REASONS[what]}, which is Python code")
 
     def _function_name(self, value: Any) -> str | None:
         name = f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', None)}"
@@ -194,8 +184,11 @@ class Objects:
 
     def _know(self, private: Private) -> None:
         self._private = private
-        self._make |= {kind.name: kind.make for kind in (*private.kinds, private.stand_in)}
+        self._add(private.kinds)
         self._by_last_name = {name.rpartition(".")[2]: c for name, c in private.classes.items()}
+
+    def _add(self, kinds: Iterable[Kind]) -> None:
+        self._make |= {kind.name: kind.make for kind in kinds}
 
     def _is_late(self) -> bool:
         """Whether not all was looked up; now it is."""
@@ -306,54 +299,3 @@ class Objects:
             raised = StorageError(f"{type(error).__name__}: {error} (byte {offset})")
             raised.__cause__ = error
         return raised
-
-
-def to_bytes(
-    private: Private, jaxpr: Any, trees: Sequence[Any], drop: Collection[str] = ()
-) -> bytes:
-    """The file of a closed jaxpr and the trees of its arguments and results.
-
-    Raises:
-      StorageError: something in it cannot be stored.
-      ValueError: there is nothing of a name in ``drop``.
-    """
-    unknown = set(drop) - set(DROPPABLE)
-    if isinstance(drop, str) or unknown:
-        raise ValueError(f"drop takes a tuple of {_names(DROPPABLE)}, got {drop!r}")
-    records = Records(private, drop)
-    if "trees" in drop:
-        trees = [tree if tree is not None and private.is_tree(tree) else None for tree in trees]
-        # A tree of jax's cannot be compared with None.
-        if any(tree is None for tree in trees):
-            trees = [None for _ in trees]
-    try:
-        return _core.save((private.version, jaxpr, tuple(trees)), records)
-    except Unstorable as error:
-        raise StorageError(f"the program cannot be stored: {error}") from None
-
-
-def of_bytes(private: Private, content: bytes) -> tuple[Any, Any, Any]:
-    """The closed jaxpr of a file, and the trees of its arguments and results.
-
-    Raises:
-      StorageError: it is no such file, or needs what the installed jax does not have.
-    """
-    root = _core.load(content, Objects(private))
-    match root:
-        case (str(), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
-            return jaxpr, in_tree, out_tree
-    raise StorageError("the file holds something other than a program")
-
-
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """What is in a file.
-
-    Raises:
-      StorageError: it is no file, but a device or a pipe, which may have no end.
-      OSError: it cannot be read.
-    """
-    # A pipe is not opened: that waits for somebody who writes to it.
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise StorageError(f"{os.fspath(path)} is no regular file")
-    return Path(path).read_bytes()

@@ -12,7 +12,7 @@ from jax.api_util import shaped_abstractify
 
 from jaxide import _compat, _core
 from jaxide._export import dot, html, json, model, model_explorer, pprof, python
-from jaxide._native import storage
+from jaxide._native import program_files
 from jaxide._program import files
 from jaxide._program.passes import optimize
 from jaxide._reports import queries
@@ -25,6 +25,7 @@ from jaxide._reports.queries import Constant, CriticalPath, Dependencies, Precis
 Path = str | os.PathLike[str]
 
 # How equations of nested programs are counted.
+DROPPABLE = program_files.DROPPABLE
 Nested = Literal["once", "each call", "none"]
 
 
@@ -54,6 +55,7 @@ class Program:
     _graph: _core.Graph | None
     _in_tree: Any
     _out_tree: Any
+    _left_out: tuple[str, ...]
 
     @classmethod
     def _of(cls, jaxpr: Any, in_tree: Any = None, out_tree: Any = None) -> Program:
@@ -64,7 +66,44 @@ class Program:
         if self._graph is None or in_tree is not None:
             self.jaxpr = jaxpr
         self._in_tree, self._out_tree = in_tree, out_tree
+        self._left_out = ()
         return self
+
+    @classmethod
+    def _of_file(cls, content: bytes) -> Program:
+        """The program of a file."""
+        found = program_files.of_bytes(_compat.program_files(), content)
+        self = cls._of(found.jaxpr, found.in_tree, found.out_tree)
+        self._left_out = found.left_out
+        return self
+
+    def _to_file(self, drop: Collection[str] = (), complete: bool = False) -> bytes:
+        trees = (self._in_tree, self._out_tree)
+        jaxpr = self._checked_jaxpr()
+        return program_files.to_bytes(_compat.program_files(), jaxpr, trees, drop, complete)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles what :meth:`save` writes."""
+        return Program._of_file, (self._to_file(),)
+
+    def __copy__(self) -> Program:
+        """The program itself, which cannot change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        """The program itself, which cannot change."""
+        return self
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What a loaded program cannot do, because the file does not have it or it is not here.
+
+        Example:
+          >>> jaxide.load("step.jaxide").left_out  # doctest: +SKIP
+          ('scale.<locals>.<lambda>, the bwd of custom_vjp_call, was left out when the program was
+          stored',)
+        """
+        return self._left_out
 
     @cached_property
     def jaxpr(self) -> Any:
@@ -321,32 +360,39 @@ class Program:
         jaxpr = _compat.close(*optimized.to_jaxpr())
         return Program._of(jaxpr, self._in_tree, self._out_tree)
 
-    def save(self, path: str | os.PathLike[str], *, drop: Collection[str] = ()) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        drop: Collection[str] = (),
+        complete: bool = False,
+    ) -> None:
         """Writes the program to a file, which :func:`jaxide.load` reads.
 
-        The file is written whole or not at all. ``docs/storage.md`` has the format, and what cannot
-        be stored.
+        Python code has no form in a file. Derivative rules and classes of trees are stored by name,
+        where a module has them; what has no name is left out, and the loaded program says so
+        (:attr:`left_out`). The file is written whole or not at all. ``docs/storage.md`` has the
+        format.
 
         Example:
           >>> program.save("step.jaxide")  # doctest: +SKIP
 
         Args:
           path: the file; one that is there is replaced.
-          drop: what is left out where it occurs. ``"rules"``: functions that transformations call
+          drop: what is left out in any case. ``"rules"``: functions that transformations call
             (derivative and batching rules); the loaded program computes, transforming it is an
             error. ``"callbacks"``: functions that are called while it is executed; then a
             ``debug.callback`` does nothing, and any other is an error. ``"trees"``: the structure
             of arguments and results, where it is not of standard containers; the loaded program
             takes its inputs one by one and returns a list.
+          complete: whether it is an error if anything else would be left out.
 
         Raises:
           StorageError: something cannot be stored; names the equation and its line.
           ValueError: a name in ``drop`` is unknown.
           OSError: the file cannot be written.
         """
-        trees = (self._in_tree, self._out_tree)
-        content = storage.to_bytes(_compat.storage(), self._checked_jaxpr(), trees, drop)
-        files.write(path, content)
+        files.write(path, self._to_file(drop, complete))
 
     def _checked_jaxpr(self) -> Any:
         self._read_graph()
@@ -716,7 +762,8 @@ def load(path: str | os.PathLike[str]) -> Program:
       path: the file.
 
     Returns:
-      The program, equal to the one that was saved.
+      The program, equal to the one that was saved but for what it says was
+      :attr:`~Program.left_out`. Classes and rules are those of modules that somebody has imported.
 
     Raises:
       StorageError: the file is not a stored program, was altered, or needs what is not here; names
@@ -726,8 +773,8 @@ def load(path: str | os.PathLike[str]) -> Program:
     """
     if not _compat.reads_programs():
         raise unknown_jax()
-    content = storage.read_file(path)
-    return Program._of(*storage.of_bytes(_compat.storage(), content))
+    content = program_files.read_file(path)
+    return Program._of_file(content)
 
 
 class SwitchedOff(NotImplementedError):

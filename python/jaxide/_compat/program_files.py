@@ -1,0 +1,177 @@
+"""What files of programs have besides: derivative rules, registered trees, and what stands for
+functions that are left out."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import jax
+
+from jaxide._compat.derivative_rules import rule_functions, rule_reader
+from jaxide._compat.storage import dataclass_kind, primitive_or_none, storage
+from jaxide._compat.stored_trees import (
+    NAMED,
+    is_plain_tree,
+    missing_classes,
+    registered_tree_parts,
+    tree_of,
+)
+from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
+from jaxide._native.global_names import found_global, global_name
+from jaxide._native.program_files import FilePrivate
+from jaxide._native.storage import Kind, StorageError, Unstorable
+from jaxide._native.stored_rules import Private, StoredRules, mark_missing, stand_in, why_missing
+
+# What jax makes of functions that are called back: they are what their fields are.
+CALLBACKS = ("callback:_FlatCallback",)
+# Dataclasses that derivative rules have.
+OF_RULES = ("interpreters.batching:AxisData",)
+# Classes whose objects count as themselves.
+SINGLE = ("core:TraceTag", "linear_util:EqualStore", "linear_util:Store")
+
+
+@functools.cache
+def program_files() -> FilePrivate:
+    """What files are written and read with."""
+    rules = _stored_rules()
+    classes = known_symbols((*CALLBACKS, *OF_RULES)).values()
+    kinds = [dataclass_kind(class_) for class_ in classes]
+    kinds += [
+        Kind("tree", (jax.tree_util.PyTreeDef,), registered_tree_parts, tree_of),
+        NAMED,
+        Kind("primitive", (), _primitive_parts, _primitive),
+        Kind("operation", (), _no_parts, _operation),
+        *([] if rules is None else rules.kinds),
+    ]
+    return FilePrivate(
+        storage=storage(),
+        kinds=tuple(kinds),
+        single={class_.__name__: class_ for class_ in known_symbols(SINGLE).values()},
+        rule=(lambda value: None) if rules is None else rules.record,
+        operation=_operation_record,
+        is_function=_is_function,
+        stand_in=Kind("dropped", (), _dropped_parts, _dropped),
+        missing=_missing,
+        is_plain_tree=is_plain_tree,
+        missing_classes=missing_classes,
+    )
+
+
+def _stored_rules() -> StoredRules | None:
+    if (reader := rule_reader()) is None:
+        return None
+    variables = {code: own for _, code, own in rule_functions()}
+    classes = [*reader.private.custom_rule_types, symbol("custom_batching:custom_vmap")]
+    closed_rule = symbol("custom_batching:ClosedRule")
+    return StoredRules(Private(reader, variables, tuple(classes), closed_rule, _eqn))
+
+
+def _eqn(params: dict[str, Any]) -> Any:
+    """An equation of which only the params are asked."""
+    primitive = symbol("custom_derivatives:custom_jvp_call_p")
+    return symbol("core:new_jaxpr_eqn")([], [], primitive, params, symbol("core:no_effects"))
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, symbol("linear_util:WrappedFun"))
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) or _is_wrapped(value)
+
+
+def _missing(made: Any) -> str | None:
+    return why_missing(made.f if _is_wrapped(made) else made)
+
+
+# ---- primitives --------------------------------------------------------------------------------
+
+
+def _primitive_parts(of: Any) -> tuple[str, bool]:
+    if primitive_or_none(of.name) is not of:
+        raise Unstorable(f"{of.name} is no primitive that can be found by its name")
+    return of.name, of.multiple_results
+
+
+def _primitive(parts: tuple[str, bool]) -> Any:
+    """The primitive of a name; where nobody has it here, one that cannot be executed."""
+    name, multiple_results = parts
+    if (known := primitive_or_none(name)) is not None:
+        return known
+    made = symbol("core:Primitive")(name)
+    made.multiple_results = multiple_results
+    why = (
+        f"the primitive {name} is none of jax {jax.__version__}, nor of a library that is imported"
+    )
+    made.def_impl(stand_in(why, __name__, name))
+    return mark_missing(made, why)
+
+
+# ---- operations --------------------------------------------------------------------------------
+
+# What an operation consists of, from jax 0.12 on.
+_FIELDS = ("in_avals", "out_aval", "params", "effects")
+
+
+def _operation_record(value: Any) -> tuple[str, Any] | None:
+    class_ = optional_symbol("hijax:HiPrim")
+    if class_ is None or not isinstance(value, class_):
+        return None
+    place = global_name(type(value))
+    if place is None or not place[0].startswith("jax."):
+        return None
+    return "operation", (*place, [getattr(value, name) for name in _FIELDS])
+
+
+def _operation(parts: Any) -> Any:
+    module, name, fields = parts
+    class_ = found_global(module, name) if module.startswith("jax.") else None
+    own = optional_symbol("hijax:HiPrim")
+    if own is None or not isinstance(class_, type) or not issubclass(class_, own):
+        raise StorageError(f"jax {jax.__version__} has no operation {module}.{name}")
+    made: Any = object.__new__(class_)
+    vars(made).update(zip(_FIELDS, fields, strict=True))
+    own.__init__(made)
+    return made
+
+
+def _no_parts(value: Any) -> None:
+    raise Unstorable(f"nothing is known of a {type(value).__qualname__}")
+
+
+# ---- functions that are left out ---------------------------------------------------------------
+
+
+def _dropped_parts(value: Any) -> tuple[Any, ...]:
+    wrapped = _is_wrapped(value)
+    function = value.f if wrapped else value
+    is_function = isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
+    own = function if is_function else type(function)
+    info = tuple(value.debug_info) if wrapped else None
+    if info is not None:
+        names = [part if isinstance(part, tuple) else None for part in info[2:]]
+        info = (info[0], info[1], *names)
+    return is_function, own.__module__, own.__qualname__, info
+
+
+def _dropped(parts: Any) -> Any:
+    place, (is_function, module, name, info) = parts
+    primitive_name, _, param = place.partition(".")
+    why = f"{name}, the {param} of {primitive_name}, was left out when the program was stored"
+    # What a debug callback does is no part of what is computed.
+    find = _no_callback if primitive_name == "debug_callback" else None
+    made = stand_in(why, module, name, find)
+    if not is_function:
+        short = name.rpartition(".")[2]
+        call = {"__module__": module, "__qualname__": name, "__call__": made}
+        return type(short, (), vars(made) | call)()
+    if info is None:
+        return made
+    wrap = symbol("linear_util:wrap_init")
+    return wrap(made, debug_info=symbol("linear_util:DebugInfo")(*info))
+
+
+def _no_callback() -> Any:
+    return lambda *_args, **_kwargs: ()

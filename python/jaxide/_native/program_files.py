@@ -1,0 +1,241 @@
+"""Programs as files. What has no form is left out, and a loaded program says so.
+
+Three things may be left out, in the order of what is lost. The structure of arguments and results:
+the loaded program takes inputs one by one. Derivative and batching rules: it computes, and is not
+transformed. Callbacks: it computes as far as it does not call back.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxide import _core
+from jaxide._native.content import name_of
+from jaxide._native.storage import Kind, Objects, Private, Records, StorageError, Unstorable
+
+# What can be left out of a file.
+DROPPABLE = ("callbacks", "rules", "trees")
+
+
+class FilePrivate(NamedTuple):
+    """Private things of jax that files are written and read with."""
+
+    storage: Private
+    # Kinds that entries of the store do not have.
+    kinds: tuple[Kind, ...]
+    # Classes whose objects count as themselves, and consist of nothing, by name.
+    single: dict[str, type]
+    # The record of a function that transformations call; None where it has none.
+    rule: Callable[[Any], tuple[str, Any] | None]
+    # The record of an operation of jax's that is an object; None for anything else.
+    operation: Callable[[Any], tuple[str, Any] | None]
+    # Whether something is a function, or what jax wraps around one.
+    is_function: Callable[[Any], bool]
+    # What is kept of a function that is left out, and what stands for it.
+    stand_in: Kind
+    # What a function that was made cannot do, in words; None where it is whole.
+    missing: Callable[[Any], str | None]
+    # Whether a tree is made of standard containers.
+    is_plain_tree: Callable[[Any], bool]
+    # The classes of a tree that nobody has registered here.
+    missing_classes: Callable[[Any], list[str]]
+
+
+class Loaded(NamedTuple):
+    """What a file has."""
+
+    jaxpr: Any
+    # The trees of arguments and results; None where they were left out.
+    in_tree: Any
+    out_tree: Any
+    # What the program cannot do, in words.
+    left_out: tuple[str, ...]
+
+
+class FileRecords(Records):
+    """Records of the objects of a file. ``drop`` says what is left out, and ``complete`` whether
+    nothing else may be."""
+
+    def __init__(self, private: FilePrivate, drop: Collection[str] = (), complete: bool = False):
+        self._files = private
+        self._drop, self._complete = drop, complete
+        # The place of what is tried by itself.
+        self._within = ""
+        # Whether the records of functions can be written, with the functions.
+        self._tried: dict[int, tuple[Any, bool]] = {}
+        # Objects that count as themselves, with a number for each.
+        self._singles: dict[int, tuple[Any, int]] = {}
+        super().__init__(private.storage)
+
+    def _know(self, private: Private) -> None:
+        super()._know(private)
+        self._add(self._files.kinds)
+
+    def record(self, value: Any, place: str) -> tuple[str, Any]:
+        """The name of what an object is, and its parts."""
+        for name, class_ in self._files.single.items():
+            if type(value) is class_:
+                _, number = self._singles.setdefault(id(value), (value, len(self._singles)))
+                return "single", (name, number)
+        return self._files.operation(value) or super().record(value, place or self._within)
+
+    def function(self, value: Any, place: str, what: str) -> tuple[str, Any]:
+        """The record of a function that transformations or executions call."""
+        stand_in = self._files.stand_in
+        if not self._files.is_function(value):
+            raise Unstorable(f"nothing is known of a {name_of(type(value))}")
+        found = None
+        if isinstance(value, functools.partial):
+            found = "partial", (value.func, value.args, value.keywords)
+        elif what == "rules" and what not in self._drop:
+            found = self._files.rule(value)
+        if found is not None and self._can_be_written(value, found[1], place):
+            return found
+        if self._complete and what not in self._drop:
+            try:
+                super().function(value, place, what)
+            except Unstorable as error:
+                raise Unstorable(f"{error}: drop=({what!r},) leaves it out") from None
+        return stand_in.name, (place, stand_in.parts(value))
+
+    def _can_be_written(self, value: Any, parts: Any, place: str) -> bool:
+        if id(value) not in self._tried:
+            before, self._within = self._within, place
+            try:
+                _core.save(parts, self)
+                can = True
+            except Unstorable:
+                can = False
+            finally:
+                self._within = before
+            self._tried[id(value)] = value, can
+        return self._tried[id(value)][1]
+
+
+class FileObjects(Objects):
+    """Objects of the records of a file."""
+
+    def __init__(self, private: FilePrivate):
+        self._files = private
+        # What the program cannot do, in words.
+        self.left_out: list[str] = []
+        super().__init__(private.storage)
+        self._make["single"] = lambda parts: private.single[parts[0]]()
+
+    def _know(self, private: Private) -> None:
+        super()._know(private)
+        self._add((*self._files.kinds, self._files.stand_in))
+
+    def object(self, kind: str, parts: Any) -> Any:
+        """The object of a record."""
+        made = super().object(kind, parts)
+        if (missing := self._files.missing(made)) is not None and missing not in self.left_out:
+            self.left_out.append(missing)
+        return made
+
+    def tree(self, tree: Any) -> Any:
+        """The structure of arguments or results; None where it cannot be had here."""
+        if tree is None:
+            self._note("the structure of arguments and results was left out")
+            return None
+        for name in self._files.missing_classes(tree):
+            self._note(
+                f"the structure of arguments and results has {name}, which is not registered with "
+                "jax here"
+            )
+        return None if self._files.missing_classes(tree) else tree
+
+    def _note(self, missing: str) -> None:
+        if missing not in self.left_out:
+            self.left_out.append(missing)
+
+
+def to_bytes(
+    private: FilePrivate,
+    jaxpr: Any,
+    trees: Sequence[Any],
+    drop: Collection[str] = (),
+    complete: bool = False,
+) -> bytes:
+    """The file of a closed jaxpr and the trees of its arguments and results.
+
+    Raises:
+      StorageError: something in it cannot be stored or, with ``complete``, is not to be left out.
+      ValueError: there is nothing of a name in ``drop``.
+    """
+    unknown = set(drop) - set(DROPPABLE)
+    if isinstance(drop, str) or unknown:
+        raise ValueError(f"drop takes a tuple of {_names(DROPPABLE)}, got {drop!r}")
+    records = FileRecords(private, drop, complete)
+    try:
+        if "trees" in drop:
+            own = [tree if tree and private.is_plain_tree(tree) else None for tree in trees]
+        else:
+            own = [_writable(private, tree, records, complete) for tree in trees]
+        # One without the other says nothing; a tree of jax's cannot be compared with None.
+        if any(tree is None for tree in own):
+            own = [None for _ in own]
+        return _core.save((private.storage.version, jaxpr, tuple(own)), records)
+    except Unstorable as error:
+        raise StorageError(f"the program cannot be stored: {error}") from None
+
+
+def _writable(private: FilePrivate, tree: Any, records: FileRecords, complete: bool) -> Any:
+    """A tree that a file can have; None where it is left out.
+
+    Raises:
+      Unstorable: nothing is to be left out.
+    """
+    if tree is None:
+        return None
+    try:
+        content = _core.save(tree, records)
+    except Unstorable as error:
+        if complete:
+            raise Unstorable(f"{error}: drop=('trees',) leaves out the structure") from None
+        return None
+    if _core.load(content, FileObjects(private)) == tree:
+        return tree
+    if complete:
+        raise Unstorable("jax makes another structure of it: drop=('trees',) leaves it out")
+    return None
+
+
+def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
+    """What a file has.
+
+    Raises:
+      StorageError: it is no such file, or needs what the installed jax does not have.
+    """
+    objects = FileObjects(private)
+    root = _core.load(content, objects)
+    match root:
+        case (str(), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
+            own, results = objects.tree(in_tree), objects.tree(out_tree)
+            if own is None or results is None:
+                own = results = None
+            return Loaded(jaxpr, own, results, tuple(objects.left_out))
+    raise StorageError("the file holds something other than a program")
+
+
+def _names(values: Iterable[str]) -> str:
+    return ", ".join(sorted(values))
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """What is in a file.
+
+    Raises:
+      StorageError: it is no file, but a device or a pipe, which may have no end.
+      OSError: it cannot be read.
+    """
+    # A pipe is not opened: that waits for somebody who writes to it.
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise StorageError(f"{os.fspath(path)} is no regular file")
+    return Path(path).read_bytes()
