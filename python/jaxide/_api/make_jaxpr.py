@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, overload
 
 import jax
 
@@ -14,6 +14,11 @@ from jaxide._api.abstracted_axes import abstract_arguments
 from jaxide._compat import trace_calls
 from jaxide._native import interposed
 from jaxide._program.program import Program, unknown_jax
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
+
+_P = ParamSpec("_P")
 
 
 def _traceable(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,6 +77,42 @@ def _tracer(
             return jitted.trace(*args, **kwargs)
 
     return traced
+
+
+@overload
+def make_jaxpr(
+    fun: Callable[_P, Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
+    return_shape: Literal[False] = False,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    abstracted_axes: Any = None,
+) -> Callable[_P, ClosedJaxpr]: ...
+
+
+@overload
+def make_jaxpr(
+    fun: Callable[_P, Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
+    *,
+    return_shape: Literal[True],
+    static_argnames: str | Iterable[str] = (),
+    abstracted_axes: Any = None,
+) -> Callable[_P, tuple[ClosedJaxpr, Any]]: ...
+
+
+@overload
+def make_jaxpr(
+    fun: Callable[_P, Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
+    return_shape: bool = False,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    abstracted_axes: Any = None,
+) -> Callable[_P, Any]: ...
 
 
 @_compat.api_boundary
@@ -135,13 +176,13 @@ def make_jaxpr(
 
 @_compat.api_boundary
 def trace(
-    fun: Callable[..., Any],
+    fun: Callable[_P, Any],
     static_argnums: int | Sequence[int] = (),
     axis_env: Sequence[tuple[Hashable, int]] | None = None,
     *,
     static_argnames: str | Iterable[str] = (),
     abstracted_axes: Any = None,
-) -> Callable[..., Program]:
+) -> Callable[_P, Program]:
     """Creates a function that traces ``fun`` on example arguments into a :class:`Program`.
 
     The program lives in Rust; the equations of its jaxpr become Python objects when somebody reads
@@ -166,12 +207,12 @@ def trace(
     Raises:
       TypeError, ValueError: as :func:`make_jaxpr`.
     """
-    fun = _traceable(fun)
-    traced = _tracer(fun, static_argnums, axis_env, static_argnames, abstracted_axes)
+    function = _traceable(fun)
+    traced = _tracer(function, static_argnums, axis_env, static_argnames, abstracted_axes)
 
-    @_compat.wraps(fun)
+    @_compat.wraps(function)
     @_compat.api_boundary
-    def trace_f(*args: Any, **kwargs: Any) -> Program:
+    def trace_f(*args: _P.args, **kwargs: _P.kwargs) -> Program:
         result = traced(*args, **kwargs)
         jaxpr = _compat.closed_jaxpr(result)
         return Program._of(jaxpr, result.in_tree, result.out_tree)

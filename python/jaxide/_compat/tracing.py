@@ -6,10 +6,13 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from jaxide._compat.jaxprs import with_constants
 from jaxide._compat.symbols import Mismatch, checked_function, optional_symbol, symbol
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @functools.cache
@@ -121,15 +124,15 @@ def type_of_jits() -> type:
     return found
 
 
-def api_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
+def api_boundary(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """jax's own boundary, which hides internal frames from tracebacks."""
-    bounded: Callable[..., Any] = symbol("traceback_util:api_boundary")(function)
+    bounded: Callable[_P, _R] = symbol("traceback_util:api_boundary")(function)
     return bounded
 
 
-def wraps(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def wraps(function: Callable[..., Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """jax's ``wraps``, tolerant of callables without a name."""
-    decorator: Callable[[Callable[..., Any]], Callable[..., Any]] = symbol("util:wraps")(function)
+    decorator: Callable[[Callable[_P, _R]], Callable[_P, _R]] = symbol("util:wraps")(function)
     return decorator
 
 

@@ -9,7 +9,7 @@ import inspect
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
@@ -20,6 +20,32 @@ from jaxide._jit.retraces import RETRACE_LOG
 from jaxide._native import interposed
 
 _MISSING: Any = object()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+
+
+class Jitted(Protocol[_P, _R_co]):
+    """What :func:`jit` returns, for type checkers: the parameters and the result of the function,
+    the methods of jax's jits, and two more."""
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+    def trace(self, *args: _P.args, **kwargs: _P.kwargs) -> jax.stages.Traced: ...
+    def lower(self, *args: _P.args, **kwargs: _P.kwargs) -> jax.stages.Lowered: ...
+    def eval_shape(self, *args: _P.args, **kwargs: _P.kwargs) -> Any: ...
+    def clear_cache(self) -> None: ...
+    def cache_info(self) -> Counts: ...
+    def explain(self) -> Explanation | None: ...
+
+
+@overload
+def jit(fun: Callable[_P, _R], /, *, captured: str = "auto", **options: Any) -> Jitted[_P, _R]: ...
+
+
+@overload
+def jit(
+    *, captured: str = "auto", **options: Any
+) -> Callable[[Callable[_P, _R]], Jitted[_P, _R]]: ...
 
 
 def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **options: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import jax
 from jax.api_util import shaped_abstractify
@@ -402,6 +402,12 @@ class Program:
         """The program and those within as data."""
         return model.read(self._read_graph(), while_trips)
 
+    @overload
+    def to_json(self, path: None = None, *, while_trips: int = 1) -> str: ...
+
+    @overload
+    def to_json(self, path: Path, *, while_trips: int = 1) -> None: ...
+
     def to_json(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
         """The program as JSON, of which ``docs/export.md`` has the schema.
 
@@ -417,6 +423,16 @@ class Program:
           OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(json.text(self._read_model(while_trips)), path)
+
+    @overload
+    def to_python(
+        self, path: None = None, *, drop_rules: bool = False, max_literal: float = 64
+    ) -> str: ...
+
+    @overload
+    def to_python(
+        self, path: Path, *, drop_rules: bool = False, max_literal: float = 64
+    ) -> None: ...
 
     def to_python(
         self, path: Path | None = None, *, drop_rules: bool = False, max_literal: float = 64
@@ -446,6 +462,12 @@ class Program:
         text = python.text(self._read_model(), drop_rules=drop_rules, max_literal=max_literal)
         return files.deliver(text, path)
 
+    @overload
+    def to_dot(self, path: None = None, *, max_depth: int | None = None) -> str: ...
+
+    @overload
+    def to_dot(self, path: Path, *, max_depth: int | None = None) -> None: ...
+
     def to_dot(self, path: Path | None = None, *, max_depth: int | None = None) -> str | None:
         """The program as a graph for Graphviz: a node for each equation, a cluster for each
         program.
@@ -462,6 +484,12 @@ class Program:
           OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(dot.text(self._read_model(), max_depth), path)
+
+    @overload
+    def to_html(self, path: None = None, *, while_trips: int = 1) -> str: ...
+
+    @overload
+    def to_html(self, path: Path, *, while_trips: int = 1) -> None: ...
 
     def to_html(self, path: Path | None = None, *, while_trips: int = 1) -> str | None:
         """The program as a page for a browser, in one file that needs nothing else.
@@ -480,6 +508,12 @@ class Program:
         page = html.text(self._read_model(while_trips))
         return files.deliver(page, path)
 
+    @overload
+    def to_pprof(self, path: None = None, *, while_trips: int = 1) -> bytes: ...
+
+    @overload
+    def to_pprof(self, path: Path, *, while_trips: int = 1) -> None: ...
+
     def to_pprof(self, path: Path | None = None, *, while_trips: int = 1) -> bytes | None:
         """The costs of the program as a profile for ``pprof``, by the user's calls.
 
@@ -496,6 +530,12 @@ class Program:
           OSError: the file cannot be written; an earlier file stays.
         """
         return files.deliver(pprof.profile(self._read_model(while_trips)), path)
+
+    @overload
+    def to_model_explorer(self, path: None = None) -> str: ...
+
+    @overload
+    def to_model_explorer(self, path: Path) -> None: ...
 
     def to_model_explorer(self, path: Path | None = None) -> str | None:
         """The program as JSON for Google's Model Explorer, which opens it as a file.
