@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import platform
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import jax
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 
 from jaxide import _compat
 from jaxide._compat import capabilities
 from jaxide._reports.tables import as_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Status:
         return as_text(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table
+
         versions = f"jaxide {self.jaxide}, jax {self.jax}, Python {self.python}"
         yield f"{versions} (known: {self.supported})"
         table = Table("capability", "by", "what it is", box=None, pad_edge=False)

@@ -98,6 +98,8 @@ from jaxide._compat.pointwise import tell_pointwise
 from jaxide._compat.printing import print_in_rust
 from jaxide._compat.printing import printing as printing
 from jaxide._compat.program_files import program_files as program_files
+from jaxide._compat.storage import dtypes as dtypes
+from jaxide._compat.storage import primitive_or_none as primitive_or_none
 from jaxide._compat.storage import storage as storage
 from jaxide._compat.symbols import SUPPORTED as SUPPORTED
 from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning

@@ -164,7 +164,7 @@ def _storage(without: tuple[str, ...]) -> Private:
         of_fields=_of_fields,
         functions=_functions,
         primitives=_primitives,
-        dtypes=_dtypes(),
+        dtypes=dtypes(),
         aval=symbol("core:ShapedArray"),
         debug_info=symbol("linear_util:DebugInfo"),
         close=close,
@@ -197,7 +197,8 @@ def _of_fields(class_: Any, fields: Mapping[str, Any]) -> Any:
 # ---- tables ------------------------------------------------------------------------------------
 
 
-def _dtypes() -> dict[str, Any]:
+@functools.cache
+def dtypes() -> dict[str, Any]:
     """Dtypes by name."""
     ml_dtypes = symbol("dtypes:ml_dtypes")
     plain = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"

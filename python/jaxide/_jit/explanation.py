@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, NamedTuple
 
 from jaxide._reports.diff import Difference
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _ADVICE = {
     "new function object": (
@@ -149,6 +149,8 @@ class Retraces(tuple[Retrace, ...]):
     __slots__ = ()
 
     def __rich__(self) -> Table:
+        from rich.table import Table
+
         table = Table(title="retraces")
         for name in ("called at", "function", "because of"):
             table.add_column(name, overflow="fold")
@@ -168,6 +170,8 @@ class Retraces(tuple[Retrace, ...]):
 
     def __str__(self) -> str:
         # Wide enough to fold no path.
+        from rich.console import Console
+
         console = Console(width=10_000, no_color=True)
         with console.capture() as capture:
             console.print(self.__rich__())

@@ -263,5 +263,10 @@ def explain(fun: Callable[..., Any] | None = None) -> Explanation | None:
 
     Returns:
       An :class:`Explanation`, which prints as text; None where no trace was noted.
+
+    Raises:
+      TypeError: ``fun`` is no function.
     """
+    if fun is not None and not callable(fun):
+        raise TypeError(f"explain takes a function, got {fun!r}")
     return RETRACE_LOG.explain(None if fun is None else _compat.function_place(fun))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 from jax.api_util import shaped_abstractify
 
 from jaxide import _compat, _core
-from jaxide._export import dot, html, json, model, model_explorer, pprof, python
 from jaxide._native import program_files
-from jaxide._program import files
+from jaxide._program import checks, files
 from jaxide._program.passes import optimize
 from jaxide._reports import queries
 from jaxide._reports.cost import CostReport, Share
@@ -22,10 +21,13 @@ from jaxide._reports.equations import Equation
 from jaxide._reports.liveness import LivenessReport, donations
 from jaxide._reports.queries import Constant, CriticalPath, Dependencies, PrecisionReport, Uses
 
+if TYPE_CHECKING:
+    from jaxide._export import model
+
 Path = str | os.PathLike[str]
 
-# How equations of nested programs are counted.
 DROPPABLE = program_files.DROPPABLE
+# How equations of nested programs are counted.
 Nested = Literal["once", "each call", "none"]
 
 
@@ -202,23 +204,34 @@ class Program:
           The text.
 
         Raises:
-          TypeError: there is no such setting.
-          ValueError: a limit is negative.
+          TypeError: there is no such setting, or a name is no text.
+          ValueError: a limit is negative, or nothing that is shown has a name of ``collapse``.
           NotImplementedError: a part is to be left out of a program that jax prints, because jax
             prints a primitive in it by a function that sees more than its params, or this jax
             prints in a way that is not known.
         """
-        for name, limit in (("max_depth", max_depth), ("max_eqns", max_eqns)):
-            if limit is not None and limit < 0:
-                raise ValueError(f"{name} must not be negative, got {limit}")
-        text = _compat.printing().text(
-            self._read_graph(),
-            max_depth=max_depth,
-            max_eqns=max_eqns,
-            collapse=collapse,
-            **settings,
-        )
+        max_depth = None if max_depth is None else checks.natural("max_depth", max_depth)
+        max_eqns = None if max_eqns is None else checks.natural("max_eqns", max_eqns)
+        if "width" in settings:
+            # More than a number of C holds is as wide as can be.
+            settings["width"] = min(checks.natural("width", settings["width"]), 2**31 - 1)
+        collapse = checks.names("collapse", collapse)
+
+        def printed(names: Sequence[str]) -> str | None:
+            return _compat.printing().text(
+                self._read_graph(),
+                max_depth=max_depth,
+                max_eqns=max_eqns,
+                collapse=names,
+                **settings,
+            )
+
+        text = printed(collapse)
         if text is not None:
+            unknown = [name for name in collapse if name not in self.histogram()]
+            if unknown and text == printed(()):
+                said = ", ".join(map(repr, unknown))
+                raise ValueError(f"collapse: no equation with a program in it is called {said}")
             return text
         if max_depth is not None or max_eqns is not None or collapse:
             is_known = _compat.capabilities.has("printing")
@@ -400,6 +413,10 @@ class Program:
 
     def _read_model(self, while_trips: int = 1) -> Sequence[model.ProgramModel]:
         """The program and those within as data."""
+        # What writes programs in other formats takes long to import.
+        from jaxide._export import model
+
+        _check_trips(while_trips)
         return model.read(self._read_graph(), while_trips)
 
     @overload
@@ -422,6 +439,8 @@ class Program:
           ValueError: ``while_trips`` is negative.
           OSError: the file cannot be written; an earlier file stays.
         """
+        from jaxide._export import json
+
         return files.deliver(json.text(self._read_model(while_trips)), path)
 
     @overload
@@ -459,6 +478,8 @@ class Program:
             its line.
           OSError: the file cannot be written; an earlier file stays.
         """
+        from jaxide._export import python
+
         text = python.text(self._read_model(), drop_rules=drop_rules, max_literal=max_literal)
         return files.deliver(text, path)
 
@@ -483,6 +504,8 @@ class Program:
           ValueError: ``max_depth`` is negative.
           OSError: the file cannot be written; an earlier file stays.
         """
+        from jaxide._export import dot
+
         return files.deliver(dot.text(self._read_model(), max_depth), path)
 
     @overload
@@ -505,6 +528,8 @@ class Program:
           ValueError: ``while_trips`` is negative.
           OSError: the file cannot be written; an earlier file stays.
         """
+        from jaxide._export import html
+
         page = html.text(self._read_model(while_trips))
         return files.deliver(page, path)
 
@@ -529,6 +554,8 @@ class Program:
           ValueError: ``while_trips`` is negative.
           OSError: the file cannot be written; an earlier file stays.
         """
+        from jaxide._export import pprof
+
         return files.deliver(pprof.profile(self._read_model(while_trips)), path)
 
     @overload
@@ -549,6 +576,8 @@ class Program:
         Raises:
           OSError: the file cannot be written; an earlier file stays.
         """
+        from jaxide._export import model_explorer
+
         return files.deliver(model_explorer.text(self._read_model()), path)
 
     def liveness(self, donate: Iterable[int] = (), *, fused: bool = False) -> LivenessReport:
@@ -627,7 +656,8 @@ class Program:
         Returns:
           A sequence of :class:`Equation`, which are made when they are looked at.
         """
-        return queries.find(self._read_graph(), primitive, dtype, shape, line, name_scope)
+        sizes = None if shape is None else checks.sizes(shape)
+        return queries.find(self._read_graph(), primitive, dtype, sizes, line, name_scope)
 
     def depends_on(self, output: int) -> Dependencies:
         """The inputs, constants and equations that an output depends on, those of nested programs
@@ -651,7 +681,10 @@ class Program:
         Raises:
           IndexError: there is no such output.
         """
-        return queries.depends_on(self._read_graph(), output)
+        count = len(self.out_avals)
+        return queries.depends_on(
+            self._read_graph(), checks.position("output", output, count, "output")
+        )
 
     def used_by(self, position: int) -> Uses:
         """The outputs and equations that depend on an input; the other way round of
@@ -671,7 +704,10 @@ class Program:
         Raises:
           IndexError: there is no such input.
         """
-        return queries.used_by(self._read_graph(), position)
+        count = len(self.in_avals)
+        return queries.used_by(
+            self._read_graph(), checks.position("position", position, count, "input")
+        )
 
     def unused_inputs(self) -> list[int]:
         """The positions of inputs that no output depends on, and nothing with an effect."""
@@ -832,8 +868,7 @@ def unknown_jax() -> NotImplementedError:
 
 
 def _check_trips(while_trips: int) -> None:
-    if while_trips < 0:
-        raise ValueError(f"while_trips must not be negative, got {while_trips}")
+    checks.natural("while_trips", while_trips)
 
 
 def _check_input(position: int, value: Any, aval: Any) -> None:

@@ -153,7 +153,7 @@ def audit_every(every: int) -> int:
 
 
 def _checked(every: int) -> int:
-    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+    if isinstance(every, bool) or not isinstance(every, int) or not 0 <= every < 1 << 63:
         raise ValueError(f"audit is a number of replays, 0 for none, got {every!r}")
     return every
 

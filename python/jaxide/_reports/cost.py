@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from jaxide._reports.equations import Lines
 from jaxide._reports.tables import MAX_ROWS, as_text, short
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,8 @@ def _largest(shares: Any) -> list[Share]:
 
 
 def _table(of: str, times: str, shares: Sequence[Share], total: Share) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     table.add_column(of, overflow="fold")
     for column in (times, "flops", "transcendentals", "bytes read", "written", "ops / byte"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxide import _core
 from jaxide._reports.equations import Blocks, Lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 # Characters of an equation and of a value that views show.
 MAX_EQUATION = 300
@@ -230,6 +231,8 @@ class Diff:
         return f"<jaxide.Diff: {self.summary}>"
 
     def __rich_console__(self, _console: Console, _options: Any) -> Iterator[Text]:
+        from rich.text import Text
+
         for kind, text in self._lines():
             yield Text(text, style=_STYLES.get(kind, ""))
 

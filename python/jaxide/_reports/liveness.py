@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from rich.table import Table
-
 from jaxide import _core
 from jaxide._reports.equations import Equation, Lines
 from jaxide._reports.tables import MAX_ROWS, as_text, short
@@ -92,6 +90,8 @@ class LivenessReport:
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         place = f"at {self.peak_at}" if self.peak_at else "outside of the equations"
         yield f"peak: {self.peak:,} bytes {place}"
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False)
         table.add_column("alive there", overflow="fold")
         table.add_column("type", overflow="fold")
@@ -108,9 +108,9 @@ def donations(donate: Iterable[int], inputs: int) -> list[bool]:
     """Which inputs are donated."""
     donated = [False] * inputs
     for position in donate:
-        if not 0 <= position < inputs:
+        if not isinstance(position, int) or not 0 <= position < inputs:
             raise ValueError(
-                f"donate names input {position}, but the program has {inputs} inputs, from 0 on"
+                f"donate names input {position!r}, but the program has {inputs} inputs, from 0 on"
             )
         donated[position] = True
     return donated

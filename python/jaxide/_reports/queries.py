@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
-from jaxide import _core
+from jaxide import _compat, _core
 from jaxide._reports.equations import Equation, Equations, Groups, Lines
 from jaxide._reports.tables import MAX_ROWS, as_text, short
 
@@ -127,6 +127,8 @@ class PrecisionReport:
     __str__ = as_text
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False)
         for column in ("line", "primitive", "from", "to", ""):
             table.add_column(column, overflow="fold")
@@ -157,6 +159,10 @@ def find(
 ) -> Sequence[Equation]:
     """See ``Program.find``."""
     lines = Lines()
+    if primitive is not None and _compat.primitive_or_none(primitive) is None:
+        known = [name for name, _ in _core.histogram(graph, "once")]
+        if primitive not in known:
+            raise ValueError(no_name(primitive, known))
     found = _core.find(
         graph,
         primitive,
@@ -233,7 +239,17 @@ def _dtype_name(dtype: Any) -> str:
         name: str = np.dtype(dtype).name
         return name
     except TypeError:
-        return str(dtype)
+        name = str(dtype)
+    if isinstance(dtype, str) and not name.startswith("key<") and name not in _compat.dtypes():
+        raise ValueError(f"there is no dtype {name!r}")
+    return name
+
+
+def no_name(name: str, known: Iterable[str]) -> str:
+    """Says that nothing is called so, and what is."""
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"no equation is called {name!r}{hint}"
 
 
 def _on_line(line: str, lines: Lines) -> Callable[[Any], bool]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-
 # How many rows of a table are shown.
 MAX_ROWS = 20
 
 
 def as_text(report: Any) -> str:
     """What is shown of a report, without colour."""
+    from rich.console import Console
+
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
         console.print(report)
