@@ -10,6 +10,7 @@ from jaxide._api.cache import clear_caches as clear_caches
 from jaxide._api.install import accelerated as accelerated
 from jaxide._api.install import install as install
 from jaxide._api.install import uninstall as uninstall
+from jaxide._api.logs import log_of_environment as _log_of_environment
 from jaxide._api.make_jaxpr import from_jaxpr as from_jaxpr
 from jaxide._api.make_jaxpr import make_jaxpr as make_jaxpr
 from jaxide._api.make_jaxpr import structural_hash as structural_hash
@@ -60,6 +61,7 @@ from jaxide._reports.queries import Uses as Uses
 __version__ = _version("jaxide")
 
 # Looks at the installed jax now, so that what jaxide cannot do is said at import.
+_log_of_environment()
 if _compat.native():
     _audit_every(_audit_of_environment())
     _open_of_environment()

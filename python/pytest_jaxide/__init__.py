@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -136,15 +135,11 @@ def jaxide_retraces() -> Callable[..., AbstractContextManager[None]]:
 
 @contextlib.contextmanager
 def _limited(limit: int = 1) -> Iterator[None]:
-    import jax
-
     import jaxide
     from jaxide._jit.retraces import RETRACE_LOG
 
-    of_jax = f" at {Path(jax.__file__).parent}{os.sep}"
-
     def counts() -> dict[tuple[str, str], int]:
-        rows = (row for row in jaxide.retraces() if of_jax not in row.function)
+        rows = (row for row in jaxide.retraces() if not row.is_of_jax)
         return {(row.site, row.function): row.count for row in rows}
 
     with jaxide.accelerated():

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import jaxide
+from alone import run_alone
 from jaxide._jit.retraces import MAX_SITES, RetraceLog
 
 X = np.arange(4.0, dtype=np.float32)
@@ -232,3 +233,34 @@ def test_a_value_whose_repr_raises() -> None:
     f = jaxide.jit(lambda x, n: x, static_argnums=1)
     call(f, X, Odd())
     assert kinds(call(f, X, 3)) == ["static value"]
+
+
+def test_the_log_says_what_is_traced_again(caplog: pytest.LogCaptureFixture) -> None:
+    step = jaxide.jit(lambda x: jnp.ones(len(x)) * x)
+    with caplog.at_level("INFO", logger="jaxide.retraces"):
+        for size in (1, 2, 2, 3):
+            step(jnp.zeros(size))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2, said
+    assert "<lambda> at " in said[0] and "trace 2: shape of x: (1,) -> (2,)" in said[0]
+    assert "trace 3: shape of x: (2,) -> (3,)" in said[1]
+    # Nobody asks any more.
+    step(jnp.zeros(4))
+    assert len(caplog.records) == 2
+
+
+LOGGED = """
+import jax.numpy as jnp
+import jaxide
+step = jaxide.jit(lambda x: x * 2)
+step(jnp.zeros(1)), step(jnp.zeros(2))
+"""
+
+
+def test_the_environment_has_the_log_printed() -> None:
+    done = run_alone(LOGGED, JAXIDE_LOG="retraces")
+    assert "jaxide.retraces: <lambda> at <string>:4" in done.stderr
+    assert run_alone(LOGGED, JAXIDE_LOG="").stderr == ""
+    assert (
+        "JAXIDE_LOG names 'no': it may name retraces" in run_alone(LOGGED, JAXIDE_LOG="no").stderr
+    )

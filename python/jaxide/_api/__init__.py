@@ -7,5 +7,6 @@
 ``cache``             ``cache_info``, ``clear_caches``
 ``warm``              the store: settings, opening, writing
 ``status``            ``status``
+``logs``              what the ``logging`` library is told, ``JAXIDE_LOG``
 ====================  ==========================================================
 """

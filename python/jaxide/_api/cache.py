@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from jaxide import _core
 from jaxide._api.warm import StoreInfo, store_info
 from jaxide._jit.executables import EXECUTABLES
 from jaxide._jit.retraces import RETRACE_LOG
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +32,7 @@ class CallableInfo:
 
 
 @dataclasses.dataclass(frozen=True)
-class CacheInfo:
+class CacheInfo(Shown):
     """The state of the expansion cache, and what became of all calls since it was last cleared.
 
     Attributes:
@@ -62,6 +64,40 @@ class CacheInfo:
     max_entries_per_callable: int
     max_bytes: int
     store: StoreInfo | None
+
+    __str__ = as_text
+
+    def __repr__(self) -> str:
+        return (
+            f"<jaxide.CacheInfo: {self.hits:,} hits, {self.misses:,} misses, "
+            f"{counted(self.programs, 'program')}>"
+        )
+
+    def __rich_console__(self, _console: Any, _options: Any) -> Any:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        table.add_column("callable", overflow="fold")
+        for name in ("hits", "misses", "bypasses", "entries"):
+            table.add_column(name, justify="right")
+        rows = sorted(self.callables.items(), key=lambda item: -(item[1].hits + item[1].misses))
+        whole = CallableInfo(self.hits, self.misses, self.bypasses, self.entries)
+        for name, of in [*rows[:MAX_ROWS], ("total", whole)]:
+            counts = of.hits, of.misses, sum(of.bypasses.values()), of.entries
+            table.add_row(name, *(f"{count:,}" for count in counts))
+        if len(rows) > MAX_ROWS:
+            table.caption = f"{len(rows) - MAX_ROWS} more"
+        yield table
+        for reason, count in self.bypasses.items():
+            yield f"ran because of {reason}: {count:,} times"
+        size, most = short(self.bytes), short(self.max_bytes)
+        yield f"entries: {self.entries:,} of {self.max_entries:,}, {size} of {most} bytes"
+        yield f"executed programs: {self.programs:,}, {short(self.program_bytes)} bytes"
+        if (store := self.store) is not None:
+            yield (
+                f"store: {store.hits:,} hits, {store.misses:,} misses, {store.whole:,} whole, "
+                f"{store.entries:,} entries in {store.folder}"
+            )
 
 
 def cache_info() -> CacheInfo:

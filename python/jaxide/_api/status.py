@@ -11,7 +11,7 @@ import jax
 
 from jaxide import _compat
 from jaxide._compat import capabilities
-from jaxide._reports.tables import as_text
+from jaxide._reports.tables import Shown, as_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -37,7 +37,7 @@ class CapabilityStatus:
 
 
 @dataclasses.dataclass(frozen=True)
-class Status:
+class Status(Shown):
     """What jaxide can do with the installed jax.
 
     Attributes:
@@ -61,6 +61,13 @@ class Status:
 
     def __str__(self) -> str:
         return as_text(self)
+
+    def __repr__(self) -> str:
+        native = sum(capability.is_native for capability in self.capabilities)
+        return (
+            f"<jaxide.Status: jax {self.jax}, {native} of {len(self.capabilities)} capabilities "
+            "by jaxide>"
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.table import Table

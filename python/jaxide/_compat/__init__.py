@@ -78,6 +78,7 @@ from jaxide._compat.jits import execution as execution
 from jaxide._compat.jits import function_place as function_place
 from jaxide._compat.jits import intercept_jits as intercept_jits
 from jaxide._compat.jits import is_default_layout as is_default_layout
+from jaxide._compat.jits import is_place_of_jax as is_place_of_jax
 from jaxide._compat.jits import jit_tracing as jit_tracing
 from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of

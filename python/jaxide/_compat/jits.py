@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import os
 import types
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -274,6 +275,11 @@ def user_frames(traceback: Any) -> list[tuple[str, str, int]]:
     """The user's frames of a traceback, the innermost first: function, file and line."""
     frames = jit_tracing().frames(traceback)
     return [(frame.function_name, frame.file_name, frame.start_line) for frame in frames]
+
+
+def is_place_of_jax(place: str) -> bool:
+    """Whether a function that is at a place (``function_place``) is one of jax's."""
+    return f" at {os.path.dirname(jax.__file__)}{os.sep}" in place
 
 
 def function_place(fun: Callable[..., Any]) -> str:

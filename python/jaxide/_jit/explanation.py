@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from jaxide import _compat
 from jaxide._reports.diff import Difference
+from jaxide._reports.tables import Shown, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,7 +66,7 @@ def _without_repetition(all_: Sequence[Difference]) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Explanation:
+class Explanation(Shown):
     """Why a function was traced, and what its program has that the nearest earlier one has not.
 
     Attributes:
@@ -107,7 +109,8 @@ class Explanation:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return str(self)
+        changes = counted(len(self.changes), "change")
+        return f"<jaxide.Explanation: {self.function}, {changes}>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,12 +141,17 @@ class Retrace:
     shared: int
 
     @property
+    def is_of_jax(self) -> bool:
+        """Whether the function is one of jax's own, such as that of ``jnp.ones``."""
+        return _compat.is_place_of_jax(self.function)
+
+    @property
     def seconds(self) -> float:
         """All that was spent."""
         return self.tracing + self.lowering + self.compiling
 
 
-class Retraces(tuple[Retrace, ...]):
+class Retraces(tuple[Retrace, ...], Shown):
     """The retrace log, one row for each function and place in the code, the dearest first."""
 
     __slots__ = ()
@@ -178,4 +186,5 @@ class Retraces(tuple[Retrace, ...]):
         return capture.get()
 
     def __repr__(self) -> str:
-        return str(self)
+        traces = counted(sum(row.count for row in self), "trace")
+        return f"<jaxide.Retraces: {counted(len(self), 'function')}, {traces}>"

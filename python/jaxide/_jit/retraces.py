@@ -8,6 +8,7 @@ that came of it was one that is known. Notes hold texts and counts, no arrays an
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 import weakref
 from collections import Counter, deque
@@ -28,6 +29,8 @@ MAX_PROGRAMS = 4
 MAX_DIFFERENCES = 8
 # Of the value of a static argument or a setting.
 MAX_TEXT = 200
+# Says what is traced again when it happens.
+LOG = logging.getLogger("jaxide.retraces")
 
 
 class _Signature(NamedTuple):
@@ -91,8 +94,13 @@ class RetraceLog:
             site.reasons.update({change.kind: 1 for change in changes})
             site.signature = signature
             site.explanation = Explanation(where, site.function, changes, (), None, None)
+            count = site.count
             place_of, traced = id(jaxpr), self._traced
             traced[place_of] = weakref.ref(jaxpr, lambda _: traced.pop(place_of, None)), site
+        # Handlers are the user's, and may trace.
+        if count > 1 and LOG.isEnabledFor(logging.INFO) and not _compat.is_place_of_jax(call.place):
+            said = "; ".join(map(str, changes)) or "nothing that jaxide knows of"
+            LOG.info("%s, called at %s, trace %d: %s", call.place, where, count, said)
 
     def executed(self, jaxpr: Any, outcome: Outcome) -> None:
         """Notes what became of a program that was to be executed."""

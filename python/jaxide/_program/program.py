@@ -14,7 +14,7 @@ from jaxide import _compat, _core
 from jaxide._native import program_files
 from jaxide._program import checks, files
 from jaxide._program.passes import optimize
-from jaxide._reports import queries
+from jaxide._reports import queries, tables
 from jaxide._reports.cost import CostReport, Share
 from jaxide._reports.diff import MAX_CONTEXT, Diff
 from jaxide._reports.equations import Equation
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 DROPPABLE = program_files.DROPPABLE
+# Of each program, in a notebook.
+SHOWN_EQNS = 40
 # How equations of nested programs are counted.
 Nested = Literal["once", "each call", "none"]
 
@@ -244,6 +246,14 @@ class Program:
                 f"this program is printed by jax, which leaves nothing out: {why}"
             )
         return str(self.jaxpr.pretty_print(**settings))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the text, of large programs the first and the last equations."""
+        try:
+            text = self.pretty(max_eqns=SHOWN_EQNS, max_depth=1)
+        except NotImplementedError:
+            text = repr(self)
+        return tables.as_html(f"{self!r}\n{text}")
 
     def __repr__(self) -> str:
         return f"<jaxide.Program: {len(self.in_avals)} inputs, {len(self)} equations>"

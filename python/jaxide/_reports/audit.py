@@ -29,6 +29,7 @@ import jax
 import jaxlib.version
 
 from jaxide import _compat, _core
+from jaxide._reports.tables import Shown, counted
 
 MAX_DIFFERENCES = 1000
 MAX_TEXT = 20_000
@@ -69,7 +70,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class AuditReport:
+class AuditReport(Shown):
     """What was audited since the process began, or since :func:`clear_audit`.
 
     Attributes:
@@ -100,6 +101,9 @@ class AuditReport:
     executables_audited: int
     executables_different: int
     differences: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        return f"<jaxide.AuditReport: {counted(len(self.differences), 'difference')}>"
 
     def __str__(self) -> str:
         on = f"one of every {self.every:,}" if self.every else "off"

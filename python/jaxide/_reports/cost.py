@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxide._reports.equations import Lines
-from jaxide._reports.tables import MAX_ROWS, as_text, short
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, short
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,7 +55,7 @@ class Share:
 
 
 @dataclasses.dataclass(frozen=True)
-class CostReport:
+class CostReport(Shown):
     """The cost of a program and of its parts. ``str`` is a table."""
 
     total: Cost
@@ -105,6 +105,10 @@ class CostReport:
         )
 
     __str__ = as_text
+
+    def __repr__(self) -> str:
+        flops, read = short(self.total.flops), short(self.total.bytes_accessed)
+        return f"<jaxide.CostReport: {flops} flops, {read} bytes accessed>"
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         total = Share("total", 1, self.total)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxide import _core
 from jaxide._reports.equations import Blocks, Lines
+from jaxide._reports.tables import Shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,7 +157,7 @@ class ProgramDiff:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Diff:
+class Diff(Shown):
     """Where a program differs from another one; false where they are equal. ``str`` is a text like
     a unified diff: ``-`` is the old program, ``+`` the new one, ``~`` says what was changed."""
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jaxide import _core
 from jaxide._reports.equations import Equation, Lines
-from jaxide._reports.tables import MAX_ROWS, as_text, short
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LiveValue:
 
 
 @dataclasses.dataclass(frozen=True)
-class LivenessReport:
+class LivenessReport(Shown):
     """Which values of a program are alive when. ``str`` is a table of those at the peak."""
 
     peak: int
@@ -86,6 +86,10 @@ class LivenessReport:
         )
 
     __str__ = as_text
+
+    def __repr__(self) -> str:
+        alive = counted(len(self.alive), "value")
+        return f"<jaxide.LivenessReport: {short(self.peak)} bytes at the peak, in {alive}>"
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         place = f"at {self.peak_at}" if self.peak_at else "outside of the equations"

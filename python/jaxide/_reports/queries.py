@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxide import _compat, _core
 from jaxide._reports.equations import Equation, Equations, Groups, Lines
-from jaxide._reports.tables import MAX_ROWS, as_text, short
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Conversion:
 
 
 @dataclasses.dataclass(frozen=True)
-class PrecisionReport:
+class PrecisionReport(Shown):
     """The changes of precision in a program. ``str`` is a table."""
 
     conversions: tuple[Conversion, ...]
@@ -125,6 +125,9 @@ class PrecisionReport:
         return [conversion for conversion in self.conversions if conversion.narrows]
 
     __str__ = as_text
+
+    def __repr__(self) -> str:
+        return f"<jaxide.PrecisionReport: {counted(len(self.conversions), 'conversion')}>"
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         from rich.table import Table

@@ -1,7 +1,8 @@
-"""Reports as tables for a terminal."""
+"""Reports as tables: for a terminal, as text, for a notebook."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 # How many rows of a table are shown.
@@ -16,6 +17,38 @@ def as_text(report: Any) -> str:
     with console.capture() as captured:
         console.print(report)
     return captured.get()
+
+
+def as_html(report: Any) -> str:
+    """What a notebook shows of a report: the same in HTML, colours included."""
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = report if hasattr(report, "__rich_console__") or hasattr(report, "__rich__") else None
+    # In a notebook rich would print at once.
+    console = Console(
+        width=160, file=io.StringIO(), record=True, force_jupyter=False, color_system="truecolor"
+    )
+    console.print(Text(str(report)) if shown is None else shown)
+    return console.export_html(inline_styles=True, code_format=_PRE)
+
+
+# The text of a console, which is escaped.
+_PRE = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
+
+
+class Shown:
+    """A report that notebooks show as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: ``"1 equation"``, ``"3 equations"``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def short(number: int) -> str:

@@ -1,0 +1,71 @@
+"""How reports show themselves: short where they are named, whole as text and in notebooks."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxide
+
+
+def layer(x: jax.Array) -> jax.Array:
+    with jax.named_scope("<b>&"):
+        return jax.lax.scan(lambda c, r: (jnp.tanh(c + r), c.astype(jnp.bfloat16)), x[0], x)[0]
+
+
+X = jnp.ones((4, 3))
+PROGRAM = jaxide.trace(layer)(X)
+OTHER = jaxide.trace(lambda x: layer(x) * 2)(X)
+
+REPORTS: dict[str, tuple[Any, str]] = {
+    "program": (lambda: PROGRAM, "<jaxide.Program: 1 inputs"),
+    "cost": (PROGRAM.cost, "<jaxide.CostReport: 24 flops, "),
+    "liveness": (PROGRAM.liveness, "<jaxide.LivenessReport: "),
+    "precision": (PROGRAM.precision, "<jaxide.PrecisionReport: 1 conversion>"),
+    "diff": (lambda: PROGRAM.diff(OTHER), "<jaxide.Diff: "),
+    "cache": (jaxide.cache_info, "<jaxide.CacheInfo: "),
+    "retraces": (jaxide.retraces, "<jaxide.Retraces: "),
+    "explanation": (lambda: explanation(), "<jaxide.Explanation: "),
+    "status": (jaxide.status, "<jaxide.Status: jax "),
+    "audit": (jaxide.audit_report, "<jaxide.AuditReport: "),
+}
+
+
+def explanation() -> Any:
+    step = jaxide.jit(lambda x: x * 2)
+    step(X)
+    return step.explain()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_reports_show_themselves(name: str) -> None:
+    make, begins = REPORTS[name]
+    report = make()
+    assert repr(report).startswith(begins)
+    assert len(repr(report)) < 200 and "\n" not in repr(report)
+    page = report._repr_html_()
+    assert page.startswith("<pre ") and page.endswith("</pre>")
+    # Nothing in it is taken for HTML: what is left without the styles is the text.
+    text = html.unescape(re.sub(r"<[^>]*>", "", page))
+    # The text of a program is shown in part, that of the log is as wide as its longest line.
+    whole = name not in ("program", "retraces")
+    words = str(report).split() if whole else ["called", "at"] * (name == "retraces")
+    assert [word for word in words if word not in text] == []
+    assert set(re.findall(r"<(/?\w+)", page)) <= {"pre", "/pre", "span", "/span"}
+
+
+def test_a_large_program_is_shown_in_part() -> None:
+    program = jaxide.trace(lambda x: [x := jnp.sin(x) for _ in range(2000)][-1])(1.0)
+    assert len(program._repr_html_()) < 10_000
+    assert "1960 " in program._repr_html_()
+
+
+def test_the_cache_is_a_table() -> None:
+    jaxide.make_jaxpr(lambda x: jnp.var(x))(X)
+    text = str(jaxide.cache_info())
+    assert "callable" in text and "total" in text and "executed programs" in text
