@@ -31,7 +31,7 @@ def calls(
     yield "content_hash", None, lambda: program.content_hash
     yield "== another", None, lambda: program == other
     yield "str", None, lambda: str(program)
-    yield "cost", lambda: _core.cost(graph, 1), program.cost
+    yield "cost", lambda: _core.cost(graph, 1, _compat.own_line), program.cost
     yield "liveness", lambda: _core.liveness(graph, [False] * 2, False), program.liveness
     yield "histogram", lambda: _core.histogram(graph, "once"), program.histogram
     yield (

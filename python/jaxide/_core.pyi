@@ -439,8 +439,9 @@ def optimize(
     jaxpr's, ``settings`` are those of ``Program.optimize``, and ``helpers`` is what they call
     of Python's."""
 
-def cost(root: Graph, trips: int) -> dict[str, Any]:
-    """What executing the program costs; loops of which nobody knows it run `trips` times."""
+def cost(root: Graph, trips: int, line: Callable[[Any], str | None]) -> dict[str, Any]:
+    """What executing the program costs; loops of which nobody knows it run `trips` times. `line`
+    says on which line of the user's code a traceback is."""
 
 def diff(
     one: Graph, another: Graph, *, of: str, context: int, limit: int | None, names: bool

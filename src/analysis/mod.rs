@@ -17,7 +17,10 @@ mod values;
 mod wiring;
 
 pub use captures::{Capture, effects, large_constants};
-pub use cost::{Branches, Cost, Estimates, Line, Nested, NoEstimates, Report, Trips, cost};
+pub use cost::{
+    Branches, Cost, Estimates, Line, Name, Nested, NoEstimates, Report, Trips, by_name, by_scope,
+    cost,
+};
 pub use critical_path::{CriticalPath, Weight, critical_path};
 pub use duplicates::duplicates;
 pub use liveness::{Alive, Assumptions, Last, Liveness, Origin, Value, liveness};

@@ -327,3 +327,73 @@ def test_primitives_of_the_corpus_have_rules() -> None:
             report = jaxide.from_jaxpr(stock.jaxpr).cost()
             missing |= dict.fromkeys(report.unknown.keys() - UNKNOWN, str(case))
     assert not missing
+
+
+# ---- by scope and by line ----------------------------------------------------------------------
+
+
+def scoped(x: jax.Array) -> jax.Array:
+    shared = jax.jit(lambda y: y * 2.0)
+    with jax.named_scope("one"):
+        x = shared(x)
+        with jax.named_scope("two"):
+            x = jax.lax.scan(lambda c, _: (shared(c) + 1.0, None), x, length=5)[0]
+    with jax.named_scope("three"):
+        x = jax.checkpoint(lambda y: jnp.sin(shared(y)))(x)
+    return x - 1.0
+
+
+def test_scopes_count_what_is_within() -> None:
+    report = jaxide.trace(scoped)(jnp.ones(4)).cost()
+    flops = {share.name: share.cost.flops for share in report.by_scope}
+    # Once outside of the loop, and twice in each of five steps.
+    assert flops == {"one": 4 + 40, "one/two": 40, "three": 4}
+    assert report.total.flops == 4 + 40 + 4 + 4
+    whole = jaxide.trace(lambda x: jax.grad(lambda y: scoped(y).sum())(x))(jnp.ones(4)).cost()
+    # Forward and backward are in the same scopes.
+    assert {share.name for share in whole.by_scope} == {"one", "one/two", "three"}
+    assert sum(s.cost.flops for s in whole.by_scope if "/" not in s.name) < whole.total.flops
+    assert str(report).count("one/two") == 1 and "share" in str(report)
+
+
+def test_no_scope_is_no_table() -> None:
+    report = jaxide.trace(lambda x: x + 1.0)(1.0).cost()
+    assert report.by_scope == () and "\nscope" not in str(report)
+
+
+def test_equations_from_nowhere_are_on_the_line_that_runs_them() -> None:
+    relu = lambda x: jax.nn.relu(x) * 2.0
+    (line,) = jaxide.trace(relu)(jnp.ones(4)).cost().lines
+    assert line.name.startswith(__file__) and "<lambda>" in line.name
+    both = jaxide.trace(lambda x: (relu(x), jax.nn.relu(x)))(jnp.ones(4)).cost()
+    assert "unknown" not in {line.name for line in both.lines}
+    assert sum(line.cost.flops for line in both.lines) == both.total.flops
+
+
+def test_lines_are_those_of_the_users_code() -> None:
+    from flax import linen
+
+    model = linen.Dense(3)
+    params = model.init(jax.random.key(0), jnp.ones((2, 4)))
+    report = jaxide.trace(lambda x: model.apply(params, x))(jnp.ones((2, 4))).cost()
+    assert all(line.name.startswith(__file__) for line in report.lines)
+    assert [share.name for share in report.by_scope] == ["Dense"]
+    assert report.by_scope[0].part_of(jaxide.Share("all", 1, report.total)) == 1.0
+
+
+def test_many_scopes_are_counted() -> None:
+    """Nested jits under scopes, of which each is run twice: 2**12 scopes."""
+
+    def nested(depth: int, x: jax.Array) -> jax.Array:
+        if depth == 0:
+            return x * 2.0
+        inner = jax.jit(lambda y: nested(depth - 1, y))
+        with jax.named_scope("a"):
+            x = inner(x)
+        with jax.named_scope("b"):
+            return inner(x)
+
+    report = jaxide.trace(lambda x: nested(12, x))(jnp.ones(2)).cost()
+    assert len(report.by_scope) == 2**13 - 2
+    assert report.total.flops == 2 * 2**12
+    assert report.by_scope[0].cost.flops == 2**12

@@ -21,6 +21,7 @@ import jaxide
 import oracle
 from jaxide import StorageError, _compat, _core
 from jaxide._compat import stored_tracebacks
+from jaxide._compat.stored_trees import ProgramTree
 from jaxide._native import program_files
 from storing import ANNOTATED, assert_survives, loaded, stored
 
@@ -344,9 +345,9 @@ class Forged(program_files.FileRecords):
         (Forged("primitive", None), "byte"),
         (Forged("context", {"compute_type": "x", "nonsense": 1}), "contexts of jax"),
         (Forged("context", 3), "byte"),
-        (Forged("tree", (("tuple", None, 7),)), "fewer nodes"),
-        (Forged("tree", (("os.system", None, 0),)), "no trees of 'os.system'"),
-        (Forged("tree", ()), "byte"),
+        (Forged("program tree", (("tuple", None, 7),)), "fewer nodes"),
+        (Forged("program tree", (("os.system", None, 0),)), "no trees of 'os.system'"),
+        (Forged("program tree", ()), "byte"),
         (Forged("context", None, "os.system"), "nothing that is a 'os.system'"),
         (Forged("context", "os.system", "function"), "no function os.system"),
         (Forged("context", (1, 2), "partial"), "byte"),
@@ -359,7 +360,7 @@ class Forged(program_files.FileRecords):
 )
 def test_records_that_somebody_made_up_are_refused(records: Forged, message: str) -> None:
     program = jaxide.trace(lambda x: jnp.sin(x) + 1)(X)
-    trees = (program._in_tree, program._out_tree)
+    trees = tuple(map(ProgramTree, (program._in_tree, program._out_tree)))
     content = _core.save((jax.__version__, program.jaxpr, trees), records)
     with pytest.raises(StorageError, match=message):
         loaded(content)

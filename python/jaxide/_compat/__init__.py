@@ -82,6 +82,7 @@ from jaxide._compat.jits import is_place_of_jax as is_place_of_jax
 from jaxide._compat.jits import jit_tracing as jit_tracing
 from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of
+from jaxide._compat.jits import own_line as own_line
 from jaxide._compat.jits import transformations as transformations
 from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line

@@ -271,6 +271,19 @@ def user_line(traceback: Any) -> str | None:
     return jit_tracing().line(traceback)
 
 
+# Folders of what was installed: no code of whoever runs it.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def own_line(traceback: Any) -> str | None:
+    """As ``user_line``, of the innermost code that is not installed, where there is any: what calls
+    flax rather than flax."""
+    frames = jit_tracing().frames(traceback)
+    is_own = lambda frame: not _INSTALLED.intersection(frame.file_name.split(os.sep))
+    frame = next(filter(is_own, frames), next(iter(frames), None))
+    return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+
+
 def user_frames(traceback: Any) -> list[tuple[str, str, int]]:
     """The user's frames of a traceback, the innermost first: function, file and line."""
     frames = jit_tracing().frames(traceback)

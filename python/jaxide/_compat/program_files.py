@@ -3,6 +3,7 @@ functions that are left out."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from typing import Any
@@ -13,10 +14,13 @@ from jaxide._compat.derivative_rules import rule_functions, rule_reader
 from jaxide._compat.storage import dataclass_kind, primitive_or_none, storage
 from jaxide._compat.stored_trees import (
     NAMED,
+    ProgramTree,
     is_plain_tree,
     missing_classes,
-    registered_tree_parts,
-    tree_of,
+    param_tree_of,
+    param_tree_parts,
+    program_tree_of,
+    program_tree_parts,
 )
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.global_names import found_global, global_name
@@ -36,10 +40,11 @@ SINGLE = ("core:TraceTag", "linear_util:EqualStore", "linear_util:Store")
 def program_files() -> FilePrivate:
     """What files are written and read with."""
     rules = _stored_rules()
-    classes = known_symbols((*CALLBACKS, *OF_RULES)).values()
-    kinds = [dataclass_kind(class_) for class_ in classes]
+    kinds = [dataclass_kind(class_) for class_ in known_symbols(OF_RULES).values()]
+    kinds += [_callback_kind(class_) for class_ in known_symbols(CALLBACKS).values()]
     kinds += [
-        Kind("tree", (jax.tree_util.PyTreeDef,), registered_tree_parts, tree_of),
+        Kind("tree", (jax.tree_util.PyTreeDef,), param_tree_parts, param_tree_of),
+        Kind("program tree", (ProgramTree,), program_tree_parts, program_tree_of),
         NAMED,
         Kind("primitive", (), _primitive_parts, _primitive),
         Kind("operation", (), _no_parts, _operation),
@@ -55,6 +60,8 @@ def program_files() -> FilePrivate:
         stand_in=Kind("dropped", (), _dropped_parts, _dropped),
         missing=_missing,
         is_plain_tree=is_plain_tree,
+        has_others=_has_others,
+        program_tree=ProgramTree,
         missing_classes=missing_classes,
     )
 
@@ -84,6 +91,27 @@ def _is_function(value: Any) -> bool:
 
 def _missing(made: Any) -> str | None:
     return why_missing(made.f if _is_wrapped(made) else made)
+
+
+def _has_others(value: Any) -> bool:
+    return isinstance(value, jax.tree_util.PyTreeDef) and not is_plain_tree(value)
+
+
+def _callback_kind(class_: Any) -> Kind:
+    """What jax makes of functions that are called back. A file has none of these."""
+    kind = dataclass_kind(class_)
+
+    def make(parts: Any) -> Any:
+        made = kind.make(parts)
+        for field in dataclasses.fields(class_):
+            value = getattr(made, field.name)
+            while type(value) is functools.partial:
+                value = value.func
+            if callable(value) and why_missing(value) is None:
+                raise StorageError("a callback of the file is a function")
+        return made
+
+    return kind._replace(make=make)
 
 
 # ---- primitives --------------------------------------------------------------------------------

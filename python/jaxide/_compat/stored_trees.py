@@ -1,26 +1,32 @@
 """Tree structures in a stored program, and how they are made again.
 
-Nodes of standard containers are known by themselves. Those of others are known by their
-registration, in files: the module and the name of the class, and what jax keeps of a node. Example:
-``optax.EmptyState()`` is the class ``EmptyState`` of ``optax._src.base``.
+Nodes of standard containers are known by themselves. Of the arguments and results of a program in a
+file, those of other classes are known by their registration: the module and the name of the class,
+and what jax keeps of a node. Example: ``optax.EmptyState()`` is the class ``EmptyState`` of
+``optax._src.base``. Among params such nodes are there by name only, since what is made of them is
+called by jax.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 
-from jaxide._compat.symbols import known_symbols, symbol
+from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.content import name_of, text_of
-from jaxide._native.global_names import found_global, global_name
+from jaxide._native.global_names import found_global, global_name, variables
 from jaxide._native.storage import Kind, StorageError, Unstorable
 
+# How deep trees and values of nodes are nested, and of how many a node consists.
+MAX_DEPTH = 500
+MAX_VALUES = 1 << 20
 _CONTAINERS = {
     class_.__name__: class_
     for class_ in (tuple, list, dict, collections.OrderedDict, collections.defaultdict)
@@ -33,11 +39,36 @@ class _Named:
     a node has it."""
 
     def __init__(self, kind: str, module: str, name: str, text: str, *rest: Any):
+        if not all(isinstance(part, str) for part in (kind, module, name, text)):
+            raise StorageError("a name in a tree is no text")
         self.kind, self.module, self.name, self.rest = kind, module, name, rest
         self.text = text
 
     def __repr__(self) -> str:
         return self.text
+
+
+class _Text:
+    """Prints as what it stands for."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Text) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+class ProgramTree:
+    """The structure of arguments or results of a program."""
+
+    def __init__(self, tree: Any):
+        self.tree = tree
 
 
 class _Missing(Exception):
@@ -47,19 +78,25 @@ class _Missing(Exception):
 # ---- values of nodes ---------------------------------------------------------------------------
 
 
-def _described(value: Any) -> Any:
+def _described(value: Any, depth: int = 0) -> Any:
     """What jax keeps of a node, classes and functions by name."""
     class_ = type(value)
+    if depth > MAX_DEPTH:
+        raise Unstorable("a node of a tree is nested too deeply")
+
+    def within(values: Iterable[Any]) -> list[Any]:
+        return [_described(item, depth + 1) for item in values]
+
     if class_ in (tuple, list):
-        return class_(map(_described, value))
+        return class_(within(value))
     if class_ is dict:
-        return {_described(key): _described(item) for key, item in value.items()}
+        return dict(zip(within(value), within(value.values()), strict=True))
     if callable(value) and (place := global_name(value)) is not None:
         return _Named("global", *place, text_of(value))
     if isinstance(value, enum.Enum):
         return _Named("member", *_place(class_), text_of(value), value.name)
     if is_named_tuple(class_):
-        return _Named("fields", *_place(class_), text_of(value), *map(_described, value))
+        return _Named("fields", *_place(class_), text_of(value), class_._fields, *within(value))
     if (name := _module_name(value)) is not None:
         return _Named("value", class_.__module__, name, text_of(value))
     return value
@@ -68,14 +105,19 @@ def _described(value: Any) -> Any:
 def _module_name(value: Any) -> str | None:
     """What the module of a value's class calls the value, which is one of a kind."""
     module = type(value).__module__
-    if module.partition(".")[0] in _LIBRARIES or module == "__main__":
+    if not _has_values(module):
         return None
-    names = (name for name, found in vars(sys.modules[module]).items() if found is value)
-    return next(names, None) if module in sys.modules else None
+    return next((name for name, found in variables(module).items() if found is value), None)
+
+
+def _has_values(module: Any) -> bool:
+    """Whether a module may have values of nodes: one of a library, or of the user's."""
+    package = module.partition(".")[0] if isinstance(module, str) else "builtins"
+    return package not in _LIBRARIES and package not in sys.stdlib_module_names
 
 
 # Their values are what they consist of.
-_LIBRARIES = ("builtins", "jax", "jaxlib", "numpy")
+_LIBRARIES = ("__main__", "builtins", "jax", "jaxlib", "jaxide", "numpy")
 
 
 def _place(value: Any) -> tuple[str, str]:
@@ -84,38 +126,62 @@ def _place(value: Any) -> tuple[str, str]:
     return place
 
 
-def _made(value: Any) -> Any:
-    """A value of a node, what has a name as it is here.
+class _Making:
+    """Makes values of nodes; a file may not say of how many they consist."""
 
-    Raises:
-      _Missing: it is not here.
-    """
-    if type(value) in (tuple, list):
-        return type(value)(map(_made, value))
-    if type(value) is dict:
-        return {_made(key): _made(item) for key, item in value.items()}
-    if not isinstance(value, _Named):
-        return value
-    missing = _Missing(f"{value.module}.{value.name}")
-    if value.kind == "value":
-        found = vars(sys.modules.get(value.module, _Missing)).get(value.name)
-        if type(found).__module__ != value.module:
-            raise missing
-        return found
-    found = found_global(value.module, value.name)
-    rest = tuple(map(_made, value.rest))
-    if value.kind == "global" and found is not None:
-        return found
-    if value.kind == "member" and isinstance(found, enum.EnumMeta) and rest[0] in found.__members__:
-        return found.__members__[rest[0]]
-    if value.kind == "fields" and is_named_tuple(found) and len(found._fields) == len(rest):
-        return tuple.__new__(found, rest)
-    raise missing
+    def __init__(self) -> None:
+        self.left = MAX_VALUES
+
+    def value(self, value: Any) -> Any:
+        """A value of a node, what has a name as it is here.
+
+        Raises:
+          _Missing: it is not here, or another one.
+        """
+        self.left -= 1
+        if self.left < 0:
+            raise StorageError("a tree consists of too many values")
+        if type(value) in (tuple, list):
+            return type(value)(map(self.value, value))
+        if type(value) is dict:
+            return {self.value(key): self.value(item) for key, item in value.items()}
+        return self._named(value) if isinstance(value, _Named) else value
+
+    def _named(self, value: _Named) -> Any:
+        if value.kind == "value":
+            found = variables(value.module).get(value.name) if _has_values(value.module) else None
+            is_own = type(found).__module__ == value.module and text_of(found) == value.text
+            return _known(found if is_own else None, value)
+        found = found_global(value.module, value.name)
+        rest = list(map(self.value, value.rest))
+        if value.kind == "global":
+            return _known(found, value)
+        if value.kind == "member" and isinstance(found, enum.EnumMeta):
+            member = found.__members__.get(rest[0])
+            return _known(member if text_of(member) == value.text else None, value)
+        if value.kind == "fields" and is_named_tuple(found) and found._fields == rest[0]:
+            return tuple.__new__(found, rest[1:])
+        return _known(None, value)
+
+
+def _known(found: Any, value: _Named) -> Any:
+    if found is None:
+        raise _Missing(f"{value.module}.{value.name}")
+    return found
 
 
 def is_named_tuple(class_: Any) -> bool:
     """Whether a class is one of named tuples."""
     return isinstance(class_, type) and issubclass(class_, tuple) and hasattr(class_, "_fields")
+
+
+def _fields_of(class_: Any) -> tuple[str, ...] | None:
+    """The names of the children of a node, where its class says them."""
+    if is_named_tuple(class_):
+        return tuple(class_._fields)
+    if dataclasses.is_dataclass(class_):
+        return tuple(field.name for field in dataclasses.fields(class_))
+    return None
 
 
 # The kind of such values.
@@ -143,9 +209,42 @@ def tree_parts(tree: Any) -> Any:
     return _rows(tree, _unregistered)
 
 
-def registered_tree_parts(tree: Any) -> Any:
+def program_tree_parts(of: ProgramTree) -> Any:
     """As ``tree_parts``, also of classes that somebody has registered."""
-    return _rows(tree, _registration)
+    return _rows(of.tree, _registration)
+
+
+def program_tree_of(parts: Any) -> ProgramTree:
+    return ProgramTree(_tree_of(parts, _registered))
+
+
+def param_tree_parts(tree: Any) -> Any:
+    """As ``tree_parts``, nodes of other classes by name; and whether only traces have such
+    trees."""
+    return _is_of_traces(tree), _rows(tree, _class_name)
+
+
+def param_tree_of(parts: Any) -> Any:
+    is_of_traces, rows = parts
+    path = "tree_util:tracing_registry" if is_of_traces else "tree_util:default_registry"
+    return _tree_of(rows, _named_only, optional_symbol(path))
+
+
+def _is_of_traces(tree: Any) -> bool:
+    """Whether a tree is of the registry that traces have (jax 0.12 on)."""
+    if optional_symbol("tree_util:tracing_registry") is None:
+        return False
+    try:
+        jax.tree_util.treedef_tuple([tree])
+    except ValueError:
+        return True
+    return False
+
+
+def _class_name(class_: Any, own: Any) -> Any:
+    if issubclass(class_, MissingNode):
+        return *class_.place, repr(own)
+    return str(class_.__module__), class_.__qualname__, text_of(own)
 
 
 def _unregistered(class_: Any, own: Any) -> Any:
@@ -154,10 +253,10 @@ def _unregistered(class_: Any, own: Any) -> Any:
 
 def _registration(class_: Any, own: Any) -> Any:
     if issubclass(class_, MissingNode):
-        return *class_.place, own
-    if (place := global_name(class_)) is None:
+        return *class_.place, class_.fields, own
+    if (place := global_name(class_)) is None or issubclass(class_, functools.partial):
         raise Unstorable(f"{name_of(class_)} is no class that a module has")
-    return *place, _described(own)
+    return *place, _fields_of(class_), _described(own)
 
 
 def _rows(tree: Any, registration: Callable[[Any, Any], Any]) -> Any:
@@ -198,49 +297,77 @@ def _row(
 
 
 def tree_of(parts: Any) -> Any:
-    made: list[Any] = []
+    return _tree_of(parts, _refused)
+
+
+def _refused(described: Any, children: Sequence[Any], registry: Any) -> Any:
+    raise StorageError("a tree has a node of a class that is none of jax's")
+
+
+def _tree_of(
+    parts: Any, registered: Callable[[Any, Sequence[Any], Any], Any], registry: Any = None
+) -> Any:
+    registry = symbol("tree_util:default_registry") if registry is None else registry
+    # Trees with their depths.
+    made: list[tuple[Any, int]] = []
+    leaf, none = (_node(type_, registry) for type_ in ("leaf", "none"))
     for name, own, count in parts:
         if count > len(made) or count < 0:
             raise StorageError("a tree has fewer nodes than it says")
-        children = made[len(made) - count :]
+        children = [child for child, _ in made[len(made) - count :]]
+        depth = 1 + max((depth for _, depth in made[len(made) - count :]), default=0)
+        if depth > MAX_DEPTH:
+            raise StorageError("a tree is nested too deeply")
         del made[len(made) - count :]
         if name == "leaf":
-            made.append(jax.tree.structure(0))
+            tree = leaf
         elif name == "none":
-            made.append(jax.tree.structure(None))
+            tree = none
         elif name == "registered":
-            made.append(_registered(own, children))
+            tree = registered(own, children, registry)
         else:
             class_ = _CONTAINERS.get(name) or _nodes().get(name)
             if class_ is None:
                 raise StorageError(f"there are no trees of {name!r}")
             if class_ is collections.defaultdict:
                 own = (own[0] and _FACTORIES[own[0]], own[1])
-            made.append(_node(class_, own, children))
-    (tree,) = made
+            tree = _inner(class_, own, children, registry)
+        made.append((tree, depth))
+    ((tree, _),) = made
     return tree
 
 
-def _node(class_: Any, own: Any, children: Sequence[Any]) -> Any:
+def _node(name: str, registry: Any) -> Any:
+    """A leaf, or a tree without any."""
+    return registry.flatten(0 if name == "leaf" else None)[1]
+
+
+def _inner(class_: Any, own: Any, children: Sequence[Any], registry: Any) -> Any:
     make = jax.tree_util.PyTreeDef.from_node_data_and_children
-    return make(symbol("tree_util:default_registry"), (class_, own), children)
+    return make(registry, (class_, own), children)
 
 
-def _registered(described: tuple[str, str, Any], children: Sequence[Any]) -> Any:
+def _registered(described: Any, children: Sequence[Any], registry: Any) -> Any:
     """A node of a class that somebody has registered; one that says what is missing where nobody
     has, here."""
-    module, name, own = described
+    module, name, fields, own = described
     class_ = found_global(module, name)
-    if isinstance(class_, type):
+    is_own = isinstance(class_, type) and not issubclass(class_, functools.partial)
+    if is_own and _fields_of(class_) == fields:
         try:
-            made = _made(own)
+            made = _Making().value(own)
             if made is None or not is_named_tuple(class_):
-                return _node(class_, made, children)
+                return _inner(class_, made, children, registry)
             # jax takes a registered class for a plain named tuple.
             return _by_example(class_, made, children)
         except (_Missing, ValueError, TypeError, KeyError, AttributeError):
             pass
-    return _node(_missing_class(str(module), str(name)), own, children)
+    return _inner(_missing_class(str(module), str(name), fields), own, children, registry)
+
+
+def _named_only(described: Any, children: Sequence[Any], registry: Any) -> Any:
+    module, name, text = described
+    return _inner(_missing_class(str(module), str(name), None), _Text(text), children, registry)
 
 
 def _by_example(class_: Any, own: Any, children: Sequence[Any]) -> Any:
@@ -253,17 +380,19 @@ class MissingNode:
     """Stands for a node whose class is not registered here; the class of each has its name."""
 
     place: tuple[str, str]
+    fields: tuple[str, ...] | None
 
 
 @functools.cache
-def _missing_class(module: str, name: str) -> type[MissingNode]:
+def _missing_class(module: str, name: str, fields: tuple[str, ...] | None) -> type[MissingNode]:
     def refuse(own: Any, children: Any) -> Any:
-        raise StorageError(f"{module}.{name} is not registered with jax here: import what it is of")
+        raise StorageError(f"a file does not have the class {module}.{name} of a tree's node")
 
     # A class of a module that jax looks into, or of jaxide's, would be a change of jax.
-    own = {"place": (module, name), "__module__": "missing"}
+    own = {"place": (module, name), "fields": fields, "__module__": "missing"}
     class_ = type(name.rpartition(".")[2], (MissingNode,), own)
-    jax.tree_util.register_pytree_node(class_, lambda node: ((), None), refuse)
+    flatten = lambda node: ((), None)
+    jax.tree_util.register_pytree_node(class_, flatten, refuse)
     return class_
 
 

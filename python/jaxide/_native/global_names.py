@@ -8,21 +8,28 @@ import types
 from typing import Any
 
 
+def variables(module: Any) -> dict[str, Any]:
+    """The variables of a module that was imported; none of something else."""
+    found = sys.modules.get(module) if type(module) is str and module != "__main__" else None
+    # A lazy one is not asked for what it has.
+    return vars(found) if isinstance(found, types.ModuleType) else {}
+
+
 def global_name(value: Any) -> tuple[str, str] | None:
     """The module and the name under which it has a callable; None where it has none, or is the
     script that is running."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if type(module) is not str or type(name) is not str or module == "__main__":
+    if type(module) is not str or type(name) is not str:
         return None
     return (module, name) if found_global(module, name) is value else None
 
 
 def found_global(module: Any, name: Any) -> Any:
     """The callable of a name; None where its module was not imported or has none."""
-    if type(module) is not str or type(name) is not str or module == "__main__":
+    if type(name) is not str:
         return None
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        # What a module makes when it is asked for something is code of its own.
-        found = vars(found).get(part) if isinstance(found, (types.ModuleType, type)) else None
+    first, *rest = name.split(".")
+    found: Any = variables(module).get(first)
+    for part in rest:
+        found = vars(found).get(part) if isinstance(found, type) else None
     return found if callable(found) else None

@@ -40,10 +40,13 @@ class FilePrivate(NamedTuple):
     stand_in: Kind
     # What a function that was made cannot do, in words; None where it is whole.
     missing: Callable[[Any], str | None]
-    # Whether a tree is made of standard containers.
+    # Whether a tree is made of standard containers, and whether a value is a tree of others.
     is_plain_tree: Callable[[Any], bool]
-    # The classes of a tree that nobody has registered here.
+    has_others: Callable[[Any], bool]
+    # The classes of a tree that a file does not have, or that nobody has registered here.
     missing_classes: Callable[[Any], list[str]]
+    # What marks the tree of a program's arguments or results.
+    program_tree: Callable[[Any], Any]
 
 
 class Loaded(NamedTuple):
@@ -82,7 +85,19 @@ class FileRecords(Records):
             if type(value) is class_:
                 _, number = self._singles.setdefault(id(value), (value, len(self._singles)))
                 return "single", (name, number)
-        return self._files.operation(value) or super().record(value, place or self._within)
+        place = place or self._within
+        self._check_tree(value, place)
+        return self._files.operation(value) or super().record(value, place)
+
+    def _check_tree(self, value: Any, place: str) -> None:
+        """Refuses a tree among params with classes that a file does not have, where all is to be in
+        it."""
+        storage = self._files.storage
+        for what, places in (("rules", storage.rules), ("callbacks", storage.callbacks)):
+            if place in places and what in self._drop:
+                return
+        if self._complete and self._files.has_others(value):
+            raise Unstorable("a tree among params has nodes of other classes")
 
     def function(self, value: Any, place: str, what: str) -> tuple[str, Any]:
         """The record of a function that transformations or executions call."""
@@ -90,7 +105,7 @@ class FileRecords(Records):
         if not self._files.is_function(value):
             raise Unstorable(f"nothing is known of a {name_of(type(value))}")
         found = None
-        if isinstance(value, functools.partial):
+        if type(value) is functools.partial and what == "callbacks":
             found = "partial", (value.func, value.args, value.keywords)
         elif what == "rules" and what not in self._drop:
             found = self._files.rule(value)
@@ -134,15 +149,25 @@ class FileObjects(Objects):
     def object(self, kind: str, parts: Any) -> Any:
         """The object of a record."""
         made = super().object(kind, parts)
-        if (missing := self._files.missing(made)) is not None and missing not in self.left_out:
-            self.left_out.append(missing)
+        if (missing := self._files.missing(made)) is not None:
+            self._note(missing)
+        if kind == "tree":
+            for name in self._files.missing_classes(made):
+                self._note(f"a tree among params has {name}, which a file does not have")
         return made
 
-    def tree(self, tree: Any) -> Any:
-        """The structure of arguments or results; None where it cannot be had here."""
-        if tree is None:
+    def tree(self, of: Any) -> Any:
+        """The structure of arguments or results; None where it cannot be had here.
+
+        Raises:
+          StorageError: it is something else.
+        """
+        if of is None:
             self._note("the structure of arguments and results was left out")
             return None
+        if type(of) is not type(self._files.program_tree(None)):
+            raise StorageError("the file holds something other than a program")
+        tree = of.tree
         for name in self._files.missing_classes(tree):
             self._note(
                 f"the structure of arguments and results has {name}, which is not registered with "
@@ -180,7 +205,8 @@ def to_bytes(
         # One without the other says nothing; a tree of jax's cannot be compared with None.
         if any(tree is None for tree in own):
             own = [None for _ in own]
-        return _core.save((private.storage.version, jaxpr, tuple(own)), records)
+        marked = tuple(tree if tree is None else private.program_tree(tree) for tree in own)
+        return _core.save((private.storage.version, jaxpr, marked), records)
     except Unstorable as error:
         raise StorageError(f"the program cannot be stored: {error}") from None
 
@@ -194,15 +220,15 @@ def _writable(private: FilePrivate, tree: Any, records: FileRecords, complete: b
     if tree is None:
         return None
     try:
-        content = _core.save(tree, records)
-    except Unstorable as error:
-        if complete:
-            raise Unstorable(f"{error}: drop=('trees',) leaves out the structure") from None
-        return None
-    if _core.load(content, FileObjects(private)) == tree:
-        return tree
+        content = _core.save(private.program_tree(tree), records)
+        if _core.load(content, FileObjects(private)).tree == tree:
+            return tree
+        why = "jax makes another structure of it"
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, Unstorable) as error:
+        # Whatever classes of the user's raise that are compared.
+        why = str(error)
     if complete:
-        raise Unstorable("jax makes another structure of it: drop=('trees',) leaves it out")
+        raise Unstorable(f"{why}: drop=('trees',) leaves out the structure")
     return None
 
 

@@ -8,6 +8,7 @@ the module was not imported, or the rule is another one, a function stands for i
 
 from __future__ import annotations
 
+import enum
 import functools
 import hashlib
 import importlib.util
@@ -16,8 +17,11 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxide._native.content import name_of
 from jaxide._native.derivative_rules import LowTrace, Rules, closure
+from jaxide._native.global_names import global_name, variables
 from jaxide._native.storage import Kind, StorageError, Unstorable
 
 # The functions of one with a derivative rule.
@@ -27,6 +31,11 @@ _MAX_DEPTH = 4
 # What another Python makes of the same lines is other code.
 _BYTECODE = importlib.util.MAGIC_NUMBER.hex()
 _MISSING = "__jaxide_missing__"
+# The record of a rule that is not here.
+_RECORD = "__jaxide_record__"
+# Arrays with more bytes than this are not looked through, nor values with more parts.
+_MAX_BYTES = 1 << 20
+_MAX_PARTS = 1 << 14
 
 
 class Private(NamedTuple):
@@ -129,6 +138,12 @@ class StoredRules:
 
     def record(self, value: Any) -> tuple[str, Any] | None:
         """The record of a function; None where it has none."""
+        try:
+            return self._record(value)
+        except Unstorable:
+            return None
+
+    def _record(self, value: Any) -> tuple[str, Any] | None:
         if isinstance(value, self._jax.wrapped_type):
             return self._wrapped_record(value)
         kind = self._private.reader.kind(value)
@@ -141,6 +156,8 @@ class StoredRules:
         if kind is not None:
             return self._closure_record(value, kind)
         if isinstance(value, types.FunctionType):
+            if (known := vars(value).get(_RECORD)) is not None:
+                return "rule", known
             place = self._names.of(value)
             return None if place is None else ("rule", (*place, _own(value), *_digests(value)))
         return None
@@ -190,6 +207,11 @@ class StoredRules:
             return type(value)(map(self._part, value))
         if type(value) is dict:
             return {key: self._part(item) for key, item in value.items()}
+        if isinstance(value, self._jax.unhashable_type):
+            self._part(value.val)
+        elif callable(value) and self._private.reader.kind(value) is None:
+            # It may be compared, not called: another one does not stand for it.
+            raise Unstorable(f"{name_of(type(value))} is among the values of a rule")
         return value
 
     # ---- functions of records ----
@@ -254,15 +276,22 @@ class StoredRules:
             if found is None:
                 return f"{of} is not there: {module} was not imported, or has none"
             # jax's own are those of the installed jax, like primitives.
-            is_told = bytecode == _BYTECODE and not module.startswith("jax.")
-            if is_told and _digests(found) != (bytecode, digest):
-                return f"{of} has changed since the program was stored"
-            return found
+            if module.startswith("jax."):
+                return found
+            if bytecode != _BYTECODE:
+                return f"{of} cannot be compared: the program was stored by another Python"
+            try:
+                is_same = _digests(found) == (bytecode, digest)
+            except Unstorable:
+                is_same = False
+            return found if is_same else f"{of} has changed since the program was stored"
 
         found = find()
         if isinstance(found, types.FunctionType):
             return found
-        return stand_in(found, own_module, own_name, find)
+        made = stand_in(found, own_module, own_name, find)
+        setattr(made, _RECORD, parts)
+        return made
 
 
 def _check_called(function: Any) -> None:
@@ -280,7 +309,7 @@ def _own(function: Any) -> tuple[str, str]:
 
 def _transform(module: str, name: str) -> Any:
     """A transformation of functions that a module of jax has; None where it has none."""
-    found = vars(sys.modules.get(module, types)).get(name) if module.startswith("jax.") else None
+    found = variables(module).get(name) if module.startswith("jax.") else None
     # What the decorators of jax's make of one, and nothing else that jax has.
     if not isinstance(found, functools.partial) or not found.args:
         return None
@@ -317,9 +346,9 @@ class _Names:
 
     def find(self, module: str, path: str, unwraps: int, role: str) -> types.FunctionType | None:
         """The function of a name; None where there is none."""
-        if module == "__main__" or role not in _ROLES or type(unwraps) is not int:
+        if role not in _ROLES or type(unwraps) is not int:
             return None
-        found = vars(sys.modules.get(module, types)).get(path)
+        found = variables(module).get(path)
         for _ in range(min(unwraps, _MAX_DEPTH)):
             found = (
                 getattr(found, "__wrapped__", None) if isinstance(found, self._jit_type) else None
@@ -332,10 +361,7 @@ class _Names:
     def _look(self, modules: Iterable[str]) -> None:
         """Notes the functions of modules that have rules."""
         for name in sorted(modules):
-            module = sys.modules.get(name)
-            if not isinstance(module, types.ModuleType) or name == "__main__":
-                continue
-            for path, value in list(vars(module).items()):
+            for path, value in list(variables(name).items()):
                 unwraps = 0
                 while isinstance(value, self._jit_type) and unwraps < _MAX_DEPTH:
                     value, unwraps = value.__wrapped__, unwraps + 1
@@ -358,27 +384,64 @@ class _Names:
 
 
 def _digests(function: types.FunctionType) -> tuple[str, str]:
-    """The version of bytecode, and a digest of what a function does as far as that can be said."""
-    words = repr(_words(function, 0)).encode("utf-8", "surrogatepass")
+    """The version of bytecode, and a digest of what a function does, but for what it calls.
+
+    Raises:
+      Unstorable: it has something of which that cannot be said.
+    """
+    if str(function.__module__).startswith("jax."):
+        # jax's own are those of the installed jax, like primitives.
+        return "", ""
+    words = repr(_Words().of(function, 0)).encode("utf-8", "surrogatepass")
     return _BYTECODE, hashlib.sha256(words).hexdigest()
 
 
-def _words(value: Any, depth: int) -> Any:
-    if isinstance(value, types.CodeType):
-        consts = [_words(const, depth) for const in value.co_consts]
-        return value.co_code, value.co_names, value.co_varnames, consts
-    if isinstance(value, types.FunctionType) and depth < _MAX_DEPTH:
-        cells = [_words(cell, depth + 1) for cell in closure(value).values()]
-        defaults = value.__defaults__, value.__kwdefaults__
-        return _words(value.__code__, depth), cells, _words(defaults, depth + 1)
-    if type(value) in (tuple, list):
-        return [_words(item, depth) for item in value]
-    if type(value) is dict:
-        return [_words(item, depth) for item in value.items()]
-    if type(value) is frozenset:
-        return sorted(repr(_words(item, depth)) for item in value)
-    if type(value) in (type(None), bool, int, float, complex, str, bytes):
-        return value
-    if isinstance(value, (type, types.FunctionType)):
-        return name_of(value)
-    return name_of(type(value))
+class _Words:
+    """Says what a function consists of."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_PARTS
+
+    def of(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH * 4:
+            raise Unstorable("a rule consists of too much")
+        class_ = type(value)
+        if class_ in (type(None), type(...), bool, int, str, bytes):
+            return class_.__name__, value
+        if class_ in (float, complex):
+            return class_.__name__, np.asarray(value).tobytes()
+        within = functools.partial(self.of, depth=depth + 1)
+        if class_ is types.CodeType:
+            return self._code(value, depth)
+        if class_ is types.FunctionType:
+            parts = value.__code__, value.__defaults__, value.__kwdefaults__
+            return "function", [within(part) for part in (*parts, *closure(value).values())]
+        if class_ in (tuple, list):
+            return class_.__name__, [within(item) for item in value]
+        if class_ is dict:
+            return "dict", [within(item) for pair in value.items() for item in pair]
+        if class_ in (set, frozenset):
+            return class_.__name__, sorted(repr(within(item)) for item in value)
+        if isinstance(value, types.ModuleType):
+            return "module", value.__name__
+        if isinstance(value, enum.Enum):
+            return "member", name_of(class_), value.name
+        if class_ is np.ndarray or isinstance(value, np.generic):
+            return self._array(np.asarray(value))
+        if callable(value) and global_name(value) is not None:
+            return "global", global_name(value)
+        if class_ is functools.partial:
+            return "partial", [within(part) for part in (value.func, value.args, value.keywords)]
+        raise Unstorable(f"nothing is known of a {name_of(class_)}")
+
+    def _code(self, code: types.CodeType, depth: int) -> Any:
+        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        consts = [self.of(const, depth + 1) for const in code.co_consts]
+        return "code", code.co_code, code.co_exceptiontable, counts, names, consts
+
+    def _array(self, array: np.ndarray[Any, Any]) -> Any:
+        if array.dtype.hasobject or array.nbytes > _MAX_BYTES:
+            raise Unstorable("an array of a rule cannot be compared")
+        return "array", array.dtype.str, array.shape, array.tobytes()

@@ -280,7 +280,8 @@ class Program:
           ValueError: ``while_trips`` is negative.
         """
         _check_trips(while_trips)
-        return CostReport._of(_core.cost(self._read_graph(), while_trips), while_trips)
+        found = _core.cost(self._read_graph(), while_trips, _compat.own_line)
+        return CostReport._of(found, while_trips)
 
     def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
         """The costs of the lines of the user's code, the most expensive first; as :meth:`cost`.

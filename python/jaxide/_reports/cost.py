@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxide._reports.equations import Lines
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, short
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, short, shown_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,6 +53,14 @@ class Share:
     cost: Cost
     """The cost of all of them together, or of the program each time."""
 
+    def part_of(self, whole: Share) -> float:
+        """Which part of the arithmetic of another this is, from 0 to 1; of the bytes, where that
+        has no arithmetic."""
+        own, others = self.cost, whole.cost
+        if work := others.flops + others.transcendentals:
+            return (own.flops + own.transcendentals) / work
+        return own.bytes_accessed / others.bytes_accessed if others.bytes_accessed else 0.0
+
 
 @dataclasses.dataclass(frozen=True)
 class CostReport(Shown):
@@ -63,8 +71,12 @@ class CostReport(Shown):
     by_primitive: Mapping[str, Share]
     """By name of the primitive, the most expensive first."""
     lines: Sequence[Share]
-    """By the innermost line of the user's code, the most expensive first; equations from nowhere
-    are on the line ``"unknown"``."""
+    """By the innermost line of code that is not installed, the most expensive first. An equation
+    from nowhere counts for the line that runs its program, or for ``"unknown"``."""
+    by_scope: Sequence[Share]
+    """By name scope (``"Block_0/Attention/qkv"``), the most expensive first: each with the scopes
+    within it, forward and backward. Scopes are those of ``jax.named_scope`` and of modules of flax;
+    equations outside of all are in none."""
     by_program: Sequence[Share]
     """The program, then nested ones; branches that are not the most expensive run 0 times."""
     unknown: Mapping[str, int]
@@ -78,22 +90,16 @@ class CostReport(Shown):
 
     @classmethod
     def _of(cls, found: Mapping[str, Any], while_trips: int) -> CostReport:
-        lines: dict[str, Share] = {}
-        place = Lines()
-        for traceback, times, numbers in found["by_source"]:
-            name = place(traceback)
-            own = Share(name, times, Cost(*numbers))
-            before = lines.get(name)
-            if before is not None:
-                own = Share(name, before.times + times, before.cost + own.cost)
-            lines[name] = own
+        place = Lines(own=True)
+        lines = (Share(line or "unknown", t, Cost(*c)) for line, t, c in found["by_line"])
         return cls(
             total=Cost(*found["total"]),
             by_primitive={
                 share.name: share
                 for share in _largest(Share(n, t, Cost(*c)) for n, t, c in found["by_primitive"])
             },
-            lines=tuple(_largest(lines.values())),
+            lines=tuple(_largest(lines)),
+            by_scope=tuple(_largest(_with_those_within(found["by_scope"]))),
             by_program=tuple(Share(n, t, Cost(*c)) for n, t, c in found["by_program"]),
             unknown=dict(found["unknown"]),
             loops=tuple(map(place, found["loops"])),
@@ -114,10 +120,23 @@ class CostReport(Shown):
         total = Share("total", 1, self.total)
         yield _table("primitive", "times", [*self.by_primitive.values()], total)
         yield _table("line", "times", self.lines, total)
+        if self.by_scope:
+            yield _table("scope", "times", self.by_scope, total)
         for name, count in self.unknown.items():
             yield f"not counted: {name}, {count:,} times"
         for line in self.loops:
             yield f"taken to run {self.while_trips:,} times: the while loop at {line}"
+
+
+def _with_those_within(scopes: Any) -> list[Share]:
+    """What scopes cost, and those around them."""
+    found: dict[str, Share] = {}
+    for names, times, numbers in scopes:
+        for depth in range(1, len(names) + 1):
+            name = "/".join(names[:depth])
+            before = found.get(name, Share(name, 0, Cost()))
+            found[name] = Share(name, before.times + times, before.cost + Cost(*numbers))
+    return list(found.values())
 
 
 def _largest(shares: Any) -> list[Share]:
@@ -130,14 +149,16 @@ def _table(of: str, times: str, shares: Sequence[Share], total: Share) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column(of, overflow="fold")
-    for column in (times, "flops", "transcendentals", "bytes read", "written", "ops / byte"):
+    table.add_column(of, no_wrap=True)
+    columns = (times, "share", "flops", "transcendentals", "bytes read", "written", "ops / byte")
+    for column in columns:
         table.add_column(column, justify="right")
     for share in [*shares[:MAX_ROWS], total]:
         cost = share.cost
         numbers = cost.flops, cost.transcendentals, cost.bytes_read, cost.bytes_written
-        cells = (f"{share.times:,}", *map(short, numbers), f"{cost.intensity:.2f}")
-        table.add_row(share.name, *cells)
+        part = f"{share.part_of(total):.0%}"
+        cells = (f"{share.times:,}", part, *map(short, numbers), f"{cost.intensity:.2f}")
+        table.add_row(shown_line(share.name), *cells)
     if len(shares) > MAX_ROWS:
         table.caption = f"{len(shares) - MAX_ROWS} more"
     return table

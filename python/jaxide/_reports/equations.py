@@ -44,17 +44,19 @@ class Equation:
 
 
 class Lines:
-    """The lines of tracebacks, each looked up once."""
+    """The lines of tracebacks, each looked up once: the innermost ones of the user's code or, where
+    ``own`` says so, of code that is not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: bool = False) -> None:
+        self._line = _compat.own_line if own else _compat.user_line
         # The traceback is kept, so that no other comes to have its address.
         self._known: dict[int, tuple[Any, str]] = {}
 
     def __call__(self, traceback: Any) -> str:
-        """The innermost line of the user's code, or ``"unknown"``."""
+        """The line, or ``"unknown"``."""
         known = self._known.get(id(traceback))
         if known is None:
-            line = (traceback is not None and _compat.user_line(traceback)) or "unknown"
+            line = (traceback is not None and self._line(traceback)) or "unknown"
             known = self._known[id(traceback)] = traceback, line
         return known[1]
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import Any
 
 # How many rows of a table are shown.
 MAX_ROWS = 20
+# Of a text.
+MAX_WIDTH = 10_000
 
 
 def as_text(report: Any) -> str:
     """What is shown of a report, without colour."""
     from rich.console import Console
 
-    console = Console(width=100, color_system=None)
+    # As wide as the report is: no path is broken.
+    console = Console(width=MAX_WIDTH, color_system=None)
     with console.capture() as captured:
         console.print(report)
-    return captured.get()
+    return "\n".join(line.rstrip() for line in captured.get().split("\n"))
+
+
+def shown_line(line: str) -> str:
+    """A line of code (``"/home/me/train.py:7 (loss)"``) with its path from the working directory,
+    where it is in there."""
+    folder = os.getcwd() + os.sep
+    return line.removeprefix(folder)
 
 
 def as_html(report: Any) -> str:

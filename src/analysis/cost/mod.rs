@@ -1,6 +1,7 @@
 //! What executing a program costs: arithmetic, and bytes that pass between it and memory.
 
 pub(super) mod rules;
+mod scopes;
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 
-use crate::ir::{Eqn, ParamValue, Program, SourceId};
+use crate::ir::{Eqn, ParamValue, Program};
 
 use super::nest::Nest;
 
 use rules::{Kind, kind};
+pub use scopes::{Name, by_name, by_scope};
 
 /// What executing something costs. Bytes are those of operands and results, each read and written
 /// once: what a program costs whose equations are executed one by one.
@@ -115,6 +117,8 @@ pub struct Nested {
     /// The equations of it that cost something by themselves, in order: all but those that cost what
     /// the programs cost that they run.
     pub leaves: Vec<Eqn>,
+    /// Which programs it runs, by their places in the report, how often, and by which equation.
+    pub calls: Vec<(usize, u128, Eqn)>,
 }
 
 /// What several equations cost.
@@ -144,8 +148,6 @@ pub struct Report {
     pub total: Cost,
     /// By the name of the primitive.
     pub by_primitive: IndexMap<Box<str>, Line, FxBuildHasher>,
-    /// By the place of the program among those of the report, and its source.
-    pub by_source: IndexMap<(usize, SourceId), Line, FxBuildHasher>,
     /// The programs that run, before their nested programs.
     pub programs: Vec<Nested>,
     /// Primitives of which nothing is known, and how often they run: they count as nothing.
@@ -172,7 +174,7 @@ struct Parts {
     /// Equations that run no program.
     leaves: Vec<Eqn>,
     /// How often a program is run by an equation.
-    calls: Vec<(usize, u128)>,
+    calls: Vec<(usize, u128, Eqn)>,
     loops: Vec<Eqn>,
     branches: Vec<(Eqn, Vec<Cost>)>,
 }
@@ -226,19 +228,19 @@ impl<E: Estimates> Programs<'_, E> {
                     parts.leaves.push(eqn);
                     None
                 }
-                Kind::Calls(calls) => Some(self.calls(program, &mut parts, calls)),
+                Kind::Calls(calls) => Some(self.calls(program, &mut parts, eqn, calls)),
                 Kind::Loop { condition, body } => {
                     parts.loops.push(eqn);
                     let trips = u128::from(self.trips.0);
                     let runs = condition.map(|condition| (condition, trips + 1));
                     let runs = runs.into_iter().chain([(body, trips)]);
-                    Some(self.calls(program, &mut parts, runs))
+                    Some(self.calls(program, &mut parts, eqn, runs))
                 }
                 Kind::Branches(branches) => {
                     let places: Vec<_> =
                         branches.iter().flat_map(|value| self.places(program, value)).collect();
                     let largest = places.iter().copied().max_by_key(|&place| each(place).weight());
-                    parts.calls.extend(largest.map(|place| (place, 1)));
+                    parts.calls.extend(largest.map(|place| (place, 1, eqn)));
                     parts.branches.push((eqn, places.into_iter().map(each).collect()));
                     Some(largest.map(each).unwrap_or_default())
                 }
@@ -254,13 +256,14 @@ impl<E: Estimates> Programs<'_, E> {
         &self,
         program: &Program,
         parts: &mut Parts,
+        eqn: Eqn,
         calls: impl IntoIterator<Item = (&'p ParamValue, u128)>,
     ) -> Cost {
         let mut cost = Cost::default();
         for (value, times) in calls {
             for place in self.places(program, value) {
                 cost += self.order[place].each * times;
-                parts.calls.push((place, times));
+                parts.calls.push((place, times, eqn));
             }
         }
         cost
@@ -272,12 +275,13 @@ impl<E: Estimates> Programs<'_, E> {
             *root = 1;
         }
         for place in (0..self.order.len()).rev() {
-            for &(within, calls) in &self.order[place].calls {
+            for &(within, calls, _) in &self.order[place].calls {
                 let more = times[place].saturating_mul(calls);
                 times[within] = times[within].saturating_add(more);
             }
         }
         let mut report = Report::default();
+        let last = self.order.len().saturating_sub(1);
         for (parts, times) in self.order.into_iter().zip(times).rev() {
             let number = report.programs.len();
             if number == 0 {
@@ -296,13 +300,7 @@ impl<E: Estimates> Programs<'_, E> {
                 if !report.by_primitive.contains_key(&**name) {
                     report.by_primitive.insert(name.clone(), Line::default());
                 }
-                for known in [
-                    report.by_primitive.get_mut(&**name),
-                    Some(report.by_source.entry((number, data.source)).or_default()),
-                ]
-                .into_iter()
-                .flatten()
-                {
+                if let Some(known) = report.by_primitive.get_mut(&**name) {
                     known.times = known.times.saturating_add(line.times);
                     known.cost += line.cost;
                 }
@@ -314,8 +312,10 @@ impl<E: Estimates> Programs<'_, E> {
                 eqn,
                 costs,
             }));
-            let Parts { program, each, eqns, leaves, .. } = parts;
-            report.programs.push(Nested { program, times, each, eqns, leaves });
+            let Parts { program, each, eqns, leaves, calls, .. } = parts;
+            let calls = calls.into_iter().map(|(place, times, eqn)| (last - place, times, eqn));
+            let calls = calls.collect();
+            report.programs.push(Nested { program, times, each, eqns, leaves, calls });
         }
         report
     }

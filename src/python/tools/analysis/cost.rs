@@ -1,9 +1,11 @@
 //! What programs cost, as Python has it.
 
+use indexmap::IndexSet;
 use pyo3::intern;
 use pyo3::prelude::*;
+use rustc_hash::FxBuildHasher;
 
-use crate::analysis::{Cost, Estimates, Line, Trips, cost};
+use crate::analysis::{Cost, Estimates, Line, Name, Report, Trips, by_name, by_scope, cost};
 use crate::ir::{Eqn, ParamValue, Program};
 
 use crate::python::jax::names::jax;
@@ -23,8 +25,10 @@ pub struct CostReport<'py> {
     total: Numbers,
     /// By the name of the primitive: how often, and what.
     by_primitive: Vec<(String, u128, Numbers)>,
-    /// By traceback.
-    by_source: Vec<(Option<Bound<'py, PyAny>>, u128, Numbers)>,
+    /// By line of the user's code; None where there is none, nor around the program.
+    by_line: Vec<(Option<String>, u128, Numbers)>,
+    /// By the names of scopes, the outermost one first; without those of scopes within.
+    by_scope: Vec<(Vec<String>, u128, Numbers)>,
     /// By program: where its function is, how often it runs, what it costs each time.
     by_program: Vec<(String, u128, Numbers)>,
     unknown: Vec<(String, u128)>,
@@ -52,13 +56,115 @@ impl Estimates for Graphs<'_> {
     }
 }
 
-/// What executing a program costs; loops of which nobody knows it run `trips` times.
+/// Names that are numbered, and the first thing that was wrong with one.
+#[derive(Default)]
+struct Names {
+    known: IndexSet<String, FxBuildHasher>,
+    failed: Option<PyErr>,
+}
+
+impl Names {
+    fn number(&mut self, name: String) -> Name {
+        u32::try_from(self.known.insert_full(name).0).unwrap_or(Name::MAX)
+    }
+
+    /// What was found; a default where that is an error.
+    fn checked<T: Default>(&mut self, found: PyResult<T>) -> T {
+        found.unwrap_or_else(|error| {
+            self.failed = Some(error);
+            T::default()
+        })
+    }
+
+    fn text(&self, name: Name) -> String {
+        self.known.get_index(name as usize).cloned().unwrap_or_default()
+    }
+}
+
+/// What the equations of each line cost.
+fn lines<'py>(
+    report: &Report,
+    graphs: &Graphs<'py>,
+    line: &Bound<'py, PyAny>,
+) -> PyResult<Vec<(Option<String>, u128, Numbers)>> {
+    let mut names = Names::default();
+    let found = by_name(report, |place, source| {
+        let traceback = graphs.traceback(&report.programs[place].program, source)?;
+        let found = line.call1((traceback,)).and_then(|found| found.extract::<Option<String>>());
+        names.checked(found).map(|line| names.number(line))
+    });
+    if let Some(error) = names.failed {
+        return Err(error);
+    }
+    let row = |(name, line): (Option<Name>, Line)| {
+        (name.map(|name| names.text(name)), line.times, numbers(line.cost))
+    };
+    Ok(found.into_iter().map(row).collect())
+}
+
+/// What the equations of each scope cost.
+fn scopes(report: &Report, graphs: &Graphs<'_>) -> PyResult<Vec<(Vec<String>, u128, Numbers)>> {
+    let mut names = Names::default();
+    let found = by_scope(report, |place, source| {
+        let stack = graphs.name_stack(&report.programs[place].program, source);
+        let scopes = stack.map_or_else(|| Ok(Vec::new()), |stack| scopes_of(&stack));
+        names.checked(scopes).into_iter().map(|name| names.number(name)).collect()
+    });
+    if let Some(error) = names.failed {
+        return Err(error);
+    }
+    let row = |(scope, line): (Vec<Name>, Line)| {
+        let scope = scope.into_iter().map(|name| names.text(name)).collect();
+        (scope, line.times, numbers(line.cost))
+    };
+    Ok(found.into_iter().map(row).collect())
+}
+
+/// The scopes of a name stack, the outermost one first: what transformations add is left out.
+///
+/// Within a transformation the scopes around it may be there once more: `transpose(jvp(a))/jvp(a)` is in `a`.
+fn scopes_of(stack: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let py = stack.py();
+    let mut scopes: Vec<String> = Vec::new();
+    let mut within: Vec<String> = Vec::new();
+    let join = |scopes: &mut Vec<String>, within: Vec<String>| {
+        if within.starts_with(scopes) {
+            *scopes = within;
+        } else if !scopes.starts_with(&within) {
+            scopes.extend(within);
+        }
+    };
+    for entry in stack.getattr(intern!(py, "stack"))?.try_iter()? {
+        let entry = entry?;
+        if entry.get_type().name()?.to_str()? == "Scope" {
+            let name: String = entry.getattr(intern!(py, "name"))?.extract()?;
+            let parts = name.split('/').filter(|name| !name.is_empty() && !is_added(name));
+            within.extend(parts.map(str::to_owned));
+        } else {
+            join(&mut scopes, std::mem::take(&mut within));
+        }
+    }
+    join(&mut scopes, within);
+    Ok(scopes)
+}
+
+/// Whether jax adds a scope: of what a checkpoint computes again.
+fn is_added(name: &str) -> bool {
+    matches!(name, "checkpoint" | "rematted_computation")
+}
+
+/// What executing a program costs; loops of which nobody knows it run `trips` times. `line` says on which line of the
+/// user's code a traceback is, or None.
 ///
 /// Raises:
 ///     A nested program cannot be read.
 #[pyfunction]
 #[pyo3(name = "cost")]
-pub fn cost_of<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<CostReport<'py>> {
+pub fn cost_of<'py>(
+    root: &Bound<'py, Graph>,
+    trips: u64,
+    line: &Bound<'py, PyAny>,
+) -> PyResult<CostReport<'py>> {
     let jax = jax(root.py())?;
     let program = Graph::resolved_program(root, jax)?;
     let graphs = Graphs::of(jax, root)?;
@@ -72,13 +178,8 @@ pub fn cost_of<'py>(root: &Bound<'py, Graph>, trips: u64) -> PyResult<CostReport
             .iter()
             .map(|(name, line)| (name.to_string(), line.times, numbers(line.cost)))
             .collect(),
-        by_source: report
-            .by_source
-            .iter()
-            .map(|(&(place, source), &Line { times, cost })| {
-                (graphs.traceback(of(place), source), times, numbers(cost))
-            })
-            .collect(),
+        by_line: lines(&report, &graphs, line)?,
+        by_scope: scopes(&report, &graphs)?,
         by_program: report
             .programs
             .iter()
