@@ -33,6 +33,8 @@ _BYTECODE = importlib.util.MAGIC_NUMBER.hex()
 _MISSING = "__jaxide_missing__"
 # The record of a rule that is not here.
 _RECORD = "__jaxide_record__"
+_FIND = "__jaxide_find__"
+_WRAPPED = "__jaxide_wrapped__"
 # Arrays with more bytes than this are not looked through, nor values with more parts.
 _MAX_BYTES = 1 << 20
 _MAX_PARTS = 1 << 14
@@ -73,7 +75,7 @@ def stand_in(why: str, module: str, name: str, find: Callable[[], Any] | None = 
 
     def missing(*args: Any, **kwargs: Any) -> Any:
         found = None if find is None else find()
-        if isinstance(found, types.FunctionType):
+        if isinstance(found, (types.FunctionType, types.MethodType)):
             return found(*args, **kwargs)
         raise StorageError(why)
 
@@ -165,6 +167,8 @@ class StoredRules:
     def _wrapped_record(self, wrapped: Any) -> tuple[str, Any] | None:
         if wrapped.in_type is not None:
             return None
+        if isinstance(wrapped.f, types.FunctionType) and _WRAPPED in vars(wrapped.f):
+            return "wrapped", vars(wrapped.f)[_WRAPPED]
         traced_for, source, arg_names = wrapped.debug_info[:3]
         info = str(traced_for), str(source), arg_names if isinstance(arg_names, tuple) else None
         thunk = self._private.reader.memoized(wrapped)
@@ -209,16 +213,39 @@ class StoredRules:
             return {key: self._part(item) for key, item in value.items()}
         if isinstance(value, self._jax.unhashable_type):
             self._part(value.val)
-        elif callable(value) and self._private.reader.kind(value) is None:
+        elif callable(value) and not self._is_known(value):
             # It may be compared, not called: another one does not stand for it.
             raise Unstorable(f"{name_of(type(value))} is among the values of a rule")
         return value
+
+    def _is_known(self, function: Any) -> bool:
+        """Whether a function among values is one of jax's around rules, or one of a rule."""
+        if self._private.reader.kind(function) is not None:
+            return True
+        return isinstance(function, types.FunctionType) and self._record(function) is not None
 
     # ---- functions of records ----
 
     def _wrapped(self, parts: Any) -> Any:
         function, transforms, stores, params, info = parts
         _check_called(function)
+        lost = [arg for *_, args in transforms for arg in args if _finding(arg) is not None]
+        if lost:
+            # It may be compared: nothing but the function itself is it.
+            def find() -> Any:
+                found = {id(arg): _finding(arg)() for arg in lost}
+                if not all(isinstance(made, types.FunctionType) for made in found.values()):
+                    return None
+                now = [
+                    (module, name, tuple(found.get(id(arg), arg) for arg in args))
+                    for module, name, args in transforms
+                ]
+                return self._wrapped((function, now, stores, params, info)).call_wrapped
+
+            missing = stand_in(str(why_missing(lost[0])), *_own(lost[0]), find)
+            setattr(missing, _WRAPPED, parts)
+            debug_info = self._jax.debug_info_type(*info, None)
+            return self._jax.wrap(missing, debug_info=debug_info)
         debug_info = self._jax.debug_info_type(*info, None)
         made = self._jax.wrap(function, params, debug_info=debug_info)
         for (module, name, args), store in [*zip(transforms, stores, strict=True)][::-1]:
@@ -291,7 +318,13 @@ class StoredRules:
             return found
         made = stand_in(found, own_module, own_name, find)
         setattr(made, _RECORD, parts)
+        setattr(made, _FIND, find)
         return made
+
+
+def _finding(value: Any) -> Any:
+    """How a function of a rule is found that is not here; None for anything else."""
+    return vars(value).get(_FIND) if isinstance(value, types.FunctionType) else None
 
 
 def _check_called(function: Any) -> None:
