@@ -5,7 +5,6 @@ import sys
 _NATIVE = "the core does natively what a class of jax is given within a trace"
 _PRIMITIVE = "a program has the names that primitives had when it was traced"
 _OF_PRIMITIVES = "attributes of primitives are compared when a trace begins, on CPython 3.11"
-_IMPORTS = "rich, which jaxide imports, draws a random number"
 _FALLBACK = "jaxide leaves all to jax, which it calls otherwise"
 
 # Each with a program that shows it, and the reason.
@@ -13,7 +12,6 @@ KNOWN: dict[tuple[str, str], tuple[str, str]] = {
     ("method_of_tracers_itself", "within"): ("direct", _NATIVE),
     ("staging_of_traces", "within"): ("direct", _NATIVE),
     ("name_of_a_primitive", "looked at later"): ("direct", _PRIMITIVE),
-    ("random_numbers_of_the_module", "before the import"): ("direct", _IMPORTS),
     ("class_of_primitives", "before the import"): ("direct", _FALLBACK),
 }
 if sys.version_info < (3, 12):
