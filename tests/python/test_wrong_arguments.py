@@ -57,7 +57,7 @@ def test_what_is_wrong_is_said(call: Callable[[P], Any], error: type[Exception],
 
 def test_limits_that_are_large_are_none() -> None:
     text = PROGRAM.pretty(width=1000)
-    assert PROGRAM.pretty(width=HUGE - 1 if HUGE < 1 << 63 else (1 << 63) - 1) == text
+    assert PROGRAM.pretty(width=(1 << 63) - 1) == text
     assert PROGRAM.pretty(max_depth=1 << 40, max_eqns=1 << 40) == PROGRAM.pretty()
     assert "cos" in PROGRAM.pretty() and "sin" in PROGRAM.pretty(collapse=["cos"])
 

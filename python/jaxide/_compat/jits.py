@@ -194,6 +194,10 @@ _TRACE = "pjit:_trace_for_jit"
 _TRACE_PARAMETERS = "fun ji ctx_mesh dbg avals args kwargs"
 
 
+def _line_of(frame: Any) -> str | None:
+    return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+
+
 class _JitTracing:
     """How jax traces a jit for a call that it has not traced."""
 
@@ -234,7 +238,7 @@ class _JitTracing:
     def line(self, traceback: Any) -> str | None:
         """The innermost line of the user's code in a traceback."""
         frame = next(iter(self._user_frames(traceback)), None) if traceback else None
-        return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+        return _line_of(frame)
 
     def frames(self, traceback: Any) -> list[Any]:
         """The user's frames of a traceback, the innermost first."""
@@ -280,8 +284,7 @@ def own_line(traceback: Any) -> str | None:
     flax rather than flax."""
     frames = jit_tracing().frames(traceback)
     is_own = lambda frame: not _INSTALLED.intersection(frame.file_name.split(os.sep))
-    frame = next(filter(is_own, frames), next(iter(frames), None))
-    return frame and f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+    return _line_of(next(filter(is_own, frames), next(iter(frames), None)))
 
 
 def user_frames(traceback: Any) -> list[tuple[str, str, int]]:

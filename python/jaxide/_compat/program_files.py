@@ -11,7 +11,13 @@ from typing import Any
 import jax
 
 from jaxide._compat.derivative_rules import rule_functions, rule_reader
-from jaxide._compat.storage import dataclass_kind, primitive_or_none, storage
+from jaxide._compat.storage import (
+    dataclass_kind,
+    new_operation,
+    operation_parts,
+    primitive_or_none,
+    storage,
+)
 from jaxide._compat.stored_trees import (
     NAMED,
     ProgramTree,
@@ -139,9 +145,6 @@ def _primitive(parts: tuple[str, bool]) -> Any:
 
 # ---- operations --------------------------------------------------------------------------------
 
-# What an operation consists of, from jax 0.12 on.
-_FIELDS = ("in_avals", "out_aval", "params", "effects")
-
 
 def _operation_record(value: Any) -> tuple[str, Any] | None:
     class_ = optional_symbol("hijax:HiPrim")
@@ -150,7 +153,7 @@ def _operation_record(value: Any) -> tuple[str, Any] | None:
     place = global_name(type(value))
     if place is None or not place[0].startswith("jax."):
         return None
-    return "operation", (*place, [getattr(value, name) for name in _FIELDS])
+    return "operation", (*place, operation_parts(value))
 
 
 def _operation(parts: Any) -> Any:
@@ -159,10 +162,7 @@ def _operation(parts: Any) -> Any:
     own = optional_symbol("hijax:HiPrim")
     if own is None or not isinstance(class_, type) or not issubclass(class_, own):
         raise StorageError(f"jax {jax.__version__} has no operation {module}.{name}")
-    made: Any = object.__new__(class_)
-    vars(made).update(zip(_FIELDS, fields, strict=True))
-    own.__init__(made)
-    return made
+    return new_operation(class_, fields)
 
 
 def _no_parts(value: Any) -> None:

@@ -409,18 +409,24 @@ def dataclass_kind(class_: Any) -> Kind:
     )
 
 
+# What an operation consists of.
+_OF_OPERATIONS = ("in_avals", "out_aval", "params", "effects")
+
+
+def operation_parts(operation: Any) -> tuple[Any, ...]:
+    return tuple(getattr(operation, name) for name in _OF_OPERATIONS)
+
+
+def new_operation(class_: Any, parts: Any) -> Any:
+    made = object.__new__(class_)
+    vars(made).update(zip(_OF_OPERATIONS, parts, strict=True))
+    symbol("hijax:HiPrim").__init__(made)
+    return made
+
+
 def _operation(class_: Any) -> Kind:
-    names = ("in_avals", "out_aval", "params", "effects")
-
-    def make(parts: Any) -> Any:
-        made = object.__new__(class_)
-        vars(made).update(zip(names, parts, strict=True))
-        symbol("hijax:HiPrim").__init__(made)
-        return made
-
-    return Kind(
-        name_of(class_), (class_,), lambda v: tuple(getattr(v, name) for name in names), make
-    )
+    make = functools.partial(new_operation, class_)
+    return Kind(name_of(class_), (class_,), operation_parts, make)
 
 
 _SLOTS: dict[Any, list[str]] = {}

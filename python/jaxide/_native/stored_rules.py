@@ -26,7 +26,7 @@ from jaxide._native.storage import Kind, StorageError, Unstorable
 
 # The functions of one with a derivative rule.
 _ROLES = ("jvp", "fwd", "bwd", "vmap_rule", "fun")
-# Deeper closures count by the names of their functions.
+# Of jits around a function, and a quarter of that of what a rule consists of.
 _MAX_DEPTH = 4
 # What another Python makes of the same lines is other code.
 _BYTECODE = importlib.util.MAGIC_NUMBER.hex()
@@ -53,14 +53,6 @@ class Private(NamedTuple):
     batching_rule: Any
     # An equation with these params, and nothing else.
     make_eqn: Callable[[dict[str, Any]], Any]
-
-
-class _Info(NamedTuple):
-    """A rule's debug info, without the paths of its results."""
-
-    traced_for: str
-    func_src_info: str
-    arg_names: tuple[str, ...] | None
 
 
 class _Given:
@@ -127,7 +119,12 @@ class StoredRules:
                 lambda parts: private.batching_rule(*parts),
             ),
             Kind("debug info", (_Given,), _said, lambda parts: self._jax.debug_info_type(*parts)),
-            Kind("unhashable", (self._jax.unhashable_type,), lambda v: v.val, self._unhashable),
+            Kind(
+                "unhashable",
+                (self._jax.unhashable_type,),
+                lambda v: v.val,
+                self._jax.unhashable_type,
+            ),
             Kind(
                 "no axis name",
                 (type(self._jax.no_axis_name),),
@@ -189,9 +186,7 @@ class StoredRules:
             return None
         parts = []
         for part in closure(function).values():
-            if part is LowTrace or (
-                isinstance(part, self._jax.trace_type) and not part.requires_low
-            ):
+            if part is LowTrace or self._is_low_trace(part):
                 parts.append(("trace", None))
             elif isinstance(part, self._jax.eqn_type):
                 parts.append(("eqn", part.params["symbolic_zeros"]))
@@ -229,6 +224,7 @@ class StoredRules:
     def _wrapped(self, parts: Any) -> Any:
         function, transforms, stores, params, info = parts
         _check_called(function)
+        debug_info = self._jax.debug_info_type(*info, None)
         lost = [arg for *_, args in transforms for arg in args if _finding(arg) is not None]
         if lost:
             # It may be compared: nothing but the function itself is it.
@@ -244,15 +240,13 @@ class StoredRules:
 
             missing = stand_in(str(why_missing(lost[0])), *_own(lost[0]), find)
             setattr(missing, _WRAPPED, parts)
-            debug_info = self._jax.debug_info_type(*info, None)
             return self._jax.wrap(missing, debug_info=debug_info)
-        debug_info = self._jax.debug_info_type(*info, None)
         made = self._jax.wrap(function, params, debug_info=debug_info)
         for (module, name, args), store in [*zip(transforms, stores, strict=True)][::-1]:
             transform = _transform(module, name)
             if transform is None:
-                lost = stand_in(f"this jax has no {module}.{name}", module, name)
-                return self._jax.wrap(lost, debug_info=debug_info)
+                missing = stand_in(f"this jax has no {module}.{name}", module, name)
+                return self._jax.wrap(missing, debug_info=debug_info)
             made = made.wrap(transform, args, store)
         return made
 
@@ -290,9 +284,6 @@ class StoredRules:
     def _no_axis_name(self, value: Any) -> None:
         if value is not self._jax.no_axis_name:
             raise Unstorable("nothing is known of an object")
-
-    def _unhashable(self, value: Any) -> Any:
-        return self._jax.unhashable_type(value)
 
     def _rule(self, parts: Any) -> Any:
         module, path, unwraps, role, (own_module, own_name), bytecode, digest = parts

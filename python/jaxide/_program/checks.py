@@ -55,8 +55,7 @@ def sizes(shape: Any) -> tuple[int | str, ...]:
         raise TypeError(f"shape must be a sequence of sizes, got {shape!r}")
     found: list[int | str] = []
     for size in shape:
-        # No array is so large: it is found nowhere.
-        found.append(size if isinstance(size, str) else min(natural("a size", size), MAX_NUMBER))
+        found.append(size if isinstance(size, str) else natural("a size", size))
     return tuple(found)
 
 
