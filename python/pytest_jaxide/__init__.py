@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="store the programs that jaxide_program is given, instead of comparing them",
     )
+
+
+class Failure(pytest.fail.Exception):
+    """A failure of many lines, of which the list of failures at the end has the first only."""
+
+    def __init__(self, message: str):
+        super().__init__(message, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keeps the list of failures short: where ``CI`` is set, pytest does not cut what is there."""
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if call.excinfo is not None and call.excinfo.errisinstance(Failure) and crash is not None:
+        crash.message = crash.message.partition("\n")[0]
+    return report
 
 
 @pytest.fixture
@@ -103,7 +122,7 @@ class ProgramCheck:
         except (jaxide.StorageError, OSError) as error:
             pytest.fail(f"the program in {path} cannot be read: {error}", False)
         if stored.structural_hash != program.structural_hash:
-            pytest.fail(_difference(stored.diff(program), path), False)
+            raise Failure(_difference(stored.diff(program), path))
         return program
 
 
@@ -114,8 +133,8 @@ def _difference(diff: Any, path: Path) -> str:
         lines[MAX_LINES:] = [f"... and {len(lines) - MAX_LINES:,} lines more"]
     return "\n".join(
         [
-            f"another program: {diff.summary}",
-            *lines,
+            f"another program: {lines[0]}",
+            *lines[1:],
             f"stored in {path}; pytest --jaxide-update, if it is as it should be",
         ]
     )
@@ -152,4 +171,4 @@ def _limited(limit: int = 1) -> Iterator[None]:
             f"traced {count} times (limit {limit}), the last time:\n{RETRACE_LOG.explain(function)}"
             for (_, function), count in too_often.items()
         ]
-        pytest.fail("\n\n".join(said), False)
+        raise Failure("\n\n".join(said))

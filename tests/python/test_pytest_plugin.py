@@ -134,7 +134,12 @@ def test_long(jaxide_program):
 """
 
 
-def test_a_failure_is_a_screenful(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_a_failure_is_a_screenful(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str
+) -> None:
+    # Where CI is set, pytest gives the whole message in the list of failures too.
+    monkeypatch.setenv("CI", ci)
     pytester.makepyfile(test_it=LONG.format(count=200, body="jnp.sin(x)"))
     pytester.runpytest_inprocess("--jaxide-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_it=LONG.format(count=300, body="jnp.cos(x) * 2"))
