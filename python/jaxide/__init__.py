@@ -1,67 +1,27 @@
-"""jaxide: a Rust-accelerated tracer for JAX."""
+"""jaxide: a Rust-accelerated tracer for JAX.
 
-from importlib.metadata import version as _version
+The names of the package are those of ``jaxide._public``, which is loaded when the first of them is
+used: ``python -m jaxide --help`` needs no jax, nor does a program that only imports jaxide.
+"""
 
-from jaxide import _compat as _compat
-from jaxide._api.cache import CacheInfo as CacheInfo
-from jaxide._api.cache import CallableInfo as CallableInfo
-from jaxide._api.cache import cache_info as cache_info
-from jaxide._api.cache import clear_caches as clear_caches
-from jaxide._api.install import accelerated as accelerated
-from jaxide._api.install import install as install
-from jaxide._api.install import uninstall as uninstall
-from jaxide._api.logs import log_of_environment as _log_of_environment
-from jaxide._api.make_jaxpr import from_jaxpr as from_jaxpr
-from jaxide._api.make_jaxpr import make_jaxpr as make_jaxpr
-from jaxide._api.make_jaxpr import structural_hash as structural_hash
-from jaxide._api.make_jaxpr import trace as trace
-from jaxide._api.status import CapabilityStatus as CapabilityStatus
-from jaxide._api.status import Status as Status
-from jaxide._api.status import status as status
-from jaxide._api.warm import StoreError as StoreError
-from jaxide._api.warm import StoreInfo as StoreInfo
-from jaxide._api.warm import open_of_environment as _open_of_environment
-from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
-from jaxide._jit.explanation import Change as Change
-from jaxide._jit.explanation import Explanation as Explanation
-from jaxide._jit.explanation import Retrace as Retrace
-from jaxide._jit.explanation import Retraces as Retraces
-from jaxide._jit.intercept import Counts as Counts
-from jaxide._jit.jit import jit as jit
-from jaxide._jit.retraces import explain as explain
-from jaxide._jit.retraces import retraces as retraces
-from jaxide._native.storage import StorageError as StorageError
-from jaxide._program.distributed import ProgramMismatchError as ProgramMismatchError
-from jaxide._program.distributed import assert_same_program as assert_same_program
-from jaxide._program.passes import PASSES as PASSES
-from jaxide._program.program import Program as Program
-from jaxide._program.program import load as load
-from jaxide._reports.audit import AuditReport as AuditReport
-from jaxide._reports.audit import AuditWarning as AuditWarning
-from jaxide._reports.audit import Finding as Finding
-from jaxide._reports.audit import audit_every as _audit_every
-from jaxide._reports.audit import audit_of_environment as _audit_of_environment
-from jaxide._reports.audit import audit_report as audit_report
-from jaxide._reports.audit import clear_audit as clear_audit
-from jaxide._reports.cost import Cost as Cost
-from jaxide._reports.cost import CostReport as CostReport
-from jaxide._reports.cost import Share as Share
-from jaxide._reports.diff import Diff as Diff
-from jaxide._reports.diff import Difference as Difference
-from jaxide._reports.equations import Equation as Equation
-from jaxide._reports.liveness import LivenessReport as LivenessReport
-from jaxide._reports.liveness import LiveValue as LiveValue
-from jaxide._reports.queries import Constant as Constant
-from jaxide._reports.queries import Conversion as Conversion
-from jaxide._reports.queries import CriticalPath as CriticalPath
-from jaxide._reports.queries import Dependencies as Dependencies
-from jaxide._reports.queries import PrecisionReport as PrecisionReport
-from jaxide._reports.queries import Uses as Uses
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__version__ = _version("jaxide")
+if TYPE_CHECKING:
+    from jaxide._public import *  # noqa: F403
 
-# Looks at the installed jax now, so that what jaxide cannot do is said at import.
-_log_of_environment()
-if _compat.native():
-    _audit_every(_audit_of_environment())
-    _open_of_environment()
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return __dir__()
+    # An import looks for submodules here first, and debuggers for what any module may have.
+    if not name.startswith("_") or name == "__version__":
+        public = importlib.import_module("jaxide._public")
+        if hasattr(public, name):
+            return globals().setdefault(name, getattr(public, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    public = importlib.import_module("jaxide._public")
+    return sorted(name for name in vars(public) if not name.startswith("_"))

@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-class Failure(pytest.fail.Exception):
+class Failure(pytest.fail.Exception):  # type: ignore[misc, name-defined]
     """A failure of many lines, of which the list of failures at the end has the first only."""
 
     def __init__(self, message: str):

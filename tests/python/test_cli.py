@@ -400,3 +400,57 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert done.stdout.startswith("{ lambda ; a:f64[3].")
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in ("show", "cost", "diff", "report", "hash", "bench"))
+
+
+WITHOUT_JAX = """
+import sys
+from jaxide._cli import main
+status = main(sys.argv[1:])
+assert "jax" not in sys.modules and "rich" not in sys.modules
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("options", ["--help", "--version", "show --help", "cache info --help"])
+def test_help_needs_no_jax(options: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_JAX, *options.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("Usage: " if "help" in options else "version ") in done.stdout
+
+
+def completed(shell: str, line: str, folder: Path) -> list[str]:
+    """What a shell is told; bash takes a colon for a word of its own."""
+    words = line.replace(":", " : ").split(" ") if shell == "bash" else line.split(" ")
+    if words[-2:] == [":", ""]:
+        words.pop()
+    environment = {
+        **os.environ,
+        "_JAXIDE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": line if shell == "fish" else "\n".join(words),
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }
+    code = "from jaxide._cli import main; main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_shells_complete(tmp_path: Path, run: Run) -> None:
+    assert completed("bash", "jaxide sh", tmp_path) == ["plain,show"]
+    assert completed("bash", "jaxide show users", tmp_path) == ["file,users"]
+    assert completed("bash", "jaxide show users_module.py:d", tmp_path) == [
+        "plain,double",
+        "plain,doubtful",
+    ]
+    assert "plain,loss" in completed("bash", "jaxide show users_module:", tmp_path)
+    assert completed("bash", "jaxide report --drop r", tmp_path) == ["plain,rules"]
+    assert completed("fish", "jaxide show users_module.py:lo", tmp_path) == [
+        "plain,users_module.py:loss"
+    ]
+    # A module that is broken is not run.
+    assert completed("fish", "jaxide show broken_module.py:x", tmp_path) == []
+    assert "_JAXIDE_COMPLETE=zsh_complete" in run("completion", "zsh")[1]
+    assert run("completion", "tcsh")[0] == 2

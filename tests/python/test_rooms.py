@@ -10,7 +10,7 @@ import jaxide
 
 FOLDER = Path(jaxide.__file__).parent
 
-# What each room may import, besides the extension; the package itself is on top of all but `_cli`.
+# What each room may import, besides the extension; the package itself has the names of `_public`.
 ALLOWED: dict[str, set[str]] = {
     "_native": set(),
     "_compat": {"_native"},
@@ -19,7 +19,8 @@ ALLOWED: dict[str, set[str]] = {
     "_jit": {"_native", "_compat", "_reports"},
     "_program": {"_native", "_compat", "_reports", "_export"},
     "_api": {"_native", "_compat", "_reports", "_jit", "_program"},
-    "": {"_native", "_compat", "_reports", "_jit", "_program", "_api"},
+    "_public": {"_native", "_compat", "_reports", "_jit", "_program", "_api"},
+    "": {"_public"},
     "brainstate": {"_compat"},
     "_cli": {"", "_api", "_compat", "_program"},
     "__main__": {"_cli"},

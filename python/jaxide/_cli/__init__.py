@@ -5,6 +5,7 @@
 ``cache``       the commands of the store
 ``targets``     finds the programs that commands are given
 ``arguments``   reads the types that functions are traced with
+``completion``  what shells complete
 ``demo``        traces a GPT training step with jax and with jaxide
 ``timing``      how long tracers take, side by side
 ==============  ========================================================
@@ -18,8 +19,9 @@ from collections.abc import Sequence
 
 import click
 
+from jaxide._cli import completion
 from jaxide._cli.commands import cli
-from jaxide._program.program import SwitchedOff
+from jaxide._program.checks import SwitchedOff
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,10 +38,15 @@ def main(argv: Sequence[str]) -> int:
     try:
         status = 0
         with contextlib.suppress(click.exceptions.Exit):
-            status = cli.main(list(argv), prog_name=program_name(), standalone_mode=False) or 0
+            status = cli.main(
+                list(argv),
+                prog_name=program_name(),
+                complete_var=completion.VARIABLE,
+                standalone_mode=False,
+            )
         # What cannot be written is an error, not noticed when the interpreter ends.
         sys.stdout.flush()
-        return status
+        return status or 0
     except click.Abort:
         return _failed("interrupted", 130)
     except click.ClickException as error:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from jaxide import _compat, _core
-from jaxide._api.warm import StoreError, check_folder, store_folder
+from jaxide import _core
 
 _DIR = click.option(
     "--dir",
@@ -24,6 +23,8 @@ def cache() -> None:
 
 
 def _found(folder: str | None) -> Path:
+    from jaxide._api.warm import StoreError, check_folder, store_folder
+
     try:
         found = store_folder(folder)
         check_folder(found)
@@ -33,6 +34,8 @@ def _found(folder: str | None) -> Path:
 
 
 def _installed(folder: str | None) -> tuple[Any, ...]:
+    from jaxide import _compat
+
     return _found(folder), *_compat.installation()
 
 

@@ -1,4 +1,7 @@
-"""The commands."""
+"""The commands.
+
+jax, rich and what needs them are imported by what uses them: help starts at once.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,27 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import jax
-from rich.console import Console
-from rich.progress import Progress
 
 import jaxide
-from jaxide._cli.arguments import parse
 from jaxide._cli.cache import cache
-from jaxide._cli.demo import run as run_demo
-from jaxide._cli.targets import (
-    WRAPPERS,
-    Call,
-    function_of,
-    in_one_line,
-    is_stored,
-    program_of,
-    trace,
-)
-from jaxide._cli.timing import pairwise_ratio, warm_retraces
-from jaxide._program import files
-from jaxide._program.program import DROPPABLE
+from jaxide._cli.completion import TARGET_TYPE, completion
+from jaxide._program import checks, files
+
+if TYPE_CHECKING:
+    from jaxide._cli.targets import Call
+
+# The transformations of jax that are options.
+WRAPPERS = ("grad", "vmap", "jit")
 
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
     """Says on a terminal what takes long."""
+    from rich.console import Console
+
     with Console(stderr=True).status(what):
         yield
 
@@ -46,6 +42,8 @@ def doing(what: str) -> Iterator[None]:
 def say(report: object) -> None:
     """Prints a report: in colour and as wide as a terminal, or as its text."""
     if sys.stdout.isatty():
+        from rich.console import Console
+
         Console().print(report)
     else:
         click.echo(str(report).rstrip("\n"))
@@ -97,6 +95,11 @@ def _of_program(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _call(ctx: click.Context, options: dict[str, Any]) -> Call:
     """How the function is traced, out of the options of `_of_program`."""
+    import jax
+
+    from jaxide._cli.arguments import parse
+    from jaxide._cli.targets import Call
+
     if options.pop("x64"):
         jax.config.update("jax_enable_x64", True)
     args = options.pop("args")
@@ -114,12 +117,14 @@ def _call(ctx: click.Context, options: dict[str, Any]) -> Call:
 
 
 def _program(ctx: click.Context, target: str, options: dict[str, Any]) -> jaxide.Program:
+    from jaxide._cli.targets import program_of
+
     call = _call(ctx, options)
     with doing(f"Tracing {target}"):
         return program_of(target, call)
 
 
-TARGET = click.argument("target", metavar="MODULE:FUNCTION|FILE")
+TARGET = click.argument("target", metavar="MODULE:FUNCTION|FILE", type=TARGET_TYPE)
 WRITABLE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -134,12 +139,15 @@ def cli() -> None:
 
 
 cli.add_command(cache)
+cli.add_command(completion)
 
 
 @cli.command()
 def demo() -> int:
     """Traces a GPT training step with jax and with jaxide, and compares."""
-    return run_demo()
+    from jaxide._cli.demo import run
+
+    return run()
 
 
 @cli.command()
@@ -238,7 +246,7 @@ def hash_(
 
 @cli.command()
 @TARGET
-@click.argument("other", metavar="MODULE:FUNCTION|FILE")
+@click.argument("other", metavar="MODULE:FUNCTION|FILE", type=TARGET_TYPE)
 @_of_program
 @click.option(
     "--other-arg",
@@ -262,6 +270,9 @@ def diff(
 
     The same arguments and transformations hold for both functions; a stored program has none.
     """
+    from jaxide._cli.arguments import parse
+    from jaxide._cli.targets import Call, in_one_line, is_stored, program_of
+
     call = _call(ctx, options)
     second = dataclasses.replace(call, args=[parse(a) for a in other_args]) if other_args else call
     with doing("Tracing"):
@@ -295,7 +306,7 @@ STORED = ".jaxide"
 @click.option("-o", "--output", type=WRITABLE, required=True, metavar="FILE", help="Where to.")
 @click.option(
     "--drop",
-    type=click.Choice(DROPPABLE),
+    type=click.Choice(checks.DROPPABLE),
     multiple=True,
     help="What a stored program is to be without, whether it has a form or not.",
 )
@@ -313,6 +324,8 @@ def report(
     .pb.gz   a profile for pprof
     .jaxide  the program itself, which every command takes
     """
+
+    from jaxide._cli.targets import in_one_line
 
     def save(program: Any, path: Path) -> None:
         program.save(path, drop=drop)
@@ -407,6 +420,8 @@ def find(
 @click.pass_context
 def optimize(ctx: click.Context, /, target: str, output: Path | None, **options: Any) -> None:
     """Says what all passes make of the program (Program.optimize): its equations and its cost."""
+    from jaxide._cli.targets import in_one_line
+
     program = _program(ctx, target, options)
     with doing("Optimizing"):
         optimized = program.optimize()
@@ -436,6 +451,13 @@ def bench(ctx: click.Context, /, target: str, rounds: int, as_json: bool, **opti
     They take turns; the ratio is the median of those of neighbours. With status 1 where the two
     programs are printed differently.
     """
+    import jax
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from jaxide._cli.targets import function_of, trace
+    from jaxide._cli.timing import pairwise_ratio, warm_retraces
+
     call = _call(ctx, options)
     function = function_of(target, call)
     makers = jax.make_jaxpr, jaxide.make_jaxpr

@@ -20,12 +20,6 @@ import jax
 import jaxide
 from jaxide import _compat
 
-WRAPPERS: Mapping[str, Callable[[Any], Any]] = {
-    "grad": jax.grad,
-    "vmap": jax.vmap,
-    "jit": jax.jit,
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -138,7 +132,7 @@ def function_of(target: str, call: Call) -> Callable[..., Any]:
         raise click.UsageError(f"{target} is no function but of type {type(found).__name__}")
     function: Callable[..., Any] = found
     for wrapper in call.wrappers:
-        function = WRAPPERS[wrapper](function)
+        function = getattr(jax, wrapper)(function)
     return function
 
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import functools
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxide import _core
 from jaxide._native.content import name_of
 from jaxide._native.storage import Kind, Objects, Private, Records, StorageError, Unstorable
-
-# What can be left out of a file.
-DROPPABLE = ("callbacks", "rules", "trees")
 
 
 class FilePrivate(NamedTuple):
@@ -191,11 +188,7 @@ def to_bytes(
 
     Raises:
       StorageError: something in it cannot be stored or, with ``complete``, is not to be left out.
-      ValueError: there is nothing of a name in ``drop``.
     """
-    unknown = set(drop) - set(DROPPABLE)
-    if isinstance(drop, str) or unknown:
-        raise ValueError(f"drop takes a tuple of {_names(DROPPABLE)}, got {drop!r}")
     records = FileRecords(private, drop, complete)
     try:
         if "trees" in drop:
@@ -247,10 +240,6 @@ def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
                 own = results = None
             return Loaded(jaxpr, own, results, tuple(objects.left_out))
     raise StorageError("the file holds something other than a program")
-
-
-def _names(values: Iterable[str]) -> str:
-    return ", ".join(sorted(values))
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

@@ -1,13 +1,19 @@
-"""What numbers and names that are given may be."""
+"""What numbers and names that are given may be, and whether anything may be done."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 # The largest number that the core takes.
 MAX_NUMBER = 2**63 - 1
+# What can be left out of a file.
+DROPPABLE = ("callbacks", "rules", "trees")
+
+
+class SwitchedOff(NotImplementedError):
+    """What needs the native half cannot be done while ``JAXIDE_DISABLE`` leaves all to jax."""
 
 
 def natural(name: str, value: Any) -> int:
@@ -71,3 +77,14 @@ def names(name: str, value: Any) -> list[str]:
     if not all(isinstance(each, str) for each in found):
         raise TypeError(f"{name} must be a sequence of names, got {value!r}")
     return found
+
+
+def droppable(drop: Collection[str]) -> Collection[str]:
+    """What is to be left out of a file.
+
+    Raises:
+      ValueError: nothing of such a name can be left out.
+    """
+    if isinstance(drop, str) or not set(drop) <= set(DROPPABLE):
+        raise ValueError(f"drop takes a tuple of {', '.join(DROPPABLE)}, got {drop!r}")
+    return drop

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 
-DROPPABLE = program_files.DROPPABLE
 # Of each program, in a notebook.
 SHOWN_EQNS = 40
 # How equations of nested programs are counted.
@@ -416,7 +415,7 @@ class Program:
           ValueError: a name in ``drop`` is unknown.
           OSError: the file cannot be written.
         """
-        files.write(path, self._to_file(drop, complete))
+        files.write(path, self._to_file(checks.droppable(drop), complete))
 
     def _checked_jaxpr(self) -> Any:
         self._read_graph()
@@ -864,14 +863,10 @@ def load(path: str | os.PathLike[str]) -> Program:
     return Program._of_file(content)
 
 
-class SwitchedOff(NotImplementedError):
-    """What needs the native half cannot be done while ``JAXIDE_DISABLE`` leaves all to jax."""
-
-
 def unknown_jax() -> NotImplementedError:
     """What is raised for programs of a jax that the native half does not know."""
     if _compat.is_disabled():
-        return SwitchedOff("jaxide is switched off by JAXIDE_DISABLE")
+        return checks.SwitchedOff("jaxide is switched off by JAXIDE_DISABLE")
     return NotImplementedError(
         f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
         "can be hashed and compared"
