@@ -47,7 +47,10 @@ from jaxide._reports.cost import Cost as Cost
 from jaxide._reports.cost import CostReport as CostReport
 from jaxide._reports.cost import Share as Share
 from jaxide._reports.diff import Diff as Diff
-from jaxide._reports.diff import Difference as Difference
+from jaxide._reports.diff_rows import Difference as Difference
+from jaxide._reports.diff_rows import Repeated as Repeated
+from jaxide._reports.diff_rows import ScopeDiff as ScopeDiff
+from jaxide._reports.diff_stat import DiffStat as DiffStat
 from jaxide._reports.equations import Equation as Equation
 from jaxide._reports.liveness import LivenessReport as LivenessReport
 from jaxide._reports.liveness import LiveValue as LiveValue

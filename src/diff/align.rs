@@ -264,12 +264,18 @@ impl<'a> Aligning<'a> {
             });
             eqns.round(|_, side, index| Some(digest(side, index).typed));
             eqns.round(|_, side, index| Some(digest(side, index).primitive));
-            let outputs = |side: usize, index: usize| {
-                self.sides[side].program.eqn_outvars(eqn(index)).len() as u64
+            // What runs a program is not an operation with other params.
+            let form = |side: usize, index: usize| {
+                let program = self.sides[side].program;
+                let params = program.params(program.eqn(eqn(index)).params);
+                let runs = u64::from(!params.subprograms().is_empty());
+                let outputs = program.eqn_outvars(eqn(index)).len() as u64;
+                let operands = program.eqn_invars(eqn(index)).len() as u64;
+                combined([combined([operands, outputs]), runs])
             };
             for _ in 0..MAX_ROUNDS {
                 let found = eqns.round(|eqns, side, index| {
-                    Some(combined([self.images(eqns, side, index)?, outputs(side, index)]))
+                    Some(combined([self.images(eqns, side, index)?, form(side, index)]))
                 });
                 if !found {
                     break;

@@ -53,6 +53,8 @@ pub struct ProgramDiff<O> {
     pub programs: [Nested<O>; 2],
     /// The equations that they are within, from the outermost on.
     pub path: Vec<Step>,
+    /// The programs that each of these equations is in.
+    pub around: Vec<[Nested<O>; 2]>,
     /// Constants and inputs.
     pub inputs: Vec<Ends>,
     /// The equations of both.
@@ -135,7 +137,7 @@ pub fn diff<O: Objects + Clone>(
         digests.read(program.clone(), purpose)?;
     }
     let mut met = FxHashSet::default();
-    let mut steps = Steps::default();
+    let mut steps = Steps(Vec::new());
     let mut pending = vec![([one, another], None)];
     let mut programs = Vec::new();
     while let Some((pair, within)) = pending.pop() {
@@ -149,30 +151,32 @@ pub fn diff<O: Objects + Clone>(
             let of = &pair[1].program;
             let primitive = of.primitive(of.eqn(eqns[1]).primitive).name.clone();
             let step = Step { eqns, primitive, param };
-            pending.push((programs, Some(steps.push(step, within))));
+            pending.push((programs, Some(steps.push(step, &pair, within))));
         }
         if let Some(Differences { inputs, rows, results, effects }) = found {
-            let path = steps.path(within);
-            programs.push(ProgramDiff { programs: pair, path, inputs, rows, results, effects });
+            let (path, around) = steps.path(within).into_iter().unzip();
+            let differing =
+                ProgramDiff { programs: pair, path, around, inputs, rows, results, effects };
+            programs.push(differing);
         }
     }
     Ok(Diff { programs })
 }
 
-/// Steps into nested programs, each known by its number, with the step before.
-#[derive(Default)]
-struct Steps(Vec<(Step, Option<usize>)>);
+/// Steps into nested programs, each known by its number, with the programs that it leads from and the
+/// step before.
+struct Steps<O>(Vec<(Step, [Nested<O>; 2], Option<usize>)>);
 
-impl Steps {
-    fn push(&mut self, step: Step, before: Option<usize>) -> usize {
-        self.0.push((step, before));
+impl<O: Clone> Steps<O> {
+    fn push(&mut self, step: Step, from: &[Nested<O>; 2], before: Option<usize>) -> usize {
+        self.0.push((step, from.clone(), before));
         self.0.len() - 1
     }
 
-    fn path(&self, mut last: Option<usize>) -> Vec<Step> {
+    fn path(&self, mut last: Option<usize>) -> Vec<(Step, [Nested<O>; 2])> {
         let mut path = Vec::new();
-        while let Some((step, before)) = last.and_then(|last| self.0.get(last)) {
-            path.push(step.clone());
+        while let Some((step, from, before)) = last.and_then(|last| self.0.get(last)) {
+            path.push((step.clone(), from.clone()));
             last = *before;
         }
         path.reverse();

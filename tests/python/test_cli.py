@@ -195,6 +195,22 @@ def test_diff(run: Run, tmp_path: Path) -> None:
     assert status == 1
 
 
+def test_how_much_differs(run: Run) -> None:
+    programs = "users_module:double", "users_module:triple", "--arg", "f32[3]"
+    status, out, _ = run("diff", "--stat", *programs)
+    assert status == 1 and out.splitlines()[0] == "equations: 1 changed"
+    assert "@@" not in out
+    assert "literal 1: 2.0" in run("diff", "--repeats", *programs)[1]
+
+
+def test_no_color(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show = "show", "users_module:double", "--arg", "f32[3]"
+    assert "\x1b[" in run(*show)[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in run(*show)[1]
+
+
 def test_stored_programs(run: Run) -> None:
     assert run("report", *LOSS, "-o", "loss.jaxide") == (0, "", "")
     assert run("show", "loss.jaxide") == run("show", *LOSS)

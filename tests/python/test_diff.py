@@ -6,6 +6,7 @@ import functools
 import gc
 import html.parser
 import io
+import os
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -301,13 +302,75 @@ def test_text() -> None:
         "@@ equations 0 to 1 | 0 to 1 @@",
     ]
     assert [line[0] for line in lines[3:]] == [" ", "-", "+", "~"]
-    assert lines[4].startswith("- c:f32[4] = mul b 2.0:f32[]  # ") and __file__ in lines[4]
+    assert lines[4].startswith("- c:f32[4] = mul b 2.0:f32[]  # ")
+    assert os.path.basename(__file__) in lines[4]
     assert lines[6] == "~   literal 1: 2.0:f32[] -> 3.0:f32[]"
     assert repr(diff) == "<jaxide.Diff: equations: 1 changed>"
     assert str(old.diff(old)) == "no differences"
     out = io.StringIO()
     Console(file=out, force_terminal=True, width=200).print(diff)
     assert "\x1b[32m+ c:f32" in out.getvalue()
+
+
+def of_width(width: int, activation: Callable[..., Any] = jnp.tanh) -> jaxide.Program:
+    def model(x: Any, w: Any) -> Any:
+        for layer in range(8):
+            with jax.named_scope(f"layer_{layer}"):
+                x = activation(x @ w)
+        return x.sum()
+
+    return program_of(jax.jit(jax.grad(model)), jnp.ones((2, width)), jnp.ones((width, width)))
+
+
+def test_equations_that_differ_alike_are_there_once() -> None:
+    diff = of_width(4).diff(of_width(6))
+    lines, whole = str(diff).splitlines(), diff.pretty(repeats=True).splitlines()
+    assert len(lines) < 70 < len(whole)
+    assert whole[0] == lines[0] == diff.summary
+    added = [line for line in lines if line.startswith("+ ")]
+    assert 0 < len(added) < 20
+    (said,) = {line for line in lines if line.startswith("... and ")}
+    left_out = int(said.split()[2])
+    counts = [int(line.split()[2]) for line in lines if line.endswith("equations alike")]
+    assert left_out == sum(counts)
+    assert left_out + len(added) == len(diff.changes)
+    assert len([line for line in whole if line.startswith("+ ")]) == len(diff.changes)
+
+
+def test_differences_by_scope() -> None:
+    diff = of_width(4).diff(of_width(6))
+    scopes = {scope.scope: scope for scope in diff.by_scope}
+    assert {f"layer_{layer}" for layer in range(8)} <= set(scopes)
+    assert sum(scope.count for scope in scopes.values()) == len(diff.changes)
+    assert scopes["layer_3"].changed == scopes["layer_3"].count > 1
+    most = diff.repeated[0]
+    assert (most.what, most.old, most.new) == ("type of output", "f32[2,4]", "f32[2,6]")
+    assert most.count == sum(
+        (each.kind, each.old, each.new) == ("type of output", most.old, most.new)
+        for each in diff.differences
+    )
+    stat = diff.stat()
+    assert str(stat).startswith(diff.summary) and "layer_3" in str(stat)
+    assert "type of output: f32[2,4] -> f32[2,6]" in str(stat)
+    assert "layer_3" in stat._repr_html_()
+    assert str(of_width(4).diff(of_width(4)).stat()).strip() == "no differences"
+
+
+def test_an_operation_is_not_taken_for_a_call() -> None:
+    diff = of_width(4, jax.nn.gelu).diff(of_width(4, jax.nn.relu))
+    for row in diff.changes:
+        if row.kind == "changed":
+            assert not any(each.kind == "primitive" for each in row.differences)
+    scopes = {scope.scope: scope for scope in diff.by_scope}
+    assert scopes["layer_3"].added and scopes["layer_3"].removed
+    # Of each layer the same was removed.
+    assert len(str(diff).splitlines()) < 120
+
+
+def test_a_change_of_one_kind_in_few_places_is_whole() -> None:
+    old = program_of(lambda x: jnp.sin(x) * 2.0 * 2.0, X)
+    new = program_of(lambda x: jnp.sin(x) * 3.0 * 3.0, X)
+    assert str(old.diff(new)) == old.diff(new).pretty(repeats=True)
 
 
 def test_context() -> None:

@@ -283,7 +283,7 @@ def test_fused() -> None:
 
 def test_report_is_a_table() -> None:
     text = str(liveness_of(chain, X))
-    assert "peak: 1,024 bytes at" in text
+    assert "peak: 1.00 KiB at" in text
     assert "f32[8,8]" in text
 
 

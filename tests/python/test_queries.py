@@ -410,7 +410,7 @@ def test_large_constants() -> None:
     (found,) = program.large_constants(16384)
     assert found.first_use is not None
     assert "test_queries.py" in found.first_use.line
-    assert "16,384 bytes, first used at" in str(found)
+    assert "16.0 KiB, first used at" in str(found)
     assert program.large_constants() == []
 
 

@@ -264,3 +264,32 @@ def test_the_environment_has_the_log_printed() -> None:
     assert (
         "JAXIDE_LOG names 'no': it may name retraces" in run_alone(LOGGED, JAXIDE_LOG="no").stderr
     )
+
+
+def test_a_known_program_that_is_compiled_anew_is_no_contradiction() -> None:
+    @jaxide.jit
+    def scaled(x: Any) -> Any:
+        return x * 2
+
+    scaled(jnp.ones(3))
+    with jax.default_matmul_precision("float32"):
+        scaled(jnp.ones(3))
+    said = jaxide.explain(scaled)
+    assert said is not None and said.known
+    # Called from elsewhere, the function is not called for the first time.
+    assert [change.kind for change in said.changes] == ["config"]
+    assert ("nothing was compiled" in str(said)) == (not said.compiled)
+    assert ("compiled anew" in str(said)) == said.compiled
+
+
+def test_a_literal_of_another_type_is_no_value_to_pass() -> None:
+    @jaxide.jit
+    def scaled(x: Any) -> Any:
+        return x * 2
+
+    for x in (jnp.ones(3), jnp.ones(3, int)):
+        scaled(x)
+    said = jaxide.explain(scaled)
+    assert said is not None
+    assert any(each.kind == "literal" for each in said.differences)
+    assert not any("built into the program" in advice for advice in said.advice)

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "_public": {"_native", "_compat", "_reports", "_jit", "_program", "_api"},
     "": {"_public"},
     "brainstate": {"_compat"},
-    "_cli": {"", "_api", "_compat", "_program"},
+    "_cli": {"", "_api", "_compat", "_reports", "_program"},
     "__main__": {"_cli"},
 }
 

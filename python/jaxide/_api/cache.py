@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jaxide import _core
 from jaxide._api.warm import StoreInfo, store_info
 from jaxide._jit.executables import EXECUTABLES
 from jaxide._jit.retraces import RETRACE_LOG
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, short
+from jaxide._reports.tables import Shown, as_text, counted, line, size, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,27 +74,24 @@ class CacheInfo(Shown):
         )
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False)
-        table.add_column("callable", overflow="fold")
-        for name in ("hits", "misses", "bypasses", "entries"):
-            table.add_column(name, justify="right")
         rows = sorted(self.callables.items(), key=lambda item: -(item[1].hits + item[1].misses))
         whole = CallableInfo(self.hits, self.misses, self.bypasses, self.entries)
-        for name, of in [*rows[:MAX_ROWS], ("total", whole)]:
+
+        def cells(row: tuple[str, CallableInfo]) -> Iterator[str]:
+            name, of = row
+            yield name
             counts = of.hits, of.misses, sum(of.bypasses.values()), of.entries
-            table.add_row(name, *(f"{count:,}" for count in counts))
-        if len(rows) > MAX_ROWS:
-            table.caption = f"{len(rows) - MAX_ROWS} more"
-        yield table
+            yield from (f"{count:,}" for count in counts)
+
+        columns = ("callable", "hits", "misses", "bypasses", "entries")
+        yield table(columns, rows, cells, last=[("total", whole)])
         for reason, count in self.bypasses.items():
-            yield f"ran because of {reason}: {count:,} times"
-        size, most = short(self.bytes), short(self.max_bytes)
-        yield f"entries: {self.entries:,} of {self.max_entries:,}, {size} of {most} bytes"
-        yield f"executed programs: {self.programs:,}, {short(self.program_bytes)} bytes"
+            yield line(f"ran because of {reason}: {count:,} times")
+        taken, most = size(self.bytes), size(self.max_bytes)
+        yield line(f"entries: {self.entries:,} of {self.max_entries:,}, {taken} of {most}")
+        yield line(f"executed programs: {self.programs:,}, {size(self.program_bytes)}")
         if (store := self.store) is not None:
-            yield (
+            yield line(
                 f"store: {store.hits:,} hits, {store.misses:,} misses, {store.whole:,} whole, "
                 f"{store.entries:,} entries in {store.folder}"
             )

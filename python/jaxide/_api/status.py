@@ -11,7 +11,7 @@ import jax
 
 from jaxide import _compat
 from jaxide._compat import capabilities
-from jaxide._reports.tables import Shown, as_text
+from jaxide._reports.tables import Shown, as_text, line, table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -70,15 +70,15 @@ class Status(Shown):
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.table import Table
-
         versions = f"jaxide {self.jaxide}, jax {self.jax}, Python {self.python}"
-        yield f"{versions} (known: {self.supported})"
-        table = Table("capability", "by", "what it is", box=None, pad_edge=False)
-        for capability in self.capabilities:
+        yield line(f"{versions} (known: {self.supported})")
+
+        def cells(capability: CapabilityStatus) -> tuple[str, str, str]:
             by = "jaxide" if capability.is_native else "jax"
-            table.add_row(capability.name, by, capability.why or capability.means)
-        yield table
+            return capability.name, by, capability.why or capability.means
+
+        columns = ("capability", "by", "what it is")
+        yield table(columns, self.capabilities, cells, texts=3, most=len(self.capabilities))
 
 
 def status() -> Status:

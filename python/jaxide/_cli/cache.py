@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from jaxide import _core
+from jaxide._reports.tables import size
 
 _DIR = click.option(
     "--dir",
@@ -50,7 +51,7 @@ def info(folder: str | None) -> None:
     click.echo(f"folder    {found['folder']}")
     click.echo(f"segments  {found['segments']}")
     click.echo(f"entries   {found['entries']}")
-    click.echo(f"in all    {found['files']} files, {found['bytes']:,} bytes")
+    click.echo(f"in all    {found['files']} files, {size(found['bytes'])}")
     for path, reason in found["damaged"]:
         click.echo(f"not used  {path}: {reason}")
 
@@ -90,7 +91,7 @@ def pack(file: Path, folder: str | None) -> None:
         file.write_bytes(content)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{entries} entries, {len(content):,} bytes")
+    click.echo(f"{entries} entries, {size(len(content))}")
 
 
 @cache.command()

@@ -11,7 +11,6 @@ import functools
 import json
 import re
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ import jaxide
 from jaxide._cli.cache import cache
 from jaxide._cli.completion import TARGET_TYPE, completion
 from jaxide._program import checks, files
+from jaxide._reports.tables import size
 
 if TYPE_CHECKING:
     from jaxide._cli.targets import Call
@@ -41,12 +41,21 @@ def doing(what: str) -> Iterator[None]:
 
 def say(report: object) -> None:
     """Prints a report: in colour and as wide as a terminal, or as its text."""
-    if sys.stdout.isatty():
-        from rich.console import Console
+    from rich.console import Console
 
-        Console().print(report)
+    console = Console()
+    if console.is_terminal:
+        console.print(report)
     else:
         click.echo(str(report).rstrip("\n"))
+
+
+def _shows_colours() -> bool:
+    """Whether stdout is a terminal of colours, and nobody wants it without (``NO_COLOR``)."""
+    from rich.console import Console
+
+    console = Console()
+    return console.color_system is not None and not console.no_color
 
 
 def _applied(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -190,7 +199,7 @@ def show(ctx: click.Context, /, target: str, **options: Any) -> None:
     settings = {"print_effects": options.pop("effects"), **options}
     if width is not None:
         settings["width"] = width
-    settings["use_color"] = sys.stdout.isatty() if color is None else color
+    settings["use_color"] = _shows_colours() if color is None else color
     settings["collapse"] = list(settings["collapse"])
     try:
         text = program.pretty(**settings)
@@ -256,6 +265,8 @@ def hash_(
     help="An argument of the second function, where they are not those of the first.",
 )
 @click.option("--html", type=WRITABLE, metavar="FILE", help="Writes a page.")
+@click.option("--stat", is_flag=True, help="Only how much differs, and in which name scopes.")
+@click.option("--repeats", is_flag=True, help="All equations, those that differ alike too.")
 @click.pass_context
 def diff(
     ctx: click.Context,
@@ -264,6 +275,8 @@ def diff(
     other: str,
     other_args: tuple[str, ...],
     html: Path | None,
+    stat: bool,
+    repeats: bool,
     **options: Any,
 ) -> int:
     """Says where two programs differ; with status 1 if they do.
@@ -285,7 +298,10 @@ def diff(
     if html is not None:
         with in_one_line(html):
             files.write(html, found.html())
-    say(found)
+    if repeats and not stat:
+        click.echo(found.pretty(repeats=True))
+    else:
+        say(found.stat() if stat else found)
     return 1 if found else 0
 
 
@@ -426,14 +442,14 @@ def optimize(ctx: click.Context, /, target: str, output: Path | None, **options:
     with doing("Optimizing"):
         optimized = program.optimize()
     both = program, optimized
-    rows: dict[str, list[int]] = {
-        "equations": [sum(each.histogram().values()) for each in both],
-        "flops": [each.cost().total.flops for each in both],
-        "bytes accessed": [each.cost().total.bytes_accessed for each in both],
-        "peak bytes": [each.liveness().peak for each in both],
+    rows = {
+        "equations": [f"{sum(each.histogram().values()):,}" for each in both],
+        "flops": [f"{each.cost().total.flops:,}" for each in both],
+        "accessed": [size(each.cost().total.bytes_accessed) for each in both],
+        "peak": [size(each.liveness().peak) for each in both],
     }
     for name, (before, after) in rows.items():
-        click.echo(f"{name:<14}  {before:>20,} -> {after:,}")
+        click.echo(f"{name:<9}  {before:>20} -> {after}")
     if output is not None:
         with in_one_line(output):
             optimized.save(output)

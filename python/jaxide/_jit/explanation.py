@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jaxide import _compat
-from jaxide._reports.diff import Difference
-from jaxide._reports.tables import Shown, counted
+from jaxide._reports.diff_rows import Difference
+from jaxide._reports.tables import Shown, as_text, counted, shown_line, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,8 @@ _ADVICE = {
 
 
 class Change(NamedTuple):
-    """Something about a call that was different from the call before.
+    """Something about a call that was different from the trace before, of the same function at
+    this call site or, for the first one there, at another.
 
     ``kind`` is one of "first call", "new function object", "new jit", "argument structure",
     "shape", "dtype", "weak_type", "sharding", "static value", "config" and "cache cleared";
@@ -65,6 +66,12 @@ def _without_repetition(all_: Sequence[Difference]) -> list[str]:
     return [f"    {found[0]}{others(found)}" for found in same.values()]
 
 
+def _has_another_type(difference: Difference) -> bool:
+    """Whether a literal is another one (``2.0:f32[]``, ``2:i32[]``) since the types are others."""
+    types = [value.rpartition(":")[2] for value in (difference.old, difference.new)]
+    return difference.kind == "literal" and types[0] != types[1]
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation(Shown):
     """Why a function was traced, and what its program has that the nearest earlier one has not.
@@ -76,6 +83,7 @@ class Explanation(Shown):
       differences: where the program differs from the nearest earlier one of this call site; empty
         where it is a known program, or none was executed.
       known: whether an earlier program said the same; None where it was not executed.
+      compiled: whether it was lowered or compiled, as a known one is under other settings.
       reason: why no executable was shared, where that is not because the program is new.
     """
 
@@ -85,18 +93,21 @@ class Explanation(Shown):
     differences: tuple[Difference, ...]
     known: bool | None
     reason: str | None
+    compiled: bool = False
 
     @property
     def advice(self) -> tuple[str, ...]:
         """What to change in the code."""
         kinds = [change.kind for change in self.changes]
-        kinds += [difference.kind for difference in self.differences]
+        kinds += [each.kind for each in self.differences if not _has_another_type(each)]
         return tuple(dict.fromkeys(_ADVICE[kind] for kind in kinds if kind in _ADVICE))
 
     def __str__(self) -> str:
         lines = [f"{self.function}, called at {self.site}", "  traced because of"]
         lines += [f"    {change}" for change in self.changes]
-        if self.known:
+        if self.known and self.compiled:
+            lines.append("  the program is one that is known, but it was compiled anew")
+        elif self.known:
             lines.append("  the program is one that is known: nothing was compiled for it")
         elif self.known is not None:
             lines.append("  the program is new")
@@ -156,34 +167,18 @@ class Retraces(tuple[Retrace, ...], Shown):
 
     __slots__ = ()
 
+    __str__ = as_text
+
     def __rich__(self) -> Table:
-        from rich.table import Table
+        def cells(row: Retrace) -> Iterator[str]:
+            yield from (shown_line(row.site), shown_line(row.function))
+            yield ", ".join(f"{kind} ({count})" for kind, count in row.reasons.items())
+            yield from map(str, (row.count, row.same, row.shared))
+            yield from (f"{each:.3f}" for each in (row.tracing, row.lowering, row.compiling))
 
-        table = Table(title="retraces")
-        for name in ("called at", "function", "because of"):
-            table.add_column(name, overflow="fold")
-        for name in ("traces", "same program", "shared", "tracing s", "lowering s", "compiling s"):
-            table.add_column(name, justify="right")
-        for row in self:
-            reasons = ", ".join(f"{kind} ({count})" for kind, count in row.reasons.items())
-            seconds = (row.tracing, row.lowering, row.compiling)
-            table.add_row(
-                row.site,
-                row.function,
-                reasons,
-                *map(str, (row.count, row.same, row.shared)),
-                *(f"{each:.3f}" for each in seconds),
-            )
-        return table
-
-    def __str__(self) -> str:
-        # Wide enough to fold no path.
-        from rich.console import Console
-
-        console = Console(width=10_000, no_color=True)
-        with console.capture() as capture:
-            console.print(self.__rich__())
-        return capture.get()
+        texts = ("called at", "function", "because of")
+        numbers = ("traces", "same program", "shared", "tracing s", "lowering s", "compiling s")
+        return table((*texts, *numbers), self, cells, texts=3, most=len(self))
 
     def __repr__(self) -> str:
         traces = counted(sum(row.count for row in self), "trace")

@@ -86,6 +86,9 @@ class RetraceLog:
             site = self._sites.pop(key, None)
             if site is None:
                 site = _Site(where, call.place)
+                # What was different from the last trace from elsewhere.
+                same = (own for (_, place), own in reversed(self._sites.items()) if place == key[1])
+                site.signature = next((own.signature for own in same), None)
             self._sites[key] = site
             trim(self._sites, MAX_SITES)
             changes = _changes(site.signature, signature)
@@ -132,6 +135,7 @@ class RetraceLog:
                     differences=places,
                     known=outcome.known,
                     reason=outcome.reason,
+                    compiled=outcome.lowered,
                 )
 
     def retraces(self) -> Retraces:

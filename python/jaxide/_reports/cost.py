@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxide._reports.equations import Lines
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, short, shown_line
+from jaxide._reports.tables import Shown, as_text, line, short, shown_line, size, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -113,19 +113,19 @@ class CostReport(Shown):
     __str__ = as_text
 
     def __repr__(self) -> str:
-        flops, read = short(self.total.flops), short(self.total.bytes_accessed)
-        return f"<jaxide.CostReport: {flops} flops, {read} bytes accessed>"
+        flops, accessed = short(self.total.flops), size(self.total.bytes_accessed)
+        return f"<jaxide.CostReport: {flops} flops, {accessed} accessed>"
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         total = Share("total", 1, self.total)
-        yield _table("primitive", "times", [*self.by_primitive.values()], total)
-        yield _table("line", "times", self.lines, total)
+        yield _table("primitive", [*self.by_primitive.values()], total)
+        yield _table("line", self.lines, total)
         if self.by_scope:
-            yield _table("scope", "times", self.by_scope, total)
+            yield _table("scope", self.by_scope, total)
         for name, count in self.unknown.items():
-            yield f"not counted: {name}, {count:,} times"
-        for line in self.loops:
-            yield f"taken to run {self.while_trips:,} times: the while loop at {line}"
+            yield line(f"not counted: {name}, {count:,} times")
+        for place in self.loops:
+            yield line(f"taken to run {self.while_trips:,} times: the while loop at {place}")
 
 
 def _with_those_within(scopes: Any) -> list[Share]:
@@ -145,20 +145,15 @@ def _largest(shares: Any) -> list[Share]:
     return sorted(shares, key=by_work, reverse=True)
 
 
-def _table(of: str, times: str, shares: Sequence[Share], total: Share) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column(of, no_wrap=True)
-    columns = (times, "share", "flops", "transcendentals", "bytes read", "written", "ops / byte")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for share in [*shares[:MAX_ROWS], total]:
+def _table(of: str, shares: Sequence[Share], total: Share) -> Table:
+    def cells(share: Share) -> Iterator[str]:
         cost = share.cost
-        numbers = cost.flops, cost.transcendentals, cost.bytes_read, cost.bytes_written
-        part = f"{share.part_of(total):.0%}"
-        cells = (f"{share.times:,}", part, *map(short, numbers), f"{cost.intensity:.2f}")
-        table.add_row(shown_line(share.name), *cells)
-    if len(shares) > MAX_ROWS:
-        table.caption = f"{len(shares) - MAX_ROWS} more"
-    return table
+        yield shown_line(share.name)
+        yield f"{share.times:,}"
+        yield f"{share.part_of(total):.0%}"
+        yield from map(short, (cost.flops, cost.transcendentals))
+        yield from map(size, (cost.bytes_read, cost.bytes_written))
+        yield f"{cost.intensity:.2f}"
+
+    columns = ("times", "share", "flops", "transcendentals", "read", "written", "ops / byte")
+    return table((of, *columns), shares, cells, last=[total])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jaxide import _core
 from jaxide._reports.equations import Equation, Lines
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, short
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, line, size, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,23 +89,19 @@ class LivenessReport(Shown):
 
     def __repr__(self) -> str:
         alive = counted(len(self.alive), "value")
-        return f"<jaxide.LivenessReport: {short(self.peak)} bytes at the peak, in {alive}>"
+        return f"<jaxide.LivenessReport: {size(self.peak)} at the peak, in {alive}>"
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         place = f"at {self.peak_at}" if self.peak_at else "outside of the equations"
-        yield f"peak: {self.peak:,} bytes {place}"
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False)
-        table.add_column("alive there", overflow="fold")
-        table.add_column("type", overflow="fold")
-        table.add_column("bytes", justify="right")
-        for value in self.alive[:MAX_ROWS]:
-            table.add_row(str(value), value.aval, short(value.bytes))
-        if len(self.alive) > MAX_ROWS:
-            rest = sum(value.bytes for value in self.alive[MAX_ROWS:])
-            table.caption = f"{len(self.alive) - MAX_ROWS} more of {short(rest)} bytes"
-        yield table
+        yield line(f"peak: {size(self.peak)} {place}")
+        rest = sum(value.bytes for value in self.alive[MAX_ROWS:])
+        yield table(
+            ("alive there", "type", "size"),
+            self.alive,
+            lambda value: (str(value), value.aval, size(value.bytes)),
+            texts=2,
+            more=f" of {size(rest)}",
+        )
 
 
 def donations(donate: Iterable[int], inputs: int) -> list[bool]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxide import _compat, _core
 from jaxide._reports.equations import Equation, Equations, Groups, Lines
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, short
+from jaxide._reports.tables import Shown, as_text, counted, shown_line, size, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Constant:
 
     def __str__(self) -> str:
         use = f"first used at {self.first_use.line}" if self.first_use else "used by no equation"
-        return f"{self.aval}, {self.bytes:,} bytes, {use}"
+        return f"{self.aval}, {size(self.bytes)}, {use}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,26 +130,14 @@ class PrecisionReport(Shown):
         return f"<jaxide.PrecisionReport: {counted(len(self.conversions), 'conversion')}>"
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
-        from rich.table import Table
+        def cells(conversion: Conversion) -> Iterator[str]:
+            yield shown_line(conversion.equation.line)
+            yield from (conversion.equation.primitive, conversion.from_dtype, conversion.to_dtype)
+            yield "widens" if conversion.widens else "narrows"
+            yield from map(size, (conversion.bytes_before, conversion.bytes_after))
 
-        table = Table(box=None, pad_edge=False)
-        for column in ("line", "primitive", "from", "to", ""):
-            table.add_column(column, overflow="fold")
-        for column in ("bytes before", "after"):
-            table.add_column(column, justify="right")
-        for conversion in self.conversions[:MAX_ROWS]:
-            table.add_row(
-                conversion.equation.line,
-                conversion.equation.primitive,
-                conversion.from_dtype,
-                conversion.to_dtype,
-                "widens" if conversion.widens else "narrows",
-                short(conversion.bytes_before),
-                short(conversion.bytes_after),
-            )
-        if len(self.conversions) > MAX_ROWS:
-            table.caption = f"{len(self.conversions) - MAX_ROWS} more"
-        yield table
+        columns = ("line", "primitive", "from", "to", "", "before", "after")
+        yield table(columns, self.conversions, cells, texts=5)
 
 
 def find(

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+Item = TypeVar("Item")
 
 # How many rows of a table are shown.
 MAX_ROWS = 20
 # Of a text.
 MAX_WIDTH = 10_000
+# Of a value in it.
+MAX_VALUE = 160
 
 
 def as_text(report: Any) -> str:
@@ -21,6 +30,50 @@ def as_text(report: Any) -> str:
     with console.capture() as captured:
         console.print(report)
     return "\n".join(line.rstrip() for line in captured.get().split("\n"))
+
+
+def table(
+    columns: Sequence[str],
+    items: Sequence[Item],
+    cells: Callable[[Item], Iterable[str]],
+    *,
+    texts: int = 1,
+    last: Sequence[Item] = (),
+    most: int = MAX_ROWS,
+    more: str = "",
+) -> Table:
+    """A table of items, each with its cells: some texts, then numbers. None of them is markup.
+
+    Args:
+      texts: how many columns are texts.
+      last: what comes after the items, such as the sum of all.
+      most: so many items are shown; the caption says how many more there are, and ``more``.
+    """
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, caption_justify="left")
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="left" if place < texts else "right", overflow="fold")
+    for item in (*items[:most], *last):
+        made.add_row(*map(line, cells(item)))
+    if len(items) > most:
+        made.caption = f"{len(items) - most:,} more{more}"
+    return made
+
+
+def line(text: str) -> Text:
+    """A line of a report, in which nothing is markup: a name scope is ``[layer]``."""
+    from rich.text import Text
+
+    return Text(text)
+
+
+def shortened(text: str, most: int = MAX_VALUE) -> str:
+    """A text on one line, the end left out where it is long, and how much that is."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    return f"{line[:most]}... ({len(line) - most:,} more characters)"
 
 
 def shown_line(line: str) -> str:
@@ -70,3 +123,14 @@ def short(number: int) -> str:
             break
         value /= 1000
     return f"{value:.0f}" if unit == "" else f"{value:.3g} {unit}"
+
+
+def size(number: int) -> str:
+    """A number of bytes in three digits and a binary unit: ``"812 B"``, ``"1.18 MiB"``."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if value < 1024 or unit == "EiB":
+            break
+        value /= 1024
+    digits = 0 if unit == "B" or value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f} {unit}"

@@ -17,8 +17,9 @@ use crate::python::cpython::shared::Once;
 use crate::python::jax::names::jax;
 use crate::python::program::graph::Graph;
 use crate::python::tools::print::eqn_texts;
+use crate::python::tools::scopes::scopes_of;
 use crate::python::tools::structure::{
-    Kept, PyObjects, eqn_in_words, primitive_name, purpose, traceback_of,
+    Kept, PyObjects, eqn_in_words, name_stack_of, primitive_name, purpose, traceback_of,
 };
 
 type Of<'py> = Nested<PyObjects<'py>>;
@@ -37,6 +38,8 @@ struct ProgramFound {
     /// The equations that they are within, from the outermost on: the places in both, the primitive
     /// and the param.
     path: Vec<(u32, u32, String, String)>,
+    /// The name scopes around these equations, in both.
+    scopes: [Vec<String>; 2],
     /// What differs of inputs.
     before: Vec<Detail>,
     /// Equations that differ, with some around them.
@@ -57,6 +60,9 @@ pub struct RowFound<'py> {
     old: Option<EqnFound<'py>>,
     new: Option<EqnFound<'py>>,
     details: Vec<Detail>,
+    /// Of one that was added or removed, what it says without names: the same in its program for those
+    /// that are alike.
+    words: Option<String>,
 }
 
 /// An equation.
@@ -67,6 +73,8 @@ struct EqnFound<'py> {
     primitive: String,
     text: String,
     traceback: Option<Bound<'py, PyAny>>,
+    /// Its own name scopes.
+    scopes: Vec<String>,
 }
 
 /// Where another program differs from one.
@@ -246,6 +254,11 @@ impl Shown {
     }
 }
 
+/// The name scopes of an equation, those around its program left out.
+fn scopes_in(of: &Of<'_>, eqn: Eqn) -> PyResult<Vec<String>> {
+    name_stack_of(of, eqn).map_or_else(|| Ok(Vec::new()), |stack| scopes_of(&stack))
+}
+
 /// Two programs with their objects.
 struct Sides<'py>([Of<'py>; 2]);
 
@@ -264,7 +277,13 @@ impl<'py> Sides<'py> {
 
     /// All but the rows; of the ends so many.
     fn found(&self, diff: &ProgramDiff<PyObjects<'py>>, limit: usize) -> PyResult<ProgramFound> {
-        let ProgramDiff { programs: _, path, inputs, rows, results, effects } = diff;
+        let ProgramDiff { programs: _, path, around, inputs, rows, results, effects } = diff;
+        let mut scopes = [Vec::new(), Vec::new()];
+        for (step, around) in path.iter().zip(around) {
+            for (table, scopes) in scopes.iter_mut().enumerate() {
+                scopes.extend(scopes_in(&around[table], step.eqns[table])?);
+            }
+        }
         let path = path.iter().map(|Step { eqns: [eqn, other], primitive, param }| {
             (eqn.as_u32(), other.as_u32(), primitive.to_string(), param.to_string())
         });
@@ -289,7 +308,7 @@ impl<'py> Sides<'py> {
                 Row::Same(..) | Row::MovedFrom(..) => {}
             }
         }
-        Ok(ProgramFound { path: path.collect(), before, hunks: Vec::new(), after, counts })
+        Ok(ProgramFound { path: path.collect(), scopes, before, hunks: Vec::new(), after, counts })
     }
 
     fn row(&self, row: &Row, texts: &[Texts; 2]) -> PyResult<RowFound<'py>> {
@@ -307,6 +326,7 @@ impl<'py> Sides<'py> {
                 primitive: primitive_name(&of.program, eqn),
                 text,
                 traceback: traceback_of(of, eqn),
+                scopes: scopes_in(of, eqn)?,
             }))
         };
         let mut details = Vec::new();
@@ -323,7 +343,12 @@ impl<'py> Sides<'py> {
                 "changed"
             }
         };
-        Ok(RowFound { kind, old: eqn(0, old)?, new: eqn(1, new)?, details })
+        let words = match (old, new) {
+            (Some(eqn), None) => Some(eqn_in_words(self.table(0), eqn)?),
+            (None, Some(eqn)) => Some(eqn_in_words(self.table(1), eqn)?),
+            _ => None,
+        };
+        Ok(RowFound { kind, old: eqn(0, old)?, new: eqn(1, new)?, details, words })
     }
 
     /// What both programs have, as Python has it; "none" where one has nothing.

@@ -6,6 +6,7 @@
 //! print_memo.rs     those that are remembered from one program to the next
 //! structure.rs      the objects of programs, for their structural hash and equality
 //! skeleton.rs       comparison skeletons: what is kept of a program to compare others with
+//! scopes.rs         name scopes without what transformations add
 //! diff.rs           where two programs differ, as Python has it
 //! passes.rs         passes, and the params, literals and jaxprs that they ask for
 //! analysis/         analyses of programs, as Python has their results
@@ -19,5 +20,6 @@ pub mod graph_methods;
 pub mod passes;
 pub mod print;
 pub mod print_memo;
+pub mod scopes;
 pub mod skeleton;
 pub mod structure;

@@ -449,6 +449,12 @@ pub fn traceback_of<'py>(of: &Nested<PyObjects<'py>>, eqn: Eqn) -> Option<Bound<
     of.objects.graph.get().table().known_source(of.objects.py(), source)
 }
 
+/// The name stack of an equation; None where it is empty.
+pub fn name_stack_of<'py>(of: &Nested<PyObjects<'py>>, eqn: Eqn) -> Option<Bound<'py, PyAny>> {
+    let stack = of.program.source(of.program.eqn(eqn).source).name_stack?;
+    of.objects.graph.get().table().known_source(of.objects.py(), stack)
+}
+
 /// What stands for a program up to each of its equations, and of nested ones.
 ///
 /// # Errors
