@@ -1,4 +1,4 @@
-"""Environments with a version of jax each, for `scripts/versions` and `scripts/port`.
+"""Environments with a version of jax each, for the scripts beside it.
 
 An environment is made once below `.versions/`: one for each Python, with jaxide and what its tests
 need, and beside it one folder for each version of jax, which comes first on the path.
@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,11 +102,16 @@ def _python_for(version: str) -> str:
     if tuple(int(part) for part in version.split(".")[:2]) < NEEDS_NEWER:
         # The newest that has wheels of this jax may be any: the oldest Python has.
         return shutil.which("python3.11") or sys.executable
-    for minor in MINORS:
-        for command in (shutil.which(f"python3.{minor}"), *_of_pyenv(minor)):
-            if command and _makes_environments(command):
-                return command
+    for command in pythons(MINORS):
+        return command
     raise SystemExit(f"jax {version} needs Python >= 3.12, and there is none: name it by --python")
+
+
+def pythons(minors: Iterable[int] = (*MINORS, 11)) -> Iterator[str]:
+    """One Python of each minor version that is here and makes environments."""
+    for minor in minors:
+        found = (shutil.which(f"python3.{minor}"), *_of_pyenv(minor))
+        yield from [command for command in found if command and _makes_environments(command)][:1]
 
 
 def _of_pyenv(minor: int) -> list[str]:
