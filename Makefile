@@ -21,7 +21,7 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check-rust check-types check-python test-newest test-versions test-generated test-brainstate test-browser test-sanitized
-.PHONY: miri soak fuzz bench clean
+.PHONY: miri soak fuzz bench wheels clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -103,6 +103,9 @@ bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/overhead.py
 	$(bin)/python benches/ir.py
 	$(bin)/python benches/recording.py
+
+wheels: ## build the wheels and the source distribution into dist/, and try them in new environments
+	$(PYTHON) scripts/wheels --check
 
 clean: ## remove all that was made
 	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .versions .mypy_cache .pytest_cache .ruff_cache .hypothesis
