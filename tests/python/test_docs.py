@@ -52,7 +52,7 @@ def in_repository(path: str) -> bool:
 def is_path(span: str) -> bool:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", span):
         return False
-    if span.startswith(("target/", "__")):  # What a build or a test suite makes.
+    if span.startswith(("target/", "dist/", "__")):  # What a build or a test suite makes.
         return False
     begins = tuple(f"{folder}/" for folder in FOLDERS)
     return span.startswith(begins) or span.endswith((".rs", ".py", "/"))

@@ -23,7 +23,7 @@ import oracle
 import user_models
 from jaxide import StorageError, _compat, _core
 from jaxide._compat import stored_trees
-from jaxide._compat.stored_trees import ProgramTree
+from jaxide._compat.stored_trees import StoredTree
 from jaxide._native import program_files
 from storing import loaded, stored
 
@@ -367,7 +367,7 @@ PLACE = ("jax._src.nn.functions", "relu", 0, "jvp", ("os", "system"), "", "")
 def test_records_that_somebody_made_up(kind: str, name: str, parts: Any, message: str) -> None:
     """Nothing is called; a function that is none of those that a file may have is not there."""
     program = jaxide.trace(jax.nn.relu)(X)
-    trees = map(ProgramTree, (program._in_tree, program._out_tree))
+    trees = map(StoredTree.of, (program._in_tree, program._out_tree))
     root = (jax.__version__, program.jaxpr, tuple(trees))
     content = _core.save(root, Forged(kind, name, parts))
     if message not in ("tree", "left out"):
@@ -408,11 +408,108 @@ def test_callbacks_of_a_file_are_no_functions() -> None:
             return "rule", ("jax._src.nn.functions", "relu", 0, "jvp", ("a", "b"), "", "")
 
     program = jaxide.trace(lambda x: jax.pure_callback(lambda x: x, x, x))(X)
-    trees = tuple(map(ProgramTree, (program._in_tree, program._out_tree)))
+    trees = tuple(map(StoredTree.of, (program._in_tree, program._out_tree)))
     root = (jax.__version__, program.jaxpr, trees)
     content = _core.save(root, Called(_compat.program_files()))
-    with pytest.raises(StorageError, match="a callback of the file is a function"):
+    with pytest.raises(StorageError, match="the callback of the file is a function"):
         loaded(content)
+
+
+@pytest.mark.parametrize("record", [("function", "jax.numpy.sin"), ("class", "float32")])
+def test_callbacks_of_a_file_are_nothing_else(record: tuple[str, Any]) -> None:
+    class Called(program_files.FileRecords):
+        def record(self, value: Any, place: str) -> tuple[str, Any]:
+            return record if place.endswith(".callback") else super().record(value, place)
+
+    program = jaxide.trace(lambda x: jax.pure_callback(lambda x: x, x, x))(X)
+    root = (jax.__version__, program.jaxpr, (None, None))
+    with pytest.raises(StorageError, match=r"the callback of the file is a function|byte"):
+        loaded(_core.save(root, Called(_compat.program_files())))
+
+
+def forged(program: jaxide.Program, results: Any, version: str = jax.__version__) -> bytes:
+    """The file of a program, with other rows of the structure of results."""
+    trees = StoredTree.of(program._in_tree), StoredTree(results)
+    root = (version, program.jaxpr, trees)
+    return _core.save(root, program_files.FileRecords(_compat.program_files()))
+
+
+def named(module: str, name: str) -> Any:
+    return stored_trees._Named("global", module, name, name)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ("jax._src.tree_util", "Static", ("val",), named("posix", "system")),
+        ("jax._src.tree_util", "Partial", None, named("posix", "system")),
+        ("test_program_files", "Registered", None, (named("timeit", "timeit"), 3)),
+    ],
+    ids=["static", "partial", "registered"],
+)
+def test_nothing_that_a_file_names_is_in_results(node: Any) -> None:
+    program = jaxide.trace(jnp.sin)(X)
+    rows = (("leaf", None, 0), ("none", None, 0), ("registered", node, 1), ("tuple", None, 2))
+    again = loaded(forged(program, rows))
+    assert len(again.left_out) == 1
+    np.testing.assert_array_equal(again(X)[0], jnp.sin(X))
+    assert len(again(X)) == 1
+
+
+def test_functions_in_results_are_those_that_were_given() -> None:
+    program = jaxide.trace(lambda t: Registered(t.value * 2, *t.static))(Registered(X, stored, 3))
+    again = loaded(stored(program, complete=True))
+    made = again(Registered(X, stored, 3))
+    assert type(made) is Registered and made.static == (stored, 3)
+    for other in (Registered(X, loaded, 3), Registered(X, stored, 3.0), Registered(X, stored)):
+        with pytest.raises(TypeError, match="traced with arguments of structure"):
+            again(other)
+    # A result with a function that no argument has.
+    program = jaxide.trace(lambda x: Registered(x * 2, stored))(X)
+    again = loaded(stored(program))
+    said = "the structure of results has storing.stored, which no argument has"
+    assert again.left_out == (said,)
+    np.testing.assert_array_equal(again(X)[0], X * 2)
+    with pytest.raises(StorageError, match=r"storing\.stored, which no argument has"):
+        stored(program, complete=True)
+
+
+def test_nodes_of_a_file_have_no_functions() -> None:
+    for value in (jnp.sin, functools.partial(jnp.sin), [len], {"f": jax.nn.relu}, X):
+        node = ("test_program_files", "Registered", None, value)
+        with pytest.raises(StorageError, match="a node of a tree has a"):
+            StoredTree((("leaf", None, 0), ("registered", node, 1)))
+
+
+def test_another_jax_is_named() -> None:
+    program = jaxide.trace(jnp.sin)(X)
+    again = loaded(forged(program, (("leaf", None, 0),), "0.0.1"))
+    assert len(again.left_out) == 1
+    assert "stored by jax 0.0.1" in again.left_out[0]
+    np.testing.assert_array_equal(again(X), jnp.sin(X))
+
+
+def test_classes_that_are_not_here_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_trees, "MAX_MISSING", 0)
+    row = ("registered", ("nobody", "Has", "()"), 1)
+    tree = stored_trees.param_tree_of((False, (("leaf", None, 0), row)))
+    assert str(tree) == "PyTreeDef(CustomNode(Node[()], [*]))"
+
+
+@pytest.mark.parametrize("text", ["b^1000000000", "b^3000*b^3000", "b+" * 9000 + "b"])
+def test_symbolic_dimensions_are_bounded(text: str) -> None:
+    (dim,) = jax.export.symbolic_shape("b")
+
+    class Large(program_files.FileRecords):
+        def record(self, value: Any, place: str) -> tuple[str, Any]:
+            kind, parts = super().record(value, place)
+            return (kind, (parts[0], text)) if value is dim else (kind, parts)
+
+    spec = jax.ShapeDtypeStruct((dim,), jnp.float32)
+    program = jaxide.trace(jnp.sin)(spec)
+    root = (jax.__version__, program.jaxpr, (None, None))
+    with pytest.raises(StorageError, match="too large"):
+        loaded(_core.save(root, Large(_compat.program_files())))
 
 
 def test_static_functions_are_not_replaced(ruled: Any) -> None:
@@ -458,10 +555,91 @@ fun.defjvp(make({}))
     assert any("has changed" in text for text in loaded(content).left_out)
 
 
+CHANGED = """
+import enum, functools, ml_dtypes, jax, jax.numpy as jnp, numpy as np
+
+def make(helper):
+    @jax.custom_jvp
+    def f(x): return jnp.sin(x)
+    f.defjvp(lambda p, t: (jnp.sin(*p), helper(t[0])))
+    return f
+
+@jax.jit
+def jitted(t): return t * FACTOR
+
+@jax.custom_jvp
+def custom(t): return t * FACTOR
+custom.defjvp(lambda p, t: (p[0], t[0]))
+
+class Mode(enum.Enum):
+    SCALE = FACTOR
+
+class Callable:
+    def __new__(cls, t): return t * FACTOR
+
+class Scale:
+    k = FACTOR
+
+class Inherited(Scale):
+    pass
+
+def attributed(t): return t
+attributed.k = FACTOR
+
+def wrapping(g):
+    @functools.wraps(g)
+    def inner(*a): return g(*a)
+    return inner
+
+jit = make(jitted)
+custom_rule = make(custom)
+member = (lambda m: make(lambda t: t * m.value))(Mode.SCALE)
+class_ = make(Callable)
+attribute = (lambda g: make(lambda t: t * g.k))(attributed)
+class_attribute = (lambda c: make(lambda t: t * c.k))(Scale)
+base = (lambda c: make(lambda t: t * c.k))(Inherited)
+wrapped = make(wrapping(jitted))
+bits, numbers = np.array([60], np.uint8).view(DTYPE), (2.0, 5.0)
+dtype = (lambda a: make(lambda t: t * a.astype(np.float32)[0]))(bits)
+record = np.array(numbers, [(name, "f4") for name in FIELDS])
+fields = (lambda a: make(lambda t: t * float(a["k"])))(record)
+"""
+BEFORE = {"FACTOR": "2.0", "DTYPE": "ml_dtypes.float8_e4m3fn", "FIELDS": "'kj'"}
+AFTER = {"FACTOR": "5.0", "DTYPE": "ml_dtypes.float8_e4m3b11fnuz", "FIELDS": "'jk'"}
+KINDS = "jit custom_rule member class_ attribute class_attribute base wrapped dtype fields".split()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_rule_has_by_a_closure_counts_whole(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    module = types.ModuleType("closing")
+    monkeypatch.setitem(sys.modules, "closing", module)
+
+    def written(values: dict[str, str]) -> Any:
+        code = functools.reduce(lambda text, item: text.replace(*item), values.items(), CHANGED)
+        exec(code, vars(module))
+        return getattr(module, kind)
+
+    program = jaxide.trace(written(BEFORE))(1.0)
+    content = stored(program)
+    gradient = jax.grad(program)(1.0)
+    # The same module again: rules are used or were left out, never other ones.
+    written(BEFORE)
+    again = loaded(content)
+    if not again.left_out:
+        assert jax.grad(again)(1.0) == gradient
+    written(AFTER)
+    again = loaded(content)
+    assert again.left_out
+    with pytest.raises(StorageError, match=r"changed since|left out"):
+        jax.grad(again)(1.0)
+
+
 def test_odd_values_of_nodes_are_left_out() -> None:
     cyclic: list[Any] = []
     cyclic.append(cyclic)
-    for value in (np.ones(2), (jnp.ones(2),), cyclic, lambda: 1, X.sum, object()):
+    for value in ((jnp.ones(2),), cyclic, lambda: 1, X.sum, object()):
         program = jaxide.trace(lambda t: t.value * 2)(Registered(X, value))
         again = loaded(stored(program))
         assert again.left_out == ("the structure of arguments and results was left out",)

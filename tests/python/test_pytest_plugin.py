@@ -142,7 +142,7 @@ def test_a_failure_is_a_screenful(
     monkeypatch.setenv("CI", ci)
     pytester.makepyfile(test_it=LONG.format(count=200, body="jnp.sin(x)"))
     pytester.runpytest_inprocess("--jaxide-update").assert_outcomes(passed=1)
-    pytester.makepyfile(test_it=LONG.format(count=300, body="jnp.cos(x) * 2"))
+    pytester.makepyfile(test_it=LONG.format(count=300, body="jnp.cos(x) * (_ + 2)"))
     result = pytester.runpytest_inprocess("--tb=short")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*another program: *", "*... and * lines more"])

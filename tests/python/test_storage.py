@@ -6,6 +6,7 @@ import collections
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import jaxide
 import oracle
 from jaxide import StorageError, _compat, _core
 from jaxide._compat import stored_tracebacks
-from jaxide._compat.stored_trees import ProgramTree
+from jaxide._compat.stored_trees import StoredTree
 from jaxide._native import program_files
 from storing import ANNOTATED, assert_survives, loaded, stored
 
@@ -250,8 +251,9 @@ def test_trees_of_other_nodes_are_refused_or_left_out() -> None:
         stored(program, complete=True)
     again = loaded(stored(program, drop=("trees",)))
     np.testing.assert_array_equal(again(X, X)[0], X + X)
-    with pytest.raises(ValueError, match=r"drop takes a tuple of callbacks, rules, trees"):
-        stored(program, drop=("tree",))
+    for wrong in (("tree",), "trees", None):
+        with pytest.raises(ValueError, match=r"drop takes a tuple of callbacks, rules, trees"):
+            program.save(os.devnull, drop=wrong)  # type: ignore[arg-type]
 
 
 def test_trees_that_have_a_form_are_not_left_out() -> None:
@@ -290,6 +292,41 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: Any)
         program.save(tmp_path)
     with pytest.raises(OSError):
         program.save(tmp_path / "missing" / "p.jxd")
+
+
+def test_a_file_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    program = jaxide.trace(jnp.sin)(X)
+    path, link = tmp_path / "p.jxd", tmp_path / "link.jxd"
+    path.touch(mode=0o600)
+    link.symlink_to(path)
+    program.save(link)
+    assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o600
+    assert jaxide.load(os.fsencode(path)) == program
+    # As long as a name may be.
+    longest = tmp_path / ("n" * 255)
+    program.save(longest)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert longest.stat().st_mode & 0o777 == 0o666 & ~mask
+    for wrong in (5, None):
+        with pytest.raises(TypeError, match=r"path must be a str or an os\.PathLike"):
+            program.save(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"path must be a str or an os\.PathLike"):
+            jaxide.load(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    program = jaxide.trace(jnp.sin)(X)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    program.save(pipe)
+    reader.join()
+    assert loaded(read[0]) == program
+    assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
 
 
 def test_paths_that_are_no_programs(tmp_path: Path) -> None:
@@ -360,7 +397,7 @@ class Forged(program_files.FileRecords):
 )
 def test_records_that_somebody_made_up_are_refused(records: Forged, message: str) -> None:
     program = jaxide.trace(lambda x: jnp.sin(x) + 1)(X)
-    trees = tuple(map(ProgramTree, (program._in_tree, program._out_tree)))
+    trees = tuple(map(StoredTree.of, (program._in_tree, program._out_tree)))
     content = _core.save((jax.__version__, program.jaxpr, trees), records)
     with pytest.raises(StorageError, match=message):
         loaded(content)

@@ -640,6 +640,7 @@ def test_names_are_those_of_other_processes(names: Names) -> None:
     script = """
     import jax, jax.numpy as jnp, numpy as np, jaxide
     from jaxide import _compat
+    assert _compat.native()
     names = _compat.portable_names()
     values = jax.typeof(jnp.ones((2, 3))), jnp.where, jax.lax.sin_p, jax.nn.relu, np.dtype("int8")
     print([names.name(value) for value in values])

@@ -103,6 +103,8 @@ from jaxide._compat.program_files import program_files as program_files
 from jaxide._compat.storage import dtypes as dtypes
 from jaxide._compat.storage import primitive_or_none as primitive_or_none
 from jaxide._compat.storage import storage as storage
+from jaxide._compat.stored_trees import is_structure as is_structure
+from jaxide._compat.stored_trees import result_structure as result_structure
 from jaxide._compat.symbols import SUPPORTED as SUPPORTED
 from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._compat.symbols import Mismatch as Mismatch

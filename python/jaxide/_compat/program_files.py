@@ -20,19 +20,25 @@ from jaxide._compat.storage import (
 )
 from jaxide._compat.stored_trees import (
     NAMED,
-    ProgramTree,
+    StoredTree,
     is_plain_tree,
     missing_classes,
     param_tree_of,
     param_tree_parts,
-    program_tree_of,
-    program_tree_parts,
+    stored_tree,
 )
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.global_names import found_global, global_name
 from jaxide._native.program_files import FilePrivate
 from jaxide._native.storage import Kind, StorageError, Unstorable
-from jaxide._native.stored_rules import Private, StoredRules, mark_missing, stand_in, why_missing
+from jaxide._native.stored_rules import (
+    Private,
+    StoredRules,
+    is_left_out,
+    mark_missing,
+    stand_in,
+    why_missing,
+)
 
 # What jax makes of functions that are called back: they are what their fields are.
 CALLBACKS = ("callback:_FlatCallback",)
@@ -47,10 +53,10 @@ def program_files() -> FilePrivate:
     """What files are written and read with."""
     rules = _stored_rules()
     kinds = [dataclass_kind(class_) for class_ in known_symbols(OF_RULES).values()]
-    kinds += [_callback_kind(class_) for class_ in known_symbols(CALLBACKS).values()]
+    kinds += [dataclass_kind(class_) for class_ in known_symbols(CALLBACKS).values()]
     kinds += [
         Kind("tree", (jax.tree_util.PyTreeDef,), param_tree_parts, param_tree_of),
-        Kind("program tree", (ProgramTree,), program_tree_parts, program_tree_of),
+        Kind("program tree", (StoredTree,), lambda tree: tree.rows, StoredTree),
         NAMED,
         Kind("primitive", (), _primitive_parts, _primitive),
         Kind("operation", (), _no_parts, _operation),
@@ -64,10 +70,10 @@ def program_files() -> FilePrivate:
         operation=_operation_record,
         is_function=_is_function,
         stand_in=Kind("dropped", (), _dropped_parts, _dropped),
+        calls_nothing=_calls_nothing,
         missing=_missing,
-        is_plain_tree=is_plain_tree,
         has_others=_has_others,
-        program_tree=ProgramTree,
+        stored_tree=stored_tree,
         missing_classes=missing_classes,
     )
 
@@ -103,21 +109,16 @@ def _has_others(value: Any) -> bool:
     return isinstance(value, jax.tree_util.PyTreeDef) and not is_plain_tree(value)
 
 
-def _callback_kind(class_: Any) -> Kind:
-    """What jax makes of functions that are called back. A file has none of these."""
-    kind = dataclass_kind(class_)
-
-    def make(parts: Any) -> Any:
-        made = kind.make(parts)
-        for field in dataclasses.fields(class_):
-            value = getattr(made, field.name)
-            while type(value) is functools.partial:
-                value = value.func
-            if callable(value) and why_missing(value) is None:
-                raise StorageError("a callback of the file is a function")
-        return made
-
-    return kind._replace(make=make)
+def _calls_nothing(value: Any) -> bool:
+    """Whether a callback of a file calls nothing of anybody's: a function that was left out, what
+    jax makes of one, or an operation of jax's."""
+    while type(value) is functools.partial:
+        value = value.func
+    if type(value) in known_symbols(CALLBACKS).values():
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        return all(_calls_nothing(part) for part in parts if callable(part))
+    own = optional_symbol("hijax:HiPrim")
+    return is_left_out(value) or (own is not None and isinstance(value, own))
 
 
 # ---- primitives --------------------------------------------------------------------------------

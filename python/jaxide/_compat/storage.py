@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -554,12 +555,20 @@ def _name_stack(parts: Any) -> Any:
     return symbol("source_info_util:NameStack")(tuple(entries))
 
 
+# Of a symbolic dimension: characters, and the sum of its powers.
+MAX_SIZE = 4096
+
+
 def _symbolic_parts(value: Any) -> tuple[Any, str]:
     return value.scope, str(value)
 
 
 def _symbolic(parts: Any) -> Any:
     scope, text = parts
+    # jax multiplies a power out.
+    powers = [int(power) for power in re.findall(r"\^\s*(\d+)", text[:MAX_SIZE])]
+    if len(text) > MAX_SIZE or sum(powers) > MAX_SIZE:
+        raise StorageError("a symbolic dimension of the file is too large")
     (found,) = jax.export.symbolic_shape(text, scope=scope)
     return found
 

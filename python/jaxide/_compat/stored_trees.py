@@ -5,6 +5,10 @@ file, those of other classes are known by their registration: the module and the
 and what jax keeps of a node. Example: ``optax.EmptyState()`` is the class ``EmptyState`` of
 ``optax._src.base``. Among params such nodes are there by name only, since what is made of them is
 called by jax.
+
+Nothing that a file names is looked up to be used. The structure of arguments is compared with that
+of the arguments of a call. What the structure of results has by name, a function for example, is
+taken from these arguments: it is the caller's own.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import dataclasses
 import enum
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.content import name_of, text_of
@@ -27,6 +32,8 @@ from jaxide._native.storage import Kind, StorageError, Unstorable
 # How deep trees and values of nodes are nested, and of how many a node consists.
 MAX_DEPTH = 500
 MAX_VALUES = 1 << 20
+# Classes of other programs that are not here, in a process.
+MAX_MISSING = 4096
 _CONTAINERS = {
     class_.__name__: class_
     for class_ in (tuple, list, dict, collections.OrderedDict, collections.defaultdict)
@@ -35,17 +42,25 @@ _FACTORIES = {class_.__name__: class_ for class_ in (int, float, complex, bool, 
 
 
 class _Named:
-    """Stands for a value of a node that is known by a name, and prints as it. In a file nothing but
-    a node has it."""
+    """Stands for a value of a node that is known by a name. In a file nothing but a node has it.
 
-    def __init__(self, kind: str, module: str, name: str, text: str, *rest: Any):
+    ``value`` is what it stands for, where somebody has given it: a file never has.
+    """
+
+    def __init__(self, kind: str, module: str, name: str, text: str, *rest: Any, value: Any = None):
         if not all(isinstance(part, str) for part in (kind, module, name, text)):
             raise StorageError("a name in a tree is no text")
         self.kind, self.module, self.name, self.rest = kind, module, name, rest
-        self.text = text
+        self.text, self.value = text, value
 
     def __repr__(self) -> str:
         return self.text
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same for what is the same: of a named tuple its class, of a member its name."""
+        which = self.rest[0] if self.kind == "member" else self.text if self.kind == "value" else ""
+        return self.kind, self.module, self.name, str(which)
 
 
 class _Text:
@@ -62,17 +77,6 @@ class _Text:
 
     def __hash__(self) -> int:
         return hash(self.text)
-
-
-class ProgramTree:
-    """The structure of arguments or results of a program."""
-
-    def __init__(self, tree: Any):
-        self.tree = tree
-
-
-class _Missing(Exception):
-    """A class, a function or a value that nobody has imported here."""
 
 
 # ---- values of nodes ---------------------------------------------------------------------------
@@ -92,13 +96,14 @@ def _described(value: Any, depth: int = 0) -> Any:
     if class_ is dict:
         return dict(zip(within(value), within(value.values()), strict=True))
     if callable(value) and (place := global_name(value)) is not None:
-        return _Named("global", *place, text_of(value))
+        return _Named("global", *place, text_of(value), value=value)
     if isinstance(value, enum.Enum):
-        return _Named("member", *_place(class_), text_of(value), value.name)
+        return _Named("member", *_place(class_), text_of(value), value.name, value=value)
     if is_named_tuple(class_):
-        return _Named("fields", *_place(class_), text_of(value), class_._fields, *within(value))
+        fields = class_._fields, *within(value)
+        return _Named("fields", *_place(class_), text_of(value), *fields, value=class_)
     if (name := _module_name(value)) is not None:
-        return _Named("value", class_.__module__, name, text_of(value))
+        return _Named("value", class_.__module__, name, text_of(value), value=value)
     return value
 
 
@@ -126,17 +131,83 @@ def _place(value: Any) -> tuple[str, str]:
     return place
 
 
-class _Making:
-    """Makes values of nodes; a file may not say of how many they consist."""
+def _named_within(value: Any) -> Iterator[_Named]:
+    """What a described value has by name, itself included."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if type(value) in (tuple, list):
+            pending += value
+        elif type(value) is dict:
+            pending += (*value, *value.values())
+        elif isinstance(value, _Named):
+            yield value
+            pending += value.rest
 
-    def __init__(self) -> None:
+
+def _check(value: Any) -> None:
+    """Refuses what a node in a file may not have: functions above all, which jax or a user would
+    call, and what has functions."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if type(value) in (tuple, list, set, frozenset):
+            pending += value
+        elif type(value) is dict:
+            pending += (*value, *value.values())
+        elif isinstance(value, _Named):
+            pending += value.rest
+        elif type(value) not in _PLAIN and not isinstance(value, _OF_JAX):
+            raise StorageError(f"a node of a tree has a {name_of(type(value))}")
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...), np.ndarray)
+_OF_JAX = (
+    np.generic,
+    np.dtype,
+    jax.tree_util.PyTreeDef,
+    jax.core.AbstractValue,
+    jax.sharding.Sharding,
+    jax.sharding.PartitionSpec,
+    jax.sharding.Mesh,
+    jax.sharding.AbstractMesh,
+)
+
+
+def _same(one: Any, another: Any) -> bool:
+    """Whether two described values are the same. What a file has is of classes that it may have."""
+    if type(one) is not type(another):
+        return False
+    if type(one) in (tuple, list):
+        return len(one) == len(another) and all(map(_same, one, another))
+    if type(one) is dict:
+        return _same(list(one.items()), list(another.items()))
+    if isinstance(one, _Named):
+        return one.key == another.key and _same(one.rest, another.rest)
+    if isinstance(one, np.ndarray):
+        same_type: bool = (one.dtype, one.shape) == (another.dtype, another.shape)
+        return same_type and bool(one.tobytes() == another.tobytes())
+    if isinstance(one, float):
+        return bool(one.hex() == another.hex())
+    return bool(one == another)
+
+
+class _Making:
+    """Makes values of nodes; a file may not say of how many they consist.
+
+    Args:
+      given: what there is by name, by key.
+    """
+
+    def __init__(self, given: Mapping[tuple[Any, ...], Any]) -> None:
         self.left = MAX_VALUES
+        self.given = given
 
     def value(self, value: Any) -> Any:
-        """A value of a node, what has a name as it is here.
+        """A value of a node.
 
         Raises:
-          _Missing: it is not here, or another one.
+          KeyError: it has something by name that nobody has given.
         """
         self.left -= 1
         if self.left < 0:
@@ -145,29 +216,12 @@ class _Making:
             return type(value)(map(self.value, value))
         if type(value) is dict:
             return {self.value(key): self.value(item) for key, item in value.items()}
-        return self._named(value) if isinstance(value, _Named) else value
-
-    def _named(self, value: _Named) -> Any:
-        if value.kind == "value":
-            found = variables(value.module).get(value.name) if _has_values(value.module) else None
-            is_own = type(found).__module__ == value.module and text_of(found) == value.text
-            return _known(found if is_own else None, value)
-        found = found_global(value.module, value.name)
-        rest = list(map(self.value, value.rest))
-        if value.kind == "global":
-            return _known(found, value)
-        if value.kind == "member" and isinstance(found, enum.EnumMeta):
-            member = found.__members__.get(rest[0])
-            return _known(member if text_of(member) == value.text else None, value)
-        if value.kind == "fields" and is_named_tuple(found) and found._fields == rest[0]:
-            return tuple.__new__(found, rest[1:])
-        return _known(None, value)
-
-
-def _known(found: Any, value: _Named) -> Any:
-    if found is None:
-        raise _Missing(f"{value.module}.{value.name}")
-    return found
+        if not isinstance(value, _Named):
+            return value
+        found = self.given[value.key]
+        if value.kind == "fields":
+            return tuple.__new__(found, map(self.value, value.rest[1:]))
+        return found
 
 
 def is_named_tuple(class_: Any) -> bool:
@@ -209,13 +263,84 @@ def tree_parts(tree: Any) -> Any:
     return _rows(tree, _unregistered)
 
 
-def program_tree_parts(of: ProgramTree) -> Any:
-    """As ``tree_parts``, also of classes that somebody has registered."""
-    return _rows(of.tree, _registration)
+class StoredTree:
+    """The structure of arguments or results, in rows."""
+
+    def __init__(self, rows: Any):
+        self.rows = rows
+        # What it prints as; also checks that the rows are those of a tree.
+        self._shown = _tree_of(rows, _shown)
+
+    @classmethod
+    def of(cls, tree: Any) -> StoredTree:
+        """That of a structure of jax's.
+
+        Raises:
+          Unstorable: a class or a value has no name.
+        """
+        return cls(_rows(tree, _registration))
+
+    def __repr__(self) -> str:
+        return str(self._shown)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is made of standard containers."""
+        return not any(self._registered())
+
+    def unknown(self, arguments: StoredTree) -> set[tuple[Any, ...]]:
+        """The keys of what it has by name, and arguments do not have."""
+        return self.named().keys() - arguments.named().keys()
+
+    def describes(self, tree: Any) -> bool:
+        """Whether a structure of jax's is this one."""
+        try:
+            return _same(_rows(tree, _registration), self.rows)
+        except Unstorable:
+            return False
+
+    def missing(self) -> list[str]:
+        """The classes of nodes that are not registered here as they were."""
+        found = set()
+        for module, name, fields, _ in self._registered():
+            class_ = found_global(module, name)
+            if not _is_registered(class_) or _fields_of(class_) != fields:
+                found.add(f"{module}.{name}")
+        return sorted(found)
+
+    def named(self) -> dict[tuple[Any, ...], _Named]:
+        """What its nodes have by name, by key."""
+        return {named.key: named for *_, own in self._registered() for named in _named_within(own)}
+
+    def _registered(self) -> Iterator[Any]:
+        return (own for name, own, _ in self.rows if name == "registered")
+
+    def made(self, arguments: Any) -> Any:
+        """The structure of jax's. What it has by name is taken from the structure of the arguments.
+
+        Raises:
+          StorageError: that does not have it, or jax makes no such structure.
+        """
+        given = {key: named.value for key, named in StoredTree.of(arguments).named().items()}
+        try:
+            return _tree_of(self.rows, functools.partial(_made, _Making(given)))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise StorageError(f"the results cannot be given their structure: {error}") from None
 
 
-def program_tree_of(parts: Any) -> ProgramTree:
-    return ProgramTree(_tree_of(parts, _registered))
+def is_structure(tree: Any, of: Any) -> bool:
+    """Whether the structure of arguments is the one of a program."""
+    return bool(of.describes(tree) if isinstance(of, StoredTree) else tree == of)
+
+
+def result_structure(of: Any, arguments: Any) -> Any:
+    """The structure of a program's results, for arguments of a structure."""
+    return of.made(arguments) if isinstance(of, StoredTree) else of
+
+
+def stored_tree(tree: Any) -> StoredTree:
+    """What a file has of a structure."""
+    return tree if isinstance(tree, StoredTree) else StoredTree.of(tree)
 
 
 def param_tree_parts(tree: Any) -> Any:
@@ -347,22 +472,34 @@ def _inner(class_: Any, own: Any, children: Sequence[Any], registry: Any) -> Any
     return make(registry, (class_, own), children)
 
 
-def _registered(described: Any, children: Sequence[Any], registry: Any) -> Any:
-    """A node of a class that somebody has registered; one that says what is missing where nobody
-    has, here."""
+def _is_registered(class_: Any) -> bool:
+    return isinstance(class_, type) and (
+        class_ in symbol("tree_util:_registry") or is_named_tuple(class_)
+    )
+
+
+def _made(making: _Making, described: Any, children: Sequence[Any], registry: Any) -> Any:
+    """A node of a class that somebody has registered."""
     module, name, fields, own = described
     class_ = found_global(module, name)
-    is_own = isinstance(class_, type) and not issubclass(class_, functools.partial)
-    if is_own and _fields_of(class_) == fields:
-        try:
-            made = _Making().value(own)
-            if made is None or not is_named_tuple(class_):
-                return _inner(class_, made, children, registry)
-            # jax takes a registered class for a plain named tuple.
-            return _by_example(class_, made, children)
-        except (_Missing, ValueError, TypeError, KeyError, AttributeError):
-            pass
-    return _inner(_missing_class(str(module), str(name), fields), own, children, registry)
+    if not _is_registered(class_) or issubclass(class_, functools.partial):
+        raise StorageError(f"{module}.{name} is not registered with jax here")
+    if _fields_of(class_) != fields:
+        raise StorageError(f"{module}.{name} has other fields here")
+    made = making.value(own)
+    if made is None or not is_named_tuple(class_):
+        return _inner(class_, made, children, registry)
+    # jax takes a registered class for a plain named tuple.
+    return _by_example(class_, made, children)
+
+
+def _shown(described: Any, children: Sequence[Any], registry: Any) -> Any:
+    module, name, _fields, own = described
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise StorageError("a name in a tree is no text")
+    _check(own)
+    node = _missing_class("missing", "Node", None)
+    return _inner(node, _Text(f"{module}.{name}, {own!r}"), children, registry)
 
 
 def _named_only(described: Any, children: Sequence[Any], registry: Any) -> Any:
@@ -383,8 +520,15 @@ class MissingNode:
     fields: tuple[str, ...] | None
 
 
-@functools.cache
 def _missing_class(module: str, name: str, fields: tuple[str, ...] | None) -> type[MissingNode]:
+    """The class that stands for a class. jax keeps each: beyond so many one stands for all."""
+    if _new_missing_class.cache_info().currsize >= MAX_MISSING:
+        return _new_missing_class("missing", "Node", None)
+    return _new_missing_class(module, name, fields)
+
+
+@functools.cache
+def _new_missing_class(module: str, name: str, fields: tuple[str, ...] | None) -> type[MissingNode]:
     def refuse(own: Any, children: Any) -> Any:
         raise StorageError(f"a file does not have the class {module}.{name} of a tree's node")
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxide import _core
 from jaxide._native.content import name_of
 from jaxide._native.storage import Kind, Objects, Private, Records, StorageError, Unstorable
@@ -35,22 +37,23 @@ class FilePrivate(NamedTuple):
     is_function: Callable[[Any], bool]
     # What is kept of a function that is left out, and what stands for it.
     stand_in: Kind
+    # Whether a callback of a file calls nothing of anybody's.
+    calls_nothing: Callable[[Any], bool]
     # What a function that was made cannot do, in words; None where it is whole.
     missing: Callable[[Any], str | None]
-    # Whether a tree is made of standard containers, and whether a value is a tree of others.
-    is_plain_tree: Callable[[Any], bool]
+    # Whether a value is a tree that has other nodes than standard containers.
     has_others: Callable[[Any], bool]
     # The classes of a tree that a file does not have, or that nobody has registered here.
     missing_classes: Callable[[Any], list[str]]
-    # What marks the tree of a program's arguments or results.
-    program_tree: Callable[[Any], Any]
+    # What a file has of the structure of a program's arguments or results.
+    stored_tree: Callable[[Any], Any]
 
 
 class Loaded(NamedTuple):
     """What a file has."""
 
     jaxpr: Any
-    # The trees of arguments and results; None where they were left out.
+    # The structures of arguments and results; None where they were left out.
     in_tree: Any
     out_tree: Any
     # What the program cannot do, in words.
@@ -135,7 +138,9 @@ class FileObjects(Objects):
     def __init__(self, private: FilePrivate):
         self._files = private
         # What the program cannot do, in words.
-        self.left_out: list[str] = []
+        self.left_out: dict[str, None] = {}
+        callbacks = private.storage.callbacks
+        self.guarded_params = frozenset(place.partition(".")[2] for place in callbacks)
         super().__init__(private.storage)
         self._make["single"] = lambda parts: private.single[parts[0]]()
 
@@ -147,34 +152,62 @@ class FileObjects(Objects):
         """The object of a record."""
         made = super().object(kind, parts)
         if (missing := self._files.missing(made)) is not None:
-            self._note(missing)
+            self.note(missing)
         if kind == "tree":
             for name in self._files.missing_classes(made):
-                self._note(f"a tree among params has {name}, which a file does not have")
+                self.note(f"a tree among params has {name}, which a file does not have")
         return made
 
-    def tree(self, of: Any) -> Any:
-        """The structure of arguments or results; None where it cannot be had here.
+    def close(self, jaxpr: Any, consts: list[Any]) -> Any:
+        """A closed jaxpr.
+
+        Raises:
+          StorageError: a constant is of another type than its variable.
+        """
+        closed = super().close(jaxpr, consts)
+        for var, const in zip(closed.jaxpr.constvars, consts, strict=True):
+            shape = getattr(var.aval, "shape", None)
+            if shape is not None and np.shape(const) != shape:
+                raise StorageError(f"a constant has the shape {np.shape(const)}, not {shape}")
+        return closed
+
+    def check_param(self, name: str, value: Any) -> None:
+        """Refuses a function that executing the program would call.
+
+        Raises:
+          StorageError: it is one.
+        """
+        if not self._files.calls_nothing(value):
+            raise StorageError(f"the {name} of the file is a function")
+
+    def trees(self, in_tree: Any, out_tree: Any) -> tuple[Any, Any]:
+        """The structures of arguments and results; None for what cannot be had here.
 
         Raises:
           StorageError: it is something else.
         """
-        if of is None:
-            self._note("the structure of arguments and results was left out")
-            return None
-        if type(of) is not type(self._files.program_tree(None)):
+        trees = in_tree, out_tree
+        if any(tree is None for tree in trees):
+            self.note("the structure of arguments and results was left out")
+            return None, None
+        if any(not hasattr(tree, "rows") for tree in trees):
             raise StorageError("the file holds something other than a program")
-        tree = of.tree
-        for name in self._files.missing_classes(tree):
-            self._note(
+        missing = dict.fromkeys(name for tree in trees for name in tree.missing())
+        for name in missing:
+            self.note(
                 f"the structure of arguments and results has {name}, which is not registered with "
                 "jax here"
             )
-        return None if self._files.missing_classes(tree) else tree
+        if missing:
+            return None, None
+        unknown = out_tree.unknown(in_tree)
+        for _, module, name, _ in sorted(unknown):
+            self.note(f"the structure of results has {module}.{name}, which no argument has")
+        return in_tree, None if unknown else out_tree
 
-    def _note(self, missing: str) -> None:
-        if missing not in self.left_out:
-            self.left_out.append(missing)
+    def note(self, missing: str) -> None:
+        """Notes what the program cannot do."""
+        self.left_out[missing] = None
 
 
 def to_bytes(
@@ -191,38 +224,54 @@ def to_bytes(
     """
     records = FileRecords(private, drop, complete)
     try:
-        if "trees" in drop:
-            own = [tree if tree and private.is_plain_tree(tree) else None for tree in trees]
-        else:
-            own = [_writable(private, tree, records, complete) for tree in trees]
-        # One without the other says nothing; a tree of jax's cannot be compared with None.
-        if any(tree is None for tree in own):
-            own = [None for _ in own]
-        marked = tuple(tree if tree is None else private.program_tree(tree) for tree in own)
-        return _core.save((private.storage.version, jaxpr, marked), records)
+        own = _stored_trees(private, trees, records, drop, complete)
+        return _core.save((private.storage.version, jaxpr, own), records)
     except Unstorable as error:
         raise StorageError(f"the program cannot be stored: {error}") from None
 
 
-def _writable(private: FilePrivate, tree: Any, records: FileRecords, complete: bool) -> Any:
-    """A tree that a file can have; None where it is left out.
+def _stored_trees(
+    private: FilePrivate,
+    trees: Sequence[Any],
+    records: FileRecords,
+    drop: Collection[str],
+    complete: bool,
+) -> tuple[Any, Any]:
+    """What a file has of the structures of arguments and results; None for both where they are left
+    out.
 
     Raises:
       Unstorable: nothing is to be left out.
     """
-    if tree is None:
-        return None
+    in_tree, out_tree = trees
+    if in_tree is None or out_tree is None:
+        return None, None
     try:
-        content = _core.save(private.program_tree(tree), records)
-        if _core.load(content, FileObjects(private)).tree == tree:
-            return tree
-        why = "jax makes another structure of it"
+        own = private.stored_tree(in_tree), private.stored_tree(out_tree)
+        if "trees" in drop:
+            return own if all(tree.is_plain for tree in own) else (None, None)
+        why = _why_not(_core.load(_core.save(own, records), FileObjects(private)), trees)
+        is_left_out = why is not None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, Unstorable) as error:
         # Whatever classes of the user's raise that are compared.
-        why = str(error)
-    if complete:
+        why, is_left_out = str(error), True
+    if not is_left_out:
+        unknown = ", ".join(".".join(key[1:3]) for key in sorted(own[1].unknown(own[0])))
+        why = f"results have {unknown}, which no argument has" if unknown else None
+    if complete and why is not None and "trees" not in drop:
         raise Unstorable(f"{why}: drop=('trees',) leaves out the structure")
-    return None
+    return (None, None) if is_left_out else own
+
+
+def _why_not(own: Sequence[Any], trees: Sequence[Any]) -> str | None:
+    """Why structures of a file are not these ones; None where they are."""
+    for stored, tree in zip(own, trees, strict=True):
+        if type(stored) is not type(tree) and not stored.describes(tree):
+            return "jax makes another structure of it"
+    stored, (in_tree, out_tree) = own[1], trees
+    if type(stored) is type(out_tree) or stored.unknown(own[0]):
+        return None
+    return None if stored.made(in_tree) == out_tree else "jax makes another structure of it"
 
 
 def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
@@ -234,11 +283,14 @@ def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
     objects = FileObjects(private)
     root = _core.load(content, objects)
     match root:
-        case (str(), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
-            own, results = objects.tree(in_tree), objects.tree(out_tree)
-            if own is None or results is None:
-                own = results = None
-            return Loaded(jaxpr, own, results, tuple(objects.left_out))
+        case (str(version), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
+            trees = objects.trees(in_tree, out_tree)
+            if version != private.storage.version:
+                objects.note(
+                    f"the program was stored by jax {version}, and this is jax "
+                    f"{private.storage.version}, whose primitives may take other params"
+                )
+            return Loaded(jaxpr, *trees, tuple(objects.left_out))
     raise StorageError("the file holds something other than a program")
 
 

@@ -174,6 +174,8 @@ class Objects:
 
     # The one that jax has.
     nan = np.nan
+    # The names of params whose values are checked, by `check_param`.
+    guarded_params: frozenset[str] = frozenset()
 
     def __init__(self, private: Private):
         self._make: dict[str, Callable[[Any], Any]] = {}

@@ -95,6 +95,11 @@ def why_missing(value: Any) -> str | None:
     return None
 
 
+def is_left_out(value: Any) -> bool:
+    """Whether a value stands for a function that no file has, whatever is imported here."""
+    return why_missing(value) is not None and _finding(value) is None
+
+
 class StoredRules:
     """Records of the functions that trace derivative rules, and functions of records."""
 
@@ -294,9 +299,9 @@ class StoredRules:
             if found is None:
                 return f"{of} is not there: {module} was not imported, or has none"
             # jax's own are those of the installed jax, like primitives.
-            if module.startswith("jax."):
+            if _is_of_jax(found):
                 return found
-            if bytecode != _BYTECODE:
+            if bytecode not in ("", _BYTECODE):
                 return f"{of} cannot be compared: the program was stored by another Python"
             try:
                 is_same = _digests(found) == (bytecode, digest)
@@ -407,13 +412,36 @@ class _Names:
 # ---- what a rule is ----------------------------------------------------------------------------
 
 
+def _is_of_jax(value: Any, depth: int = 0) -> bool:
+    """Whether a function is one of jax's, and so is all that is in it; a value of such a function
+    may also be a plain one."""
+    if depth > _MAX_DEPTH:
+        return False
+    if isinstance(value, types.FunctionType):
+        name = value.__globals__.get("__name__")
+        is_own = type(name) is str and name.startswith("jax.")
+        if not is_own or variables(name) is not value.__globals__ or set(vars(value)) - _OF_WRAPS:
+            return False
+        inside = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        inside += closure(value).values()
+        return all(_is_of_jax(part, depth + 1) for part in inside)
+    if type(value) in (tuple, list):
+        return all(_is_of_jax(part, depth + 1) for part in value)
+    return type(value) in _PLAIN or _library_name(value) is not None
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+# What `functools.wraps` leaves; what was wrapped is in a closure if it is called.
+_OF_WRAPS = frozenset({"__wrapped__", "__signature__"})
+
+
 def _digests(function: types.FunctionType) -> tuple[str, str]:
     """The version of bytecode, and a digest of what a function does, but for what it calls.
 
     Raises:
       Unstorable: it has something of which that cannot be said.
     """
-    if str(function.__module__).startswith("jax."):
+    if _is_of_jax(function):
         # jax's own are those of the installed jax, like primitives.
         return "", ""
     words = repr(_Words().of(function, 0)).encode("utf-8", "surrogatepass")
@@ -421,15 +449,27 @@ def _digests(function: types.FunctionType) -> tuple[str, str]:
 
 
 class _Words:
-    """Says what a function consists of."""
+    """Says what a function consists of: what it has of its own or by a closure whole, of the
+    installed libraries by name."""
 
     def __init__(self) -> None:
         self._left = _MAX_PARTS
+        # What is being said, by address.
+        self._around: dict[int, int] = {}
 
     def of(self, value: Any, depth: int) -> Any:
         self._left -= 1
         if self._left < 0 or depth > _MAX_DEPTH * 4:
             raise Unstorable("a rule consists of too much")
+        if (outer := self._around.get(id(value))) is not None:
+            return "that around", depth - outer
+        self._around[id(value)] = depth
+        try:
+            return self._of(value, depth)
+        finally:
+            del self._around[id(value)]
+
+    def _of(self, value: Any, depth: int) -> Any:
         class_ = type(value)
         if class_ in (type(None), type(...), bool, int, str, bytes):
             return class_.__name__, value
@@ -439,8 +479,10 @@ class _Words:
         if class_ is types.CodeType:
             return self._code(value, depth)
         if class_ is types.FunctionType:
-            parts = value.__code__, value.__defaults__, value.__kwdefaults__
-            return "function", [within(part) for part in (*parts, *closure(value).values())]
+            parts = value.__code__, value.__defaults__, value.__kwdefaults__, vars(value)
+            said = [within(part) for part in (*parts, *closure(value).values())]
+            # What it finds by global names are things of its module.
+            return "function", value.__globals__.get("__name__"), said
         if class_ in (tuple, list):
             return class_.__name__, [within(item) for item in value]
         if class_ is dict:
@@ -450,14 +492,39 @@ class _Words:
         if isinstance(value, types.ModuleType):
             return "module", value.__name__
         if isinstance(value, enum.Enum):
-            return "member", name_of(class_), value.name
+            return "member", within(class_), value.name
         if class_ is np.ndarray or isinstance(value, np.generic):
             return self._array(np.asarray(value))
-        if callable(value) and global_name(value) is not None:
-            return "global", global_name(value)
+        if (place := _library_name(value)) is not None:
+            return "global", place
         if class_ is functools.partial:
             return "partial", [within(part) for part in (value.func, value.args, value.keywords)]
+        if isinstance(value, (staticmethod, classmethod)):
+            return class_.__name__, within(value.__func__)
+        if class_ is property:
+            return "property", [within(part) for part in (value.fget, value.fset, value.fdel)]
+        if isinstance(value, type):
+            return self._class(value, within)
+        if _library_name(class_) is not None and hasattr(value, "__dict__"):
+            # Such as a `custom_jvp` function, or a jit around one.
+            return "object", name_of(class_), within(vars(value))
         raise Unstorable(f"nothing is known of a {name_of(class_)}")
+
+    def _class(self, class_: Any, within: Callable[[Any], Any]) -> Any:
+        if type(class_) is not type and _library_name(type(class_)) is None:
+            raise Unstorable(f"nothing is known of classes such as {name_of(class_)}")
+        variables = dict(vars(class_))
+        if isinstance(class_, enum.EnumMeta):
+            functions = (types.FunctionType, staticmethod, classmethod, property)
+            variables = {k: v for k, v in variables.items() if isinstance(v, functions)}
+            members: Iterable[tuple[str, enum.Enum]] = class_.__members__.items()
+            variables |= {name: member.value for name, member in members}
+        own = sorted(
+            (name, within(value))
+            for name, value in variables.items()
+            if name not in _SAYS_LITTLE and not isinstance(value, _OF_CLASSES)
+        )
+        return "class", name_of(class_), [within(base) for base in class_.__bases__], own
 
     def _code(self, code: types.CodeType, depth: int) -> Any:
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
@@ -468,4 +535,23 @@ class _Words:
     def _array(self, array: np.ndarray[Any, Any]) -> Any:
         if array.dtype.hasobject or array.nbytes > _MAX_BYTES:
             raise Unstorable("an array of a rule cannot be compared")
-        return "array", array.dtype.str, array.shape, array.tobytes()
+        return "array", repr(array.dtype), array.shape, array.tobytes()
+
+
+# Of a class: what does not decide what its instances do, and what C makes of slots and dicts.
+_SAYS_LITTLE = ("__doc__", "__module__", "__firstlineno__", "__static_attributes__")
+_OF_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def _library_name(value: Any) -> tuple[str, str] | None:
+    """The name of a callable of Python or of the libraries that programs are made with, which are
+    those that are installed; None for anything else."""
+    place = global_name(value) if callable(value) else None
+    if place is None:
+        return None
+    package = place[0].partition(".")[0]
+    is_of_library = package in _LIBRARIES or package in sys.stdlib_module_names
+    return place if is_of_library else None
+
+
+_LIBRARIES = ("jax", "jaxlib", "ml_dtypes", "numpy")

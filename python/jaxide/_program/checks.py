@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -65,6 +66,18 @@ def sizes(shape: Any) -> tuple[int | str, ...]:
     return tuple(found)
 
 
+def path(name: str, value: Any) -> str:
+    """A path of a file.
+
+    Raises:
+      TypeError: it is none.
+    """
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a str or an os.PathLike, got {value!r}") from None
+
+
 def names(name: str, value: Any) -> list[str]:
     """Several names.
 
@@ -85,6 +98,7 @@ def droppable(drop: Collection[str]) -> Collection[str]:
     Raises:
       ValueError: nothing of such a name can be left out.
     """
-    if isinstance(drop, str) or not set(drop) <= set(DROPPABLE):
+    is_several = isinstance(drop, Collection) and not isinstance(drop, str)
+    if not is_several or not set(drop) <= set(DROPPABLE):
         raise ValueError(f"drop takes a tuple of {', '.join(DROPPABLE)}, got {drop!r}")
     return drop

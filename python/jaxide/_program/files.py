@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,30 +13,37 @@ Content = TypeVar("Content", str, bytes)
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Makes a file, or replaces it, at once.
+    """Makes a file, or replaces it, at once. A link stays: the file that it leads to is replaced,
+    and keeps its mode. What is no file, a device or a pipe, is written to.
 
     Raises:
       OSError: it cannot be written; what was there before still is.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    target = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        # Who reads it knows nothing of the file beside.
-        raise type(error)(error.errno, error.strerror, str(target)) from None
+        mode: int | None = target.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        target.write_bytes(data)
+        return
+    # A name of its own, however long that of the target is.
+    beside = target.with_name(f".jaxide-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
+        if mode is not None:
+            os.chmod(beside, stat.S_IMODE(mode))
+        os.replace(beside, target)
+    except BaseException as error:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            os.unlink(beside)
+        if isinstance(error, OSError) and error.filename == str(beside):
+            # Who reads it knows nothing of the file beside.
+            raise type(error)(error.errno, error.strerror, str(path)) from None
         raise
 
 
@@ -46,10 +53,3 @@ def deliver(content: Content, path: str | os.PathLike[str] | None) -> Content | 
         return content
     write(path, content)
     return None
-
-
-def _umask() -> int:
-    """The mask of new files, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

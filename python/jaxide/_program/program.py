@@ -415,7 +415,7 @@ class Program:
           ValueError: a name in ``drop`` is unknown.
           OSError: the file cannot be written.
         """
-        files.write(path, self._to_file(checks.droppable(drop), complete))
+        files.write(checks.path("path", path), self._to_file(checks.droppable(drop), complete))
 
     def _checked_jaxpr(self) -> Any:
         self._read_graph()
@@ -810,19 +810,27 @@ class Program:
         Raises:
           TypeError: the arguments have not the structure, the number or the types of the inputs.
         """
-        flat = self._flatten(args, kwargs)
-        out = _compat.evaluate(self.jaxpr, flat)
-        return out if self._out_tree is None else jax.tree.unflatten(self._out_tree, out)
+        flat, out_tree = self._flatten(args, kwargs)
+        try:
+            out = _compat.evaluate(self.jaxpr, flat)
+        except Exception as error:
+            for what in self._left_out:
+                error.add_note(f"jaxide: {what}")
+            raise
+        return out if out_tree is None else jax.tree.unflatten(out_tree, out)
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The inputs, one by one, checked against the types of the program."""
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+        """The inputs, one by one, checked against the types of the program, and the structure that
+        its results are to have; None where they are a list."""
+        out_tree = self._out_tree
         if self._in_tree is not None:
             flat, tree = jax.tree.flatten((args, kwargs))
-            if tree != self._in_tree:
+            if not _compat.is_structure(tree, self._in_tree):
                 raise TypeError(
                     "this program was traced with arguments of structure "
                     f"{self._in_tree}, got {tree}"
                 )
+            out_tree = _compat.result_structure(out_tree, tree)
         elif kwargs:
             raise TypeError(f"this program takes no keyword arguments, got {sorted(kwargs)}")
         else:
@@ -831,7 +839,7 @@ class Program:
             raise TypeError(f"this program takes {len(self.in_avals)} arguments, got {len(flat)}")
         for position, (value, aval) in enumerate(zip(flat, self.in_avals, strict=True)):
             _check_input(position, value, aval)
-        return flat
+        return flat, out_tree
 
 
 def load(path: str | os.PathLike[str]) -> Program:
@@ -859,7 +867,7 @@ def load(path: str | os.PathLike[str]) -> Program:
     """
     if not _compat.reads_programs():
         raise unknown_jax()
-    content = program_files.read_file(path)
+    content = program_files.read_file(checks.path("path", path))
     return Program._of_file(content)
 
 

@@ -78,6 +78,7 @@ fn load<'py>(
         closed: FxHashSet::default(),
         tracebacks: Vec::new(),
         vars: FxHashMap::default(),
+        guarded: objects.getattr(intern!(py, "guarded_params"))?.extract()?,
     };
     loader.tracebacks = loader.tracebacks()?;
     let mut derivations = match origins {
@@ -138,6 +139,8 @@ struct Loader<'a, 'py> {
     tracebacks: Vec<Bound<'py, PyAny>>,
     /// Variables that several programs have.
     vars: FxHashMap<u32, Bound<'py, PyAny>>,
+    /// The names of params whose values are checked.
+    guarded: FxHashSet<String>,
 }
 
 impl<'py> Loader<'_, 'py> {
@@ -394,7 +397,12 @@ impl Rows for ProgramRows<'_, '_, '_> {
         let order = self.stored.param_order.get(id.index());
         let order = order.into_iter().flatten().filter_map(|&place| entries.get(place as usize));
         for (name, value) in order {
-            dict.set_item(name, self.loader.value(value, &self.programs)?)?;
+            let value = self.loader.value(value, &self.programs)?;
+            if self.loader.guarded.contains(&**name) {
+                let check = intern!(self.loader.py(), "check_param");
+                self.loader.objects.call_method1(check, (&**name, &value))?;
+            }
+            dict.set_item(name, value)?;
         }
         Ok(self.table.params_id(self.loader.jax, builder, &dict)?)
     }
