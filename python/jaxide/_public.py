@@ -10,17 +10,22 @@ from jaxide._api.cache import clear_caches as clear_caches
 from jaxide._api.install import accelerated as accelerated
 from jaxide._api.install import install as install
 from jaxide._api.install import uninstall as uninstall
-from jaxide._api.logs import log_of_environment as _log_of_environment
+from jaxide._api.install import use_environment as _use_environment
+from jaxide._api.install import use_native_environment as _use_native_environment
 from jaxide._api.make_jaxpr import from_jaxpr as from_jaxpr
 from jaxide._api.make_jaxpr import make_jaxpr as make_jaxpr
 from jaxide._api.make_jaxpr import structural_hash as structural_hash
 from jaxide._api.make_jaxpr import trace as trace
+from jaxide._api.run import RunReport as RunReport
+from jaxide._api.run import report_run as report_run
+from jaxide._api.settings import Settings as Settings
+from jaxide._api.settings import SettingValue as SettingValue
+from jaxide._api.settings import settings as settings
 from jaxide._api.status import CapabilityStatus as CapabilityStatus
 from jaxide._api.status import Status as Status
 from jaxide._api.status import status as status
 from jaxide._api.warm import StoreError as StoreError
 from jaxide._api.warm import StoreInfo as StoreInfo
-from jaxide._api.warm import open_of_environment as _open_of_environment
 from jaxide._compat import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._jit.explanation import Change as Change
 from jaxide._jit.explanation import Explanation as Explanation
@@ -39,8 +44,6 @@ from jaxide._program.program import load as load
 from jaxide._reports.audit import AuditReport as AuditReport
 from jaxide._reports.audit import AuditWarning as AuditWarning
 from jaxide._reports.audit import Finding as Finding
-from jaxide._reports.audit import audit_every as _audit_every
-from jaxide._reports.audit import audit_of_environment as _audit_of_environment
 from jaxide._reports.audit import audit_report as audit_report
 from jaxide._reports.audit import clear_audit as clear_audit
 from jaxide._reports.cost import Cost as Cost
@@ -60,11 +63,13 @@ from jaxide._reports.queries import CriticalPath as CriticalPath
 from jaxide._reports.queries import Dependencies as Dependencies
 from jaxide._reports.queries import PrecisionReport as PrecisionReport
 from jaxide._reports.queries import Uses as Uses
+from jaxide._reports.run import RunFunction as RunFunction
+from jaxide._reports.run import RunSpan as RunSpan
+from jaxide._reports.run import RunTimes as RunTimes
 
 __version__ = _version("jaxide")
 
 # Looks at the installed jax now, so that what jaxide cannot do is said at import.
-_log_of_environment()
+_use_environment()
 if _compat.native():
-    _audit_every(_audit_of_environment())
-    _open_of_environment()
+    _use_native_environment()

@@ -12,13 +12,14 @@ FOLDER = Path(jaxide.__file__).parent
 
 # What each room may import, besides the extension; the package itself has the names of `_public`.
 ALLOWED: dict[str, set[str]] = {
+    "_settings": set(),
     "_native": set(),
-    "_compat": {"_native"},
-    "_reports": {"_compat"},
+    "_compat": {"_settings", "_native"},
+    "_reports": {"_settings", "_compat"},
     "_export": {"_native", "_compat", "_reports"},
-    "_jit": {"_native", "_compat", "_reports"},
-    "_program": {"_native", "_compat", "_reports", "_export"},
-    "_api": {"_native", "_compat", "_reports", "_jit", "_program"},
+    "_jit": {"_settings", "_native", "_compat", "_reports"},
+    "_program": {"_settings", "_native", "_compat", "_reports", "_export"},
+    "_api": {"_settings", "_native", "_compat", "_reports", "_export", "_jit", "_program"},
     "_public": {"_native", "_compat", "_reports", "_jit", "_program", "_api"},
     "": {"_public"},
     "brainstate": {"_compat"},

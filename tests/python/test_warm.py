@@ -542,9 +542,6 @@ def test_a_folder_that_others_may_write_to(tmp_path: Path, monkeypatch: pytest.M
 def test_settings_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(jaxide.StoreError, match="one of write, read"):
         warm.open_store(tmp_path, mode="append")
-    monkeypatch.setenv("JAXIDE_CACHE_MAX_BYTES", "many")
-    with pytest.raises(jaxide.StoreError, match="no number of bytes"):
-        warm.open_store(tmp_path)
     monkeypatch.delenv("JAXIDE_CACHE_DIR", raising=False)
     with pytest.raises(jaxide.StoreError, match="no folder is named"):
         warm.store_folder()

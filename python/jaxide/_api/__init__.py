@@ -8,5 +8,7 @@
 ``warm``              the store: settings, opening, writing
 ``status``            ``status``
 ``logs``              what the ``logging`` library is told, ``JAXIDE_LOG``
+``run``               ``report_run``
+``settings``          ``settings``
 ====================  ==========================================================
 """

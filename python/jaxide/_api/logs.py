@@ -1,27 +1,24 @@
-"""What is said through the ``logging`` library, and ``JAXIDE_LOG``."""
+"""What is said through the ``logging`` library, and who prints it."""
 
 from __future__ import annotations
 
+import functools
 import logging
-import os
-import warnings
-
-# The loggers that a setting may name.
-LOGGERS = ("retraces",)
+from collections.abc import Iterable
 
 
-def log_of_environment() -> None:
-    """Prints what the loggers say that ``JAXIDE_LOG`` names, separated by commas, on stderr."""
-    for name in filter(None, map(str.strip, os.environ.get("JAXIDE_LOG", "").split(","))):
-        if name not in LOGGERS:
-            warnings.warn(
-                f"JAXIDE_LOG names {name!r}: it may name {', '.join(LOGGERS)}", stacklevel=2
-            )
-            continue
-        logger = logging.getLogger(f"jaxide.{name}")
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        # The user's handlers, if any, would print it once more.
-        logger.propagate = False
+def print_loggers(names: Iterable[str]) -> None:
+    """From now on, what the loggers of jaxide with these names say is printed on stderr."""
+    for name in names:
+        _print(name)
+
+
+@functools.cache
+def _print(name: str) -> None:
+    logger = logging.getLogger(f"jaxide.{name}")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    # The user's handlers, if any, would print it once more.
+    logger.propagate = False

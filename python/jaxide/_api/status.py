@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from jaxide import _compat
+from jaxide import _compat, _settings
 from jaxide._compat import capabilities
 from jaxide._reports.tables import Shown, as_text, line, table
 
@@ -94,7 +94,9 @@ def status() -> Status:
       A :class:`Status`.
     """
     _compat.native()
-    disabled = "JAXIDE_DISABLE leaves all to jax" if _compat.is_disabled() else None
+    disabled = None
+    if _settings.is_disabled():
+        disabled = f"{_settings.said_by('disable')} leaves all to jax"
     found = []
     for capability in capabilities.CAPABILITIES:
         why = disabled or "; ".join(capabilities.reasons(capability.name)) or None

@@ -11,12 +11,10 @@ import threading
 import warnings
 from pathlib import Path
 
-from jaxide import _compat, _core
+from jaxide import _compat, _core, _settings
 
 # In the place of a folder: the one in which jax keeps what it has compiled.
 BESIDE_JAX = ":jax:"
-MODES = ("write", "read")
-MAX_BYTES = 1 << 28
 # What was learnt is written this often, for processes that do not come to their end.
 _SECONDS = 30.0
 
@@ -78,8 +76,8 @@ def store_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     Raises:
       StoreError: neither says one; or it is to be beside jax's, and jax has none.
     """
-    named = os.fspath(folder) if folder is not None else os.environ.get("JAXIDE_CACHE_DIR", "")
-    if not named:
+    named = _settings.value("cache_dir") if folder is None else _checked("cache_dir", folder)
+    if named is None:
         raise StoreError("no folder is named: set JAXIDE_CACHE_DIR, or give one")
     if named == BESIDE_JAX:
         beside = _compat.compilation_cache_dir()
@@ -90,12 +88,12 @@ def store_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a folder that others may write to, unless ``JAXIDE_CACHE_TRUST=1``.
+    """Refuses a folder that others may write to, unless a setting says that they are trusted.
 
     Raises:
       StoreError: it is such a folder, or none.
     """
-    if os.environ.get("JAXIDE_CACHE_TRUST") == "1" or not hasattr(os, "getuid"):
+    if _settings.value("cache_trust") or not hasattr(os, "getuid"):
         return
     for path in (folder, folder.parent):
         try:
@@ -113,25 +111,18 @@ def check_folder(folder: Path) -> None:
             raise StoreError(f"others may write to {path}: JAXIDE_CACHE_TRUST=1 uses it")
 
 
-def open_store(
-    folder: str | os.PathLike[str] | None = None,
-    mode: str | None = None,
-    max_bytes: int | None = None,
-) -> None:
-    """Opens the store in a folder, in the place of the one that is open.
+def open_store(folder: str | os.PathLike[str] | None = None, mode: str | None = None) -> None:
+    """Opens the store, in the place of the one that is open. What is not given, settings say.
 
     Raises:
       StoreError: the folder cannot be used, or a setting is none.
     """
-    mode = mode if mode is not None else os.environ.get("JAXIDE_CACHE_MODE", "write")
-    if mode not in MODES:
-        raise StoreError(f"the mode of the store is one of {', '.join(MODES)}, got {mode!r}")
+    mode = _settings.value("cache_mode") if mode is None else _checked("cache_mode", mode)
     try:
         path = store_folder(folder)
         check_folder(path)
     except (OSError, RuntimeError) as error:
         raise StoreError(str(error)) from None
-    bound = max_bytes if max_bytes is not None else _max_bytes()
     salt, packages = _compat.installation()
     records, objects = _compat.entry_objects()
     _compat.use_whole_traces()  # Not within the first trace.
@@ -142,7 +133,7 @@ def open_store(
             salt,
             packages,
             mode == "write",
-            bound,
+            _settings.value("cache_max_bytes"),
             records,
             objects,
             _compat.portable_names(),
@@ -154,13 +145,11 @@ def open_store(
         _open.append(store)
 
 
-def _max_bytes() -> int:
-    text = os.environ.get("JAXIDE_CACHE_MAX_BYTES")
-    if text is None:
-        return MAX_BYTES
-    if not text.isdecimal() or len(text) > 18:
-        raise StoreError(f"JAXIDE_CACHE_MAX_BYTES is no number of bytes: {text!r}")
-    return int(text)
+def _checked(name: str, given: object) -> str:
+    try:
+        return str(_settings.SETTINGS[name].checked(given))
+    except ValueError as error:
+        raise StoreError(str(error)) from None
 
 
 def _write_now_and_then(store: _Store) -> None:
@@ -191,7 +180,7 @@ def close_store() -> tuple[int, int]:
 
 def open_of_environment() -> None:
     """Opens the store that ``JAXIDE_CACHE_DIR`` names; where that cannot be, there is a warning."""
-    if os.environ.get("JAXIDE_CACHE_DIR"):
+    if _settings.value("cache_dir") is not None:
         try:
             open_store()
         except StoreError as error:

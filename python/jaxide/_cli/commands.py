@@ -163,12 +163,14 @@ def demo() -> int:
 @click.option("--changes", is_flag=True, help="With the places in jax that are not known.")
 @click.option("--json", "as_json", is_flag=True, help="As data.")
 def doctor(changes: bool, as_json: bool) -> None:
-    """Says what jaxide does with the installed jax, what it leaves to jax, and why."""
-    status = jaxide.status()
+    """Says what jaxide does with the installed jax, what it leaves to jax and why; the settings."""
+    status, settings = jaxide.status(), jaxide.settings()
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(status), indent=2))
+        found = {**dataclasses.asdict(status), "settings": [*map(dataclasses.asdict, settings)]}
+        click.echo(json.dumps(found, indent=2))
         return
     say(status)
+    say(settings)
     for capability in status.capabilities if changes else ():
         for place in capability.changed:
             click.echo(f"{capability.name}: {place}")

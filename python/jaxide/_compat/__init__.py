@@ -31,6 +31,7 @@ does the work.
 ``stored_tracebacks``  tracebacks in a file
 ``warm``               what of jax the store needs
 ``whole_programs``     what of jax whole traces need
+``monitoring``         what jax says while it traces, lowers and compiles
 ``transposition``      the steps of the backward pass
 ``jits``               tracing, lowering and execution of jits, and how they are intercepted
 ``lowerings``          what lowering and compiling a program comes to in the next process
@@ -40,12 +41,11 @@ does the work.
 from __future__ import annotations
 
 import functools
-import os
 import warnings
 
 import jax
 
-from jaxide import _core
+from jaxide import _core, _settings
 from jaxide._compat import capabilities as capabilities
 from jaxide._compat.caches import clear_with_jax as clear_with_jax
 from jaxide._compat.caches import register_jaxpr_type, register_trace_types
@@ -83,6 +83,7 @@ from jaxide._compat.jits import jit_tracing as jit_tracing
 from jaxide._compat.jits import leave_jits as leave_jits
 from jaxide._compat.jits import lower_of as lower_of
 from jaxide._compat.jits import own_line as own_line
+from jaxide._compat.jits import program_place as program_place
 from jaxide._compat.jits import transformations as transformations
 from jaxide._compat.jits import user_frames as user_frames
 from jaxide._compat.jits import user_line as user_line
@@ -92,6 +93,7 @@ from jaxide._compat.lowering_rules import is_internal_file as is_internal_file
 from jaxide._compat.lowering_rules import lowering_rules as lowering_rules
 from jaxide._compat.lowerings import Lowered as Lowered
 from jaxide._compat.lowerings import lowerings as lowerings
+from jaxide._compat.monitoring import known_devices as known_devices
 from jaxide._compat.namespace import load_namespace
 from jaxide._compat.namespace import numpy_error_state as numpy_error_state
 from jaxide._compat.objects import flat_trees as flat_trees
@@ -125,16 +127,13 @@ from jaxide._compat.whole_programs import use_whole_traces as use_whole_traces
 from jaxide._compat.whole_programs import whole_traces as whole_traces
 
 
-def is_disabled() -> bool:
-    """Whether all is to be left to stock jax: ``JAXIDE_DISABLE=1``."""
-    return os.environ.get("JAXIDE_DISABLE", "").strip() not in ("", "0")
+def reads_programs() -> bool:
+    """Whether jaxprs of the installed jax are read natively, whoever traced them."""
+    return not _settings.is_disabled() and _can_read_programs()
 
 
 @functools.cache
-def reads_programs() -> bool:
-    """Whether jaxprs of the installed jax are read natively, whoever traced them."""
-    if is_disabled():
-        return False
+def _can_read_programs() -> bool:
     try:
         lazy_jaxpr = _core.initialize(load_namespace())
         register_jaxpr_type(lazy_jaxpr)
@@ -144,12 +143,14 @@ def reads_programs() -> bool:
     return capabilities.has("programs")
 
 
-@functools.cache
 def native() -> bool:
     """Whether traces are recorded natively; where anything is left to jax, one warning has said so,
     unless that was asked for (``JAXIDE_DISABLE``)."""
-    if is_disabled():
-        return False
+    return not _settings.is_disabled() and _is_native()
+
+
+@functools.cache
+def _is_native() -> bool:
     if reads_programs() and capabilities.has("traces"):
         try:
             private()
@@ -190,5 +191,5 @@ def _warn_of(off: list[str]) -> None:
             f"jax {jax.__version__} is not quite a jax that jaxide knows ({SUPPORTED}); left to "
             f"jax: {', '.join(off)}. `python -m jaxide doctor` says why.",
             JaxideFallbackWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

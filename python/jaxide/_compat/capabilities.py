@@ -9,10 +9,10 @@ does the work. Nothing else changes.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from jaxide import _settings
 from jaxide._compat import sources
 from jaxide._compat.pointwise import BINARY, LAX, NUMPY, SPECIAL
 
@@ -356,10 +356,6 @@ CAPABILITIES = (
 )
 BY_NAME = {capability.name: capability for capability in CAPABILITIES}
 
-# Whoever ports jaxide has capabilities taken as known, to see whether they are: "all", or names
-# separated by commas.
-ASSUMED = "JAXIDE_ASSUME_KNOWN"
-
 # Why capabilities are off that were found to be while jaxide was set up.
 _lost: dict[str, str] = {}
 
@@ -367,7 +363,7 @@ _lost: dict[str, str] = {}
 @functools.cache
 def changed(name: str) -> tuple[str, ...]:
     """What a capability rests on of which the installed jax has another source than is known."""
-    assumed = os.environ.get(ASSUMED, "").split(",")
+    assumed = _settings.value("assume_known")
     if name in assumed or "all" in assumed:
         return ()
     return tuple(path for path in BY_NAME[name].rests_on if not sources.is_known(path))

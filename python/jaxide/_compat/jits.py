@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxide import _core
+from jaxide._compat.jaxprs import open_part
 from jaxide._compat.symbols import (
     Mismatch,
     checked_function,
@@ -273,6 +274,12 @@ def user_stack() -> list[str]:
 def user_line(traceback: Any) -> str | None:
     """The innermost line of the user's code in a traceback."""
     return jit_tracing().line(traceback)
+
+
+def program_place(jaxpr: Any) -> str | None:
+    """The name and place of the function that a program was traced of."""
+    info = getattr(open_part(jaxpr), "debug_info", None)
+    return getattr(info, "func_src_info", None)
 
 
 # Folders of what was installed: no code of whoever runs it.

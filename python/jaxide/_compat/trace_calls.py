@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jaxide import _core
+from jaxide._compat import monitoring
 from jaxide._compat.hooks import argument_names, path_names
 from jaxide._compat.jaxprs import set_names
 from jaxide._compat.tracing import (
@@ -116,13 +117,16 @@ def _run(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     if debug_info.arg_names is not None and len(debug_info.arg_names) != len(leaves.vals):
         return None  # jax raises
     state = quasi_dynamic_state(fun, in_avals)
+    is_outermost = known.is_top_level()
+    if is_outermost:
+        monitoring.expect(debug_info.func_src_info)
     timed = (
         known.log_elapsed_time(
             "Finished tracing {fun_name} for jit in {elapsed_time:.9f} sec",
             known.fun_name(fun),
             event=known.trace_event,
         )
-        if known.is_top_level()
+        if is_outermost
         else contextlib.nullcontext()
     )
     with timed, outermost(debug_info):

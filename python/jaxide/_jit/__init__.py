@@ -14,5 +14,6 @@
 ``lowering_warnings``   warnings of a lowering, for all that share the executable
 ``retraces``            the retrace log
 ``explanation``         answers of the retrace log
+``run_log``             what was traced, lowered and compiled in this run
 ======================  ================================================================
 """

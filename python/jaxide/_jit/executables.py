@@ -52,15 +52,12 @@ MAX_BYTES = 1 << 30
 # nothing. Measured there: 1.5 MB for ten equations.
 MIN_BYTES = 3 << 19
 
-# How captured arrays are given to an executable.
-CAPTURED = ("auto", "constants", "arguments")
-
 
 class Outcome(NamedTuple):
     """What became of a program that was to be executed, with seconds.
 
     ``reason`` says why its executable is not shared; ``known`` whether an earlier program said the
-    same.
+    same; ``stored`` whether its executable was found through the store.
     """
 
     known: bool
@@ -70,6 +67,7 @@ class Outcome(NamedTuple):
     lowering: float
     compiling: float
     program: Any
+    stored: bool = False
 
 
 class Executable:
@@ -243,7 +241,7 @@ class Executables:
         Args:
           args: the arguments, flat.
           params: those of the jit.
-          captured: how captured arrays are given to it, one of ``CAPTURED``.
+          captured: how captured arrays are given to it, as the setting says.
         """
         jax_ = _compat.execution()
         if not jax_.is_plain():
@@ -300,6 +298,7 @@ class Executables:
             made.lowering,
             made.compiling,
             program,
+            executable_is_new and executable.entry is not None,
         )
         return self._run(run, args), outcome
 

@@ -11,11 +11,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxide import _compat
+from jaxide import _compat, _settings
+from jaxide._compat import monitoring
 from jaxide._jit import lowering_warnings
 from jaxide._jit.deduplicate import deduplicate
-from jaxide._jit.executables import CAPTURED, EXECUTABLES
+from jaxide._jit.executables import EXECUTABLES
 from jaxide._jit.retraces import RETRACE_LOG
+from jaxide._jit.run_log import RUN_LOG
 
 
 @dataclasses.dataclass
@@ -41,17 +43,6 @@ class Counts:
     captured: str = "auto"
 
 
-def checked(captured: str) -> str:
-    """How captured arrays are given to executables.
-
-    Raises:
-      ValueError: there is no such way.
-    """
-    if captured not in CAPTURED:
-        raise ValueError(f"captured has to be one of {', '.join(CAPTURED)}, not {captured!r}")
-    return captured
-
-
 class _Thread(threading.local):
     """The contexts of :func:`sharing` that this thread is in, where jits are counted."""
 
@@ -73,14 +64,6 @@ _THREAD = _Thread()
 # be left, since an exception came in between, goes when nobody refers to it.
 _entered: weakref.WeakSet[sharing] = weakref.WeakSet()
 _process: weakref.WeakSet[sharing] = weakref.WeakSet()
-# How captured arrays are given to the executables of jits that nobody counts.
-_captured = "auto"
-
-
-def give_captured(captured: str) -> None:
-    """Says so for the whole process."""
-    global _captured
-    _captured = checked(captured)
 
 
 class sharing:
@@ -148,6 +131,7 @@ def _before_trace(
     """Called before jax traces a jit."""
     own = _THREAD.counts
     if (_process or own is not None) and _compat.jit_tracing().is_top_level():
+        monitoring.expect(debug_info.func_src_info)
         return _Begun((fun, jit, args, kwargs), own, time.perf_counter())
     return None
 
@@ -171,7 +155,8 @@ def _lowered(jaxpr: Any, resolve: Callable[[], Any]) -> Iterator[Any]:
         return
     instead, was_executed = EXECUTABLES.lowered(jaxpr, resolve)
     # What jax has lowered for an execution it does not lower again, and does not warn.
-    with lowering_warnings.noting(silently=True) if was_executed else contextlib.nullcontext():
+    silently = lowering_warnings.noting(silently=True) if was_executed else contextlib.nullcontext()
+    with silently, RUN_LOG.working_for(lambda: _compat.program_place(jaxpr)):
         yield deduplicate(instead)
 
 
@@ -180,12 +165,15 @@ def _execute(args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     own = _THREAD.counts
     if not _process and own is None:
         return _compat.execution().stock(*args, **params)
-    captured = _captured if own is None else own.captured
-    result, outcome = EXECUTABLES.execute(args, params, captured)
+    captured = _settings.value("captured") if own is None else own.captured
+    jaxpr = params["jaxpr"]
+    with RUN_LOG.working_for(lambda: RETRACE_LOG.place_of(jaxpr)):
+        result, outcome = EXECUTABLES.execute(args, params, captured)
     if own is not None:
         own.shared += outcome.known and not outcome.lowered
         own.compiled += outcome.lowered
         own.lowering += outcome.lowering
         own.compiling += outcome.compiling
-    RETRACE_LOG.executed(params["jaxpr"], outcome)
+    RUN_LOG.executed(RETRACE_LOG.place_of(jaxpr), outcome)
+    RETRACE_LOG.executed(jaxpr, outcome)
     return result

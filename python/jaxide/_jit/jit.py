@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
-from jaxide import _compat, _core
+from jaxide import _compat, _core, _settings
 from jaxide._jit.explanation import Explanation
-from jaxide._jit.intercept import Counts, checked, sharing
+from jaxide._jit.intercept import Counts, sharing
 from jaxide._jit.retraces import RETRACE_LOG
 from jaxide._native import interposed
 
@@ -81,9 +81,10 @@ def jit(fun: Callable[..., Any] = _MISSING, /, *, captured: str = "auto", **opti
     Raises:
       ValueError: ``captured`` is none of the three.
     """
+    captured = _settings.SETTINGS["captured"].checked(captured)
     if fun is _MISSING:
-        return functools.partial(jit, captured=checked(captured), **options)
-    counts = Counts(captured=checked(captured))
+        return functools.partial(jit, captured=captured, **options)
+    counts = Counts(captured=captured)
     jitted: Any = jax.jit(fun, **options)
     place = _share(jitted, counts) if _compat.shares_executables() else None
 
@@ -133,7 +134,8 @@ def _miss(stock: Callable[..., Any], options: Any, args: Any, kwargs: Any) -> An
 def _activation() -> AbstractContextManager[Any]:
     """A context in which traces are recorded, unless anything may be affected that somebody has
     changed of jax."""
-    return contextlib.nullcontext() if _core.is_jax_altered() else _core.Activation()
+    is_left = not _compat.native() or _core.is_jax_altered()
+    return contextlib.nullcontext() if is_left else _core.Activation()
 
 
 _OPTION = inspect.Parameter("captured", inspect.Parameter.KEYWORD_ONLY, default="auto")

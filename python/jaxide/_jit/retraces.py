@@ -105,6 +105,11 @@ class RetraceLog:
             said = "; ".join(map(str, changes)) or "nothing that jaxide knows of"
             LOG.info("%s, called at %s, trace %d: %s", call.place, where, count, said)
 
+    def place_of(self, jaxpr: Any) -> str | None:
+        """Which function a program is of that was traced, and not executed yet."""
+        found = self._traced.get(id(jaxpr))
+        return found[1].function if found is not None and found[0]() is jaxpr else None
+
     def executed(self, jaxpr: Any, outcome: Outcome) -> None:
         """Notes what became of a program that was to be executed."""
         found = self._traced.get(id(jaxpr))

@@ -14,7 +14,7 @@ DROPPABLE = ("callbacks", "rules", "trees")
 
 
 class SwitchedOff(NotImplementedError):
-    """What needs the native half cannot be done while ``JAXIDE_DISABLE`` leaves all to jax."""
+    """What needs the native half cannot be done while a setting leaves all to jax."""
 
 
 def natural(name: str, value: Any) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import jax
 from jax.api_util import shaped_abstractify
 
-from jaxide import _compat, _core
+from jaxide import _compat, _core, _settings
 from jaxide._native import program_files
 from jaxide._program import checks, files
 from jaxide._program.passes import optimize
@@ -873,8 +873,9 @@ def load(path: str | os.PathLike[str]) -> Program:
 
 def unknown_jax() -> NotImplementedError:
     """What is raised for programs of a jax that the native half does not know."""
-    if _compat.is_disabled():
-        return checks.SwitchedOff("jaxide is switched off by JAXIDE_DISABLE")
+    if _settings.is_disabled():
+        said_by = _settings.said_by("disable")
+        return checks.SwitchedOff(f"jaxide is switched off by {said_by}")
     return NotImplementedError(
         f"jaxide does not know jax {jax.__version__}: programs of {_compat.SUPPORTED} "
         "can be hashed and compared"

@@ -11,6 +11,7 @@
 ``equations``   equations of a program and of its nested programs
 ``liveness``    which values are alive when
 ``queries``     questions about the equations of a program
+``run``         what was traced, lowered and compiled in a run
 ``tables``      tables for a terminal
 ==============  =================================================================
 """

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import jaxlib.version
 
-from jaxide import _compat, _core
+from jaxide import _compat, _core, _settings
 from jaxide._reports.tables import Shown, counted
 
 MAX_DIFFERENCES = 1000
@@ -150,29 +150,10 @@ def audit_every(every: int) -> int:
     Raises:
       ValueError: the number is negative.
     """
-    every = _checked(every)
+    every = _settings.SETTINGS["audit"].checked(every)
     before, _STATE.every = _STATE.every, every
     _core.set_audit(every)
     return before
-
-
-def _checked(every: int) -> int:
-    if isinstance(every, bool) or not isinstance(every, int) or not 0 <= every < 1 << 63:
-        raise ValueError(f"audit is a number of replays, 0 for none, got {every!r}")
-    return every
-
-
-def audit_of_environment() -> int:
-    """``JAXIDE_AUDIT``.
-
-    Raises:
-      ValueError: it is no number.
-    """
-    text = os.environ.get("JAXIDE_AUDIT", "").strip()
-    try:
-        return _checked(int(text or 0))
-    except ValueError as error:
-        raise ValueError(f"JAXIDE_AUDIT is a number of replays, got {text!r}") from error
 
 
 def audit_report() -> AuditReport:
@@ -269,7 +250,7 @@ def _write(kind: str, name: str, reason: str, call: str, details: Mapping[str, A
         "configuration": {n: _text(v) for n, v in sorted(jax.config.values.items())},
         **details,
     }
-    folder = os.environ.get("JAXIDE_AUDIT_DIR") or tempfile.gettempdir()
+    folder = _settings.value("audit_dir") or tempfile.gettempdir()
     path = pathlib.Path(folder) / f"jaxide-audit-{os.getpid()}-{next(_STATE.numbers)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
