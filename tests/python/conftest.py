@@ -7,6 +7,7 @@ import os
 import pytest
 
 import covering
+import jaxide
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
@@ -16,6 +17,9 @@ os.environ["XLA_FLAGS"] = (
 # Tests find nothing of earlier runs.
 if not os.environ.get("JAXIDE_TEST_STORE"):
     os.environ.pop("JAXIDE_CACHE_DIR", None)
+
+# Tests look into parts of jaxide, which are loaded with its first name.
+_ = jaxide.__version__
 
 # For each error jax compares the file of each frame with its own files, by the file system: that is
 # half the time of a test that compares errors.
