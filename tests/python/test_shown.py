@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import html
+import io
+import os
 import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from rich.console import Console
 
 import jaxide
+from jaxide._reports.tables import cut, shown_line
 
 
 def layer(x: jax.Array) -> jax.Array:
@@ -69,3 +73,38 @@ def test_the_cache_is_a_table() -> None:
     jaxide.make_jaxpr(lambda x: jnp.var(x))(X)
     text = str(jaxide.cache_info())
     assert "callable" in text and "total" in text and "executed programs" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", ["cost", "liveness", "precision", "cache", "retraces"])
+def test_tables_are_as_wide_as_a_terminal(name: str, width: int) -> None:
+    make, _ = REPORTS[name]
+    jaxide.jit(lambda x: x * 3)(X)
+    out = io.StringIO()
+    Console(file=out, width=width).print(make())
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    # No cell takes two lines: each row of the whole text is there.
+    rows = [line for line in str(make()).splitlines() if line.strip()]
+    shown = [line for line in lines if line.strip() and "no room for" not in line]
+    if name in ("cost", "cache", "precision"):
+        assert len(shown) == len(rows)
+
+
+def test_name_scopes_are_no_markup() -> None:
+    def scoped(x: jax.Array) -> jax.Array:
+        with jax.named_scope("[bold]layer[/bold]"):
+            return jnp.sin(x @ x.T)
+
+    out = io.StringIO()
+    Console(file=out, width=200).print(jaxide.trace(scoped)(X).liveness())
+    assert "[bold]layer[/bold]" in out.getvalue()
+
+
+def test_paths_are_short() -> None:
+    here = os.getcwd() + os.sep
+    assert shown_line(f"{here}train.py:7 (loss)") == "train.py:7 (loss)"
+    installed = "/usr/lib/python3/site-packages/flax/linen/linear.py:287 (Dense)"
+    assert shown_line(f"mul at {installed}") == "mul at flax/linen/linear.py:287 (Dense)"
+    short = cut("flax/linen/linear.py:287 (Dense)", 20)
+    assert len(short) == 20 and short.startswith("flax…") and short.endswith(".py:287 (Dense)")

@@ -1219,15 +1219,18 @@ def test_a_module_changes_after_calls_that_are_not_replayed() -> None:
 
 @pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("every", [1, 3, 100])
-def test_changes_that_matter_to_nobody(is_known: bool, every: int) -> None:
-    """Each trace registers trees, a change of registries by which jax does not differ."""
+@pytest.mark.parametrize("module", ["users", "abc"])
+def test_changes_that_matter_to_nobody(is_known: bool, every: int, module: str) -> None:
+    """Each trace registers trees, a change of registries by which jax does not differ. A class that
+    a metaclass is called for says that it is of the metaclass's module."""
 
     def program(x: Any, registers: bool = True) -> Any:
         x = lax.cos(x)
         for index, fun in enumerate((jnp.sin, jnp.tanh, lax.neg, jnp.square, lax.exp, jnp.sinh)):
             if registers and index % every == 0:
-                tree = type("Tree", (), {})
-                jax.tree_util.register_pytree_node(tree, lambda _: ((), None), lambda *_: None)
+                tree = type("Tree", (), {"__module__": module})
+                unflatten = functools.partial(lambda *_: None, tree)
+                jax.tree_util.register_pytree_node(tree, lambda _: ((), None), unflatten)
             x = fun(x)
         return x
 

@@ -11,7 +11,7 @@ from jaxide._reports.diff_rows import Difference
 from jaxide._reports.tables import Shown, as_text, counted, shown_line, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from jaxide._reports.tables import Fitted
 
 _ADVICE = {
     "new function object": (
@@ -169,7 +169,7 @@ class Retraces(tuple[Retrace, ...], Shown):
 
     __str__ = as_text
 
-    def __rich__(self) -> Table:
+    def __rich__(self) -> Fitted:
         def cells(row: Retrace) -> Iterator[str]:
             yield from (shown_line(row.site), shown_line(row.function))
             yield ", ".join(f"{kind} ({count})" for kind, count in row.reasons.items())
@@ -178,7 +178,8 @@ class Retraces(tuple[Retrace, ...], Shown):
 
         texts = ("called at", "function", "because of")
         numbers = ("traces", "same program", "shared", "tracing s", "lowering s", "compiling s")
-        return table((*texts, *numbers), self, cells, texts=3, most=len(self))
+        spare = ("same program", "lowering s", "tracing s", "compiling s", "shared")
+        return table((*texts, *numbers), self, cells, texts=3, most=len(self), spare=spare)
 
     def __repr__(self) -> str:
         traces = counted(sum(row.count for row in self), "trace")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxide._reports.equations import Lines
-from jaxide._reports.tables import Shown, as_text, line, short, shown_line, size, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from jaxide._reports.tables import Fitted, Shown, as_text, line, short, shown_line, size, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +122,9 @@ class CostReport(Shown):
         for name, count in self.unknown.items():
             yield line(f"not counted: {name}, {count:,} times")
         for place in self.loops:
-            yield line(f"taken to run {self.while_trips:,} times: the while loop at {place}")
+            yield line(
+                shown_line(f"taken to run {self.while_trips:,} times: the while loop at {place}")
+            )
 
 
 def _with_those_within(scopes: Any) -> list[Share]:
@@ -145,7 +144,7 @@ def _largest(shares: Any) -> list[Share]:
     return sorted(shares, key=by_work, reverse=True)
 
 
-def _table(of: str, shares: Sequence[Share], total: Share) -> Table:
+def _table(of: str, shares: Sequence[Share], total: Share) -> Fitted:
     def cells(share: Share) -> Iterator[str]:
         cost = share.cost
         yield shown_line(share.name)
@@ -156,4 +155,5 @@ def _table(of: str, shares: Sequence[Share], total: Share) -> Table:
         yield f"{cost.intensity:.2f}"
 
     columns = ("times", "share", "flops", "transcendentals", "read", "written", "ops / byte")
-    return table((of, *columns), shares, cells, last=[total])
+    spare = ("ops / byte", "transcendentals", "written", "read", "times")
+    return table((of, *columns), shares, cells, last=[total], spare=spare)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jaxide import _core
 from jaxide._reports.equations import Equation, Lines
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, line, size, table
+from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, line, shown_line, size, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,12 +93,12 @@ class LivenessReport(Shown):
 
     def __rich_console__(self, _console: Any, _options: Any) -> Any:
         place = f"at {self.peak_at}" if self.peak_at else "outside of the equations"
-        yield line(f"peak: {size(self.peak)} {place}")
+        yield line(shown_line(f"peak: {size(self.peak)} {place}"))
         rest = sum(value.bytes for value in self.alive[MAX_ROWS:])
         yield table(
             ("alive there", "type", "size"),
             self.alive,
-            lambda value: (str(value), value.aval, size(value.bytes)),
+            lambda value: (shown_line(str(value)), value.aval, size(value.bytes)),
             texts=2,
             more=f" of {size(rest)}",
         )

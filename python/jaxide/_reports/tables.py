@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
 Item = TypeVar("Item")
@@ -41,24 +42,93 @@ def table(
     last: Sequence[Item] = (),
     most: int = MAX_ROWS,
     more: str = "",
-) -> Table:
+    spare: Sequence[str] = (),
+) -> Fitted:
     """A table of items, each with its cells: some texts, then numbers. None of them is markup.
 
     Args:
       texts: how many columns are texts.
       last: what comes after the items, such as the sum of all.
       most: so many items are shown; the caption says how many more there are, and ``more``.
+      spare: columns that are left out where there is no room, the first one first.
     """
-    from rich.table import Table
+    rows = [list(cells(item)) for item in (*items[:most], *last)]
+    caption = f"{len(items) - most:,} more{more}" if len(items) > most else ""
+    return Fitted(list(columns), rows, texts, caption, list(spare))
 
-    made = Table(box=None, pad_edge=False, caption_justify="left")
-    for place, column in enumerate(columns):
-        made.add_column(column, justify="left" if place < texts else "right", overflow="fold")
-    for item in (*items[:most], *last):
-        made.add_row(*map(line, cells(item)))
-    if len(items) > most:
-        made.caption = f"{len(items) - most:,} more{more}"
-    return made
+
+class Fitted:
+    """A table that is as wide as there is room: spare columns are left out, then texts are cut in
+    the middle. No cell takes two lines."""
+
+    def __init__(
+        self,
+        columns: list[str],
+        rows: list[list[str]],
+        texts: int,
+        caption: str,
+        spare: list[str],
+    ):
+        self._columns, self._rows, self._texts = columns, rows, texts
+        self._caption, self._spare = caption, spare
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.table import Table
+
+        shown, widths, left_out = self._fitted(options.max_width)
+        made = Table(box=None, pad_edge=False)
+        for place in shown:
+            justify: Any = "left" if place < self._texts else "right"
+            made.add_column(line(self._columns[place]), justify=justify, no_wrap=True)
+        for row in self._rows:
+            made.add_row(*(line(cut(row[place], widths[place])) for place in shown))
+        yield made
+        if self._caption:
+            yield line(self._caption)
+        if left_out:
+            yield line(f"(no room for: {', '.join(left_out)})")
+
+    def _fitted(self, room: int) -> tuple[list[int], list[int], list[str]]:
+        """Which columns are shown, how wide each is, and the names of the others."""
+        from rich.cells import cell_len
+
+        columns = zip(self._columns, *self._rows, strict=True)
+        widths = [max(map(cell_len, column)) for column in columns]
+        least = [
+            min(width, MIN_TEXT) if place < self._texts else width
+            for place, width in enumerate(widths)
+        ]
+        shown, left_out = list(range(len(widths))), []
+        for name in self._spare:
+            if sum(least[place] for place in shown) + _GAP * (len(shown) - 1) <= room:
+                break
+            shown.remove(self._columns.index(name))
+            left_out.append(name)
+        texts = [place for place in shown if place < self._texts]
+        left = room - sum(widths[place] for place in shown) - _GAP * (len(shown) - 1)
+        while left < 0 and any(widths[place] > least[place] for place in texts):
+            widest = max(texts, key=lambda place: widths[place] - least[place])
+            widths[widest] -= 1
+            left += 1
+        return shown, widths, left_out
+
+
+# Characters of a text that is cut, and between columns.
+MIN_TEXT = 24
+_GAP = 2
+
+
+def cut(text: str, most: int) -> str:
+    """A text of so many characters: what is left out is in the middle, more of the end is there."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= most:
+        return text
+    begin = (most - 1) // 4
+    end = text[len(text) - (most - 1 - begin) :]
+    while end and cell_len(end) > most - 1 - begin:
+        end = end[1:]
+    return f"{set_cell_size(text, begin)}\N{HORIZONTAL ELLIPSIS}{end}"
 
 
 def line(text: str) -> Text:
@@ -76,11 +146,14 @@ def shortened(text: str, most: int = MAX_VALUE) -> str:
     return f"{line[:most]}... ({len(line) - most:,} more characters)"
 
 
-def shown_line(line: str) -> str:
-    """A line of code (``"/home/me/train.py:7 (loss)"``) with its path from the working directory,
-    where it is in there."""
-    folder = os.getcwd() + os.sep
-    return line.removeprefix(folder)
+def shown_line(text: str) -> str:
+    """A text with a line of code (``"/home/me/train.py:7 (loss)"``), in which the path is short:
+    from the working directory, and of an installed package from that."""
+    text = text.replace(os.getcwd() + os.sep, "")
+    return _INSTALLED.sub("", text)
+
+
+_INSTALLED = re.compile(r"(?<!\S)\S*[/\\](?:site|dist)-packages[/\\]")
 
 
 def as_html(report: Any) -> str:

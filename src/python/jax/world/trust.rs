@@ -379,6 +379,33 @@ pub fn module_of(class: &Bound<'_, PyType>) -> PyResult<Option<String>> {
     Ok(module.and_then(|module| module.cast_exact::<PyString>().ok().map(string_of)))
 }
 
+/// Whether the module that a class says it is of has the class under its name. A class that somebody
+/// makes by calling a metaclass says that it is of the metaclass's module: `ABCMeta("Own", (), {})` is
+/// `abc.Own`.
+///
+/// # Errors
+/// Whoever is asked was interrupted.
+pub fn is_where_it_says(class: &Bound<'_, PyType>) -> PyResult<bool> {
+    let py = class.py();
+    let Some(module) = module_of(class)? else { return Ok(false) };
+    // SAFETY: with the interpreter attached; it lives as long as that.
+    let modules = unsafe { Bound::from_borrowed_ptr(py, ffi::PyImport_GetModuleDict()) };
+    let Some(module) = modules.cast::<PyDict>()?.get_item(module)? else { return Ok(false) };
+    let Ok(module) = module.cast_into::<PyModule>() else { return Ok(false) };
+    let path = class.qualname()?;
+    let mut found: Option<Bound<'_, PyAny>> = None;
+    for name in path.to_str()?.split('.') {
+        found = match found {
+            None => module.dict().get_item(name)?,
+            Some(within) => said(py, within.getattr(name))?,
+        };
+        if found.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(found.is_some_and(|found| found.is(class)))
+}
+
 /// A name, where it is a text and of no class that compares in its own way.
 fn name_of(value: Bound<'_, PyAny>) -> Option<Bound<'_, PyString>> {
     value.cast_into_exact().ok()

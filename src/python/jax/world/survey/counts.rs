@@ -10,7 +10,9 @@ use pyo3::types::{PyDict, PyFunction, PyModule, PyString, PyType};
 use crate::python::cpython::native::{address, entries, string_of};
 use crate::python::jax::world::survey::place::{Change, Place, PlaceKind};
 use crate::python::jax::world::survey::{Survey, WARNING};
-use crate::python::jax::world::trust::{is_jax_module, is_within, module_of};
+use crate::python::jax::world::trust::{
+    is_jax_module, is_made_in_python, is_where_it_says, is_within, module_of,
+};
 use crate::python::jax::world::{PRIMITIVES, watch};
 
 impl Survey {
@@ -21,6 +23,9 @@ impl Survey {
         if let Ok(class) = key.cast::<PyType>() {
             if module_of(class)?.is_some_and(|module| is_jax_module(&module)) {
                 return Ok(true);
+            }
+            if is_made_in_python(class) && !is_where_it_says(class)? {
+                return Ok(false);
             }
         } else if self.is_primitive(key) {
             return Ok(PRIMITIVES.has(address(key)));
