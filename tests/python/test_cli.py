@@ -172,6 +172,31 @@ def test_cost(run: Run) -> None:
     assert json.loads(out)["by_primitive"]["dot_general"]["cost"]["flops"] == 2 * 2 * 8 * 4
 
 
+@pytest.mark.parametrize("by", ["primitive", "line", "program"])
+def test_cost_by(run: Run, by: str) -> None:
+    status, out, err = run("cost", *LOSS, "--by", by)
+    assert (status, err) == (0, "")
+    assert out.split()[0] == by and out.count(" share ") == 1
+    status, out, _ = run("cost", *LOSS, "--by", by, "--json")
+    assert all({"name", "times", "cost"} <= share.keys() for share in json.loads(out))
+
+
+def test_cost_by_scope(run: Run, tmp_path: Path) -> None:
+    status, out, _ = run("cost", *LOSS, "--by", "scope")
+    assert (status, out) == (
+        0,
+        "no equation is in a name scope (jax.named_scope, modules of flax)\n",
+    )
+    file = tmp_path / "scoped.py"
+    file.write_text(
+        "import jax\ndef f(p, x):\n  with jax.named_scope('block'):\n    return x @ p['w']\n"
+    )
+    target = [f"{file}:f", "--arg", 'tree:{"w": f32[8,4]}', "--arg", "f32[2,8]"]
+    status, out, _ = run("cost", *target, "--by", "scope")
+    block = next(line.split() for line in out.splitlines() if line.startswith("block"))
+    assert (status, block[1], block[2], block[-1]) == (0, "1", "100%", "32")
+
+
 def test_hash(run: Run) -> None:
     status, out, _ = run("hash", "users_module:double", "--arg", "f32[3]")
     assert status == 0

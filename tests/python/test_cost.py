@@ -379,6 +379,125 @@ def test_lines_are_those_of_the_users_code() -> None:
     assert all(line.name.startswith(__file__) for line in report.lines)
     assert [share.name for share in report.by_scope] == ["Dense"]
     assert report.by_scope[0].part_of(jaxide.Share("all", 1, report.total)) == 1.0
+    # The weights are constants here.
+    assert report.by_scope[0].parameters == 4 * 3 + 3
+
+
+# ---- parameters ---------------------------------------------------------------------------------
+
+
+def parameters_of(function: Callable[..., Any], *args: Any) -> dict[str, int | None]:
+    return {share.name: share.parameters for share in cost_of(function, *args).by_scope}
+
+
+def test_parameters_are_those_that_flax_counts() -> None:
+    """In a whole training step, which reads all weights once more outside of all modules."""
+    from flax import linen
+
+    class Block(linen.Module):
+        @linen.compact
+        def __call__(self, x: Array) -> Array:
+            return linen.Dense(6, name="down")(jnp.sin(linen.Dense(12, name="up")(x)))
+
+    class Model(linen.Module):
+        @linen.compact
+        def __call__(self, x: Array) -> Array:
+            for _ in range(2):
+                x = linen.LayerNorm()(x + Block()(x))
+            return x
+
+    model, x = Model(), jnp.ones((2, 6))
+    params = model.init(jax.random.key(0), x)
+
+    def step(params: Any, momentum: Any, x: Array) -> Any:
+        grads = jax.grad(lambda p: model.apply(p, x).sum())(params)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    found = parameters_of(step, params, jax.tree.map(jnp.zeros_like, params), x)
+
+    def sizes(tree: Any, path: tuple[str, ...]) -> dict[str, int]:
+        within = [key for key, value in tree.items() if isinstance(value, dict)]
+        own = {"/".join(path): sum(leaf.size for leaf in jax.tree.leaves(tree))}
+        return functools.reduce(lambda a, k: a | sizes(tree[k], (*path, k)), within, own)
+
+    assert found == sizes(params["params"], ("Model",))
+
+
+@pytest.mark.parametrize("wrapped", ["loop", "while", "branch", "jit", "checkpoint"])
+def test_parameters_are_found_in_nested_programs(wrapped: str) -> None:
+    def layer(w: Array, x: Array) -> Array:
+        with jax.named_scope("inner"):
+            return jnp.tanh(x @ w)
+
+    def function(p: Any, x: Array) -> Any:
+        with jax.named_scope("outer"):
+            w, limit = p["w"], p["limit"]
+            if wrapped == "loop":
+                return lax.scan(lambda c, w: (layer(w, c), None), x, p["layers"])[0]
+            if wrapped == "while":
+                return lax.while_loop(lambda c: c.sum() < limit[0], lambda c: layer(w, c), x)
+            if wrapped == "branch":
+                return lax.cond(x.sum() > 0, lambda: layer(w, x), lambda: x)
+            return getattr(jax, wrapped)(layer)(w, x)
+
+    p = {"w": jnp.ones((8, 8)), "limit": jnp.ones(3), "layers": jnp.ones((5, 8, 8))}
+    found = parameters_of(function, p, X)
+    inner = 5 * 64 if wrapped == "loop" else 64
+    outer = inner + (3 if wrapped == "while" else 0)
+    assert {name: found[name] for name in ("outer", "outer/inner")} == {
+        "outer": outer,
+        "outer/inner": inner,
+    }
+
+
+def test_parameters_that_two_scopes_read_are_those_of_the_scope_around() -> None:
+    def function(p: Any, ids: Array) -> Array:
+        with jax.named_scope("model"):
+            with jax.named_scope("embed"):
+                x = p["table"][ids]
+            with jax.named_scope("logits"):
+                return x @ p["table"].T + p["bias"]
+
+    p = {"table": jnp.ones((10, 4)), "bias": jnp.ones(10), "unused": jnp.ones(99)}
+    found = parameters_of(function, p, jnp.zeros(3, jnp.int32))
+    assert found == {"model": 50, "model/embed": 0, "model/logits": 10}
+
+
+def test_parameters_are_followed_through_casts_outside_of_scopes() -> None:
+    def function(p: Any, x: Array) -> Array:
+        w = p[0].astype(jnp.bfloat16).reshape(8, 2)
+        with jax.named_scope("dense"):
+            return x.astype(jnp.bfloat16) @ w
+
+    assert parameters_of(function, [jnp.ones((4, 4))], X) == {"dense": 16}
+
+
+def test_arrays_are_parameters_where_there_is_nothing_else() -> None:
+    def function(w: Array, n: Array) -> Array:
+        with jax.named_scope("scale"):
+            return w * n
+
+    assert parameters_of(function, jnp.ones(3), jnp.arange(3)) == {"scale": 3}
+
+
+MANY = (
+    "abs ceil floor neg sign round is_finite cbrt cos erf exp expm1 log log1p rsqrt sin sqrt tan "
+    "tanh sinh cosh asin acos atan"
+).split()
+
+
+def test_tables_of_one_kind_have_all_rows() -> None:
+    report = cost_of(lambda x: [jnp.sin(x + n) for n in range(30)], X)
+    assert report.shares("primitive") == tuple(report.by_primitive.values())
+    texts = {by: str(report.table(by)).splitlines() for by in ("primitive", "line", "program")}
+    assert [len(text) - 2 for text in texts.values()] == [2, 1, 1]
+    many = cost_of(lambda x: [getattr(lax, name)(x) for name in MANY], X)
+    assert len(str(many.table("primitive")).splitlines()) == len(MANY) + 2
+    assert "more" in str(many) and "more" not in str(many.table("primitive"))
+    assert "<pre" in many.table("primitive")._repr_html_()
+    with pytest.raises(ValueError, match="by must be one of primitive, line, scope, program"):
+        report.shares("nothing")  # type: ignore[arg-type]
 
 
 def test_many_scopes_are_counted() -> None:

@@ -220,18 +220,33 @@ def show(ctx: click.Context, /, target: str, **options: Any) -> None:
     show_default=True,
     help="How often while loops run.",
 )
+@click.option(
+    "--by",
+    type=click.Choice(["scope", "line", "primitive", "program"]),
+    help="Only by name scope, line, primitive or nested program, and all of them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As data.")
 @click.pass_context
 def cost(
-    ctx: click.Context, /, target: str, while_trips: int, as_json: bool, **options: Any
+    ctx: click.Context,
+    /,
+    target: str,
+    while_trips: int,
+    by: Any,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Says what executing the program costs: flops and bytes, by primitive and by line."""
+    """Says what executing the program costs: flops and bytes, by primitive, line and name scope."""
     program = _program(ctx, target, options)
     report = program.cost(while_trips=while_trips)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(report), indent=2))
+        shares = report.shares(by) if by else ()
+        shown = list(map(dataclasses.asdict, shares)) if by else dataclasses.asdict(report)
+        click.echo(json.dumps(shown, indent=2))
+    elif by == "scope" and not report.by_scope:
+        click.echo("no equation is in a name scope (jax.named_scope, modules of flax)")
     else:
-        say(report)
+        say(report if by is None else report.table(by))
 
 
 @cli.command("hash")

@@ -15,7 +15,7 @@ from jaxide._native import program_files
 from jaxide._program import checks, files
 from jaxide._program.passes import optimize
 from jaxide._reports import queries, tables
-from jaxide._reports.cost import CostReport, Share
+from jaxide._reports.cost import CostReport, Share, cost_report
 from jaxide._reports.diff import MAX_CONTEXT, Diff
 from jaxide._reports.equations import Equation
 from jaxide._reports.liveness import LivenessReport, donations
@@ -259,7 +259,7 @@ class Program:
 
     def cost(self, *, while_trips: int = 1) -> CostReport:
         """What executing the program costs, its equations one by one: flops, transcendental
-        functions, bytes read and written; by primitive, by line, by nested program.
+        functions, bytes read and written; by primitive, line, name scope and nested program.
 
         A ``scan`` counts as often as it is long, of branches the most expensive one, a kernel as it
         estimates itself. ``docs/cost.md`` has the formulas and their sources.
@@ -279,8 +279,7 @@ class Program:
           ValueError: ``while_trips`` is negative.
         """
         _check_trips(while_trips)
-        found = _core.cost(self._read_graph(), while_trips, _compat.own_line)
-        return CostReport._of(found, while_trips)
+        return cost_report(self._read_graph(), while_trips)
 
     def by_line(self, *, while_trips: int = 1) -> Sequence[Share]:
         """The costs of the lines of the user's code, the most expensive first; as :meth:`cost`.

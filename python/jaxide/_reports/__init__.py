@@ -12,6 +12,7 @@
 ``liveness``    which values are alive when
 ``queries``     questions about the equations of a program
 ``run``         what was traced, lowered and compiled in a run
+``scopes``      name scopes, and the parameters that their equations read
 ``tables``      tables for a terminal
 ==============  =================================================================
 """
