@@ -23,7 +23,8 @@ from jax import Array, lax
 from py_mini_racer import MiniRacer
 
 import jaxide
-from jaxide._export import pprof
+from jaxide._export import dot, pprof
+from jaxide._export import html as page_parts
 from jaxide._program import files
 from rebuilding import assert_rebuilt, rebuilt
 
@@ -326,6 +327,60 @@ def test_dot(program: jaxide.Program) -> None:
     assert sum("e" in end or "o" in end for _, end in edges) >= operands
 
 
+def chain(length: int) -> jaxide.Program:
+    def function(x: Array) -> Array:
+        for _ in range(length):
+            x = jax.jit(lambda y: lax.sin(lax.cos(y)))(x)
+        return lax.neg(x)
+
+    return jaxide.trace(function)(X)
+
+
+def test_dot_of_a_large_program_is_cut_to_what_can_be_laid_out() -> None:
+    # Each jit has a program of its own: 100 clusters of four nodes.
+    bodies = [jax.jit(lambda y, n=n: lax.sin(lax.cos(y * n))) for n in range(100)]
+    program = jaxide.trace(lambda x: [body(x) for body in bodies])(X)
+    text = program.to_dot()
+    nodes, edges, clusters = graph_of(text)
+    assert len(clusters) == 1 and len(nodes) <= dot.MAX_NODES
+    assert {end for edge in edges for end in edge} <= nodes
+    said = (
+        "nested programs deeper than 0 are single nodes: 300 equations; "
+        "to_dot(max_depth=None) shows all"
+    )
+    assert text.startswith(f"// {said}\n") and f'label="{said}"' in text
+    everything = program.to_dot(max_depth=None)
+    assert len(graph_of(everything)[2]) == 101 and "//" not in everything
+    assert "single nodes" in program.to_dot(max_depth=0)
+
+
+def test_dot_of_many_equations_has_the_first_and_the_last_ones() -> None:
+    program = chain(1_000)
+    text = program.to_dot()
+    nodes, edges, _ = graph_of(text)
+    assert dot.MAX_NODES - 10 <= len(nodes) <= dot.MAX_NODES + 1
+    assert {end for edge in edges for end in edge} <= nodes
+    assert {"p0e0", "p0hidden", "p0e1000"} <= nodes
+    hidden = 1_001 - sum(node.startswith("p0e") for node in nodes)
+    assert f"... {hidden} equations ..." in text
+    assert f"{hidden} equations between them are not; to_dot(max_eqns=None) shows all" in text
+    # One edge into those that are hidden, one out of them.
+    assert sum("p0hidden" in edge for edge in edges if "p1" not in "".join(edge)) == 2
+    few, _, _ = graph_of(program.to_dot(max_depth=0, max_eqns=3))
+    assert {node for node in few if "e" in node} == {"p0e0", "p0e1", "p0e1000", "p0hidden"}
+    assert len(graph_of(program.to_dot(max_depth=0))[0]) == 1_003
+    none, _, _ = graph_of(program.to_dot(max_depth=0, max_eqns=0))
+    assert none == {"p0v0", "p0hidden", "p0o0"}
+
+
+@pytest.mark.parametrize("name", ["max_depth", "max_eqns"])
+def test_dot_refuses_other_limits(program: jaxide.Program, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must not be negative, got -1"):
+        program.to_dot(**{name: -1})
+    with pytest.raises(ValueError, match=f"{name} must be a number, None or 'auto', got 'all'"):
+        program.to_dot(**{name: "all"})
+
+
 def test_dot_depth(program: jaxide.Program) -> None:
     counts = [len(graph_of(program.to_dot(max_depth=depth))[2]) for depth in (0, 1, 2, 99)]
     assert counts == sorted(counts)
@@ -432,10 +487,17 @@ class Reader(html.parser.HTMLParser):
             self.data += data
 
 
+def bare_script() -> MiniRacer:
+    """The script of a page, in an engine without a document."""
+    engine = MiniRacer()
+    for name in page_parts.SCRIPTS:
+        engine.eval(resources.files("jaxide._export").joinpath(name).read_text())
+    return engine
+
+
 def script(page: str) -> MiniRacer:
     """The script of a page with its data, in an engine without a document."""
-    engine = MiniRacer()
-    engine.eval(resources.files("jaxide._export").joinpath("page.js").read_text())
+    engine = bare_script()
     engine.eval(f"const model = new Model({Reader(page).data}); const rows = new Rows(model);")
     return engine
 
@@ -538,8 +600,7 @@ def test_live_bytes_are_those_at_the_peak() -> None:
 
 
 def test_outlines_keep_peaks() -> None:
-    engine = MiniRacer()
-    engine.eval(resources.files("jaxide._export").joinpath("page.js").read_text())
+    engine = bare_script()
     engine.eval("const values = Array.from({length: 100000}, (_, n) => n === 77777 ? 9 : n % 3)")
     points = json.loads(engine.eval("JSON.stringify(outline(values, 800.5))"))
     assert (len(points), max(points)) == (800, 9)
@@ -547,10 +608,155 @@ def test_outlines_keep_peaks() -> None:
     assert json.loads(engine.eval("JSON.stringify(outline([3, 1], 800))")) == [3, 1]
 
 
+def evaluated(engine: MiniRacer, expression: str) -> Any:
+    return json.loads(engine.eval(f"JSON.stringify({expression})"))
+
+
+def scoped(p: Any, x: Array) -> Array:
+    with jax.named_scope("model"):
+        with jax.named_scope("dense"):
+            x = x @ p["w"]
+        with jax.named_scope("act"):
+            x = jax.nn.relu(x)
+    return x - 1.0
+
+
+@pytest.fixture(scope="module")
+def of_scopes() -> jaxide.Program:
+    grad = jax.value_and_grad(lambda p, x: scoped(p, x).sum())
+    return jaxide.trace(grad)({"w": jnp.ones((8, 3))}, X)
+
+
+def test_the_page_has_what_the_reports_say(of_scopes: jaxide.Program) -> None:
+    engine, report = script(of_scopes.to_html()), of_scopes.cost()
+    found = evaluated(engine, "model.data.cost")
+    for name, shares in (
+        ("scopes", report.by_scope),
+        ("lines", report.lines),
+        ("primitives", report.by_primitive.values()),
+    ):
+        assert found[name] == [
+            [
+                share.name,
+                share.times,
+                share.cost.flops,
+                share.cost.transcendentals,
+                share.cost.bytes_accessed,
+                share.parameters,
+            ]
+            for share in shares
+        ]
+    assert [row[5] for row in found["scopes"] if row[0] == "model/dense"] == [24]
+    assert found["total"][2] == report.total.flops
+    alive, liveness = evaluated(engine, "model.alive()"), of_scopes.liveness()
+    assert [value["bytes"] for value in alive] == [value.bytes for value in liveness.alive]
+    assert evaluated(engine, "model.data.memory.peak") == liveness.peak
+    for own, value in zip(alive, liveness.alive, strict=True):
+        assert own["type"] == value.aval
+        if value.equation is None:
+            assert own["at"] is None and own["groups"][0] == f"{value.kind}s"
+        else:
+            place, eqn = own["at"]
+            assert engine.eval(f"model.primitive({place}, {eqn})") == value.equation.primitive
+    names = {own["name"]: own["groups"] for own in alive if own["kind"] == "input"}
+    assert names["p['w']"] == ["inputs", "p", "['w']"]
+
+
+def test_values_of_nested_programs_lead_to_their_equations() -> None:
+    """The peak is in the second of two branches."""
+
+    def large(x: Array) -> Array:
+        return jnp.broadcast_to(jnp.sin(x), (100, *x.shape)).sum(0)
+
+    program = jaxide.trace(lambda x: lax.cond(x.sum() > 0, jnp.cos, large, x))(X)
+    engine = script(program.to_html())
+    place, eqn = evaluated(engine, "model.data.memory.at")
+    peak = program.liveness().peak_at
+    assert engine.eval(f"model.primitive({place}, {eqn})") == peak.primitive
+    assert engine.eval(f"model.line({place}, {eqn})") == peak.line
+
+
+def test_equations_have_lines_and_scopes_of_the_users_modules() -> None:
+    from flax import linen
+
+    class Model(linen.Module):
+        @linen.compact
+        def __call__(self, x: Array) -> Array:
+            return jax.nn.relu(linen.Dense(3)(x))
+
+    model, x = Model(), jnp.ones((2, 4))
+    params = model.init(jax.random.key(0), x)
+    programs = jaxide.trace(jax.grad(lambda p, x: model.apply(p, x).sum()))(params, x)._read_model()
+    assert len(programs) > 1
+    equations = [eqn for program in programs for eqn in program.equations]
+    assert all(eqn.line.startswith(__file__) for eqn in equations), [e.line for e in equations]
+    scopes = {eqn.scope for eqn in equations}
+    assert {"Model", "Model/Dense_0"} <= scopes and not any("jvp" in scope for scope in scopes)
+
+
+# Name, runs, flops, transcendentals, bytes and parameters.
+SCOPES = [["a", 1, 6, 0, 0, 3], ["a/b", 1, 4, 0, 0, 2], ["c", 1, 3, 0, 0, 0]]
+TREE = f"scopeTree({json.dumps(SCOPES)}, ['', 1, 10, 0, 0], FLOPS)"
+
+
+def test_flame_graphs_are_as_wide_as_what_they_show() -> None:
+    engine = bare_script()
+    engine.eval(
+        f"const tree = {TREE}; const names = (bs) => bs.map((b) => [b.node.name, b.left, b.width])"
+    )
+    assert evaluated(engine, "names(flameBoxes(tree, 100))") == [
+        ["program", 0, 100],
+        ["a", 0, 60],
+        ["c", 60, 30],
+        ["outside of all scopes", 90, 10],
+        ["b", 0, 40],
+    ]
+    # What is around the one that is looked at is as wide.
+    engine.eval("const b = tree.children.get('a').children.get('b')")
+    assert evaluated(engine, "names(flameBoxes(b, 100))") == [
+        ["program", 0, 100],
+        ["a", 0, 100],
+        ["b", 0, 100],
+    ]
+    # Too narrow to be seen.
+    assert evaluated(engine, "names(flameBoxes(tree, 5)).map((box) => box[0])") == [
+        "program", "a", "c", "b",
+    ]  # fmt: skip
+    assert evaluated(engine, "names(flameBoxes(node('nothing', []), 100))") == [["nothing", 0, 100]]
+
+
+def test_lines_are_files_functions_and_numbers() -> None:
+    engine = bare_script()
+    expected = {
+        "/a/train.py:7 (loss)": ["/a/train.py", "loss", "line 7"],
+        "C:\\a b.py:12 (f.<locals>.<lambda>)": ["C:\\a b.py", "f.<locals>.<lambda>", "line 12"],
+        "train.py:7": ["train.py", "line 7"],
+        "unknown": ["unknown"],
+    }
+    for line, parts in expected.items():
+        assert evaluated(engine, f"lineParts({json.dumps(line)})") == parts
+
+
+def test_tables_are_sorted_and_keep_what_has_no_value_last() -> None:
+    engine = bare_script()
+    engine.eval("const rows = [['b', 2], ['a', null], ['c', 10]]")
+    order = "sorted(rows, (row) => row[{}], {}).map((row) => row[0]).join('')"
+    assert engine.eval(order.format(1, "true")) == "cba"
+    assert engine.eval(order.format(1, "false")) == "bca"
+    assert engine.eval(order.format(0, "false")) == "abc"
+    assert engine.eval("rows.map((row) => row[0]).join('')") == "bac"
+
+
+def test_shares_are_percentages() -> None:
+    engine = bare_script()
+    shares = "[[1, 1], [0, 5], [1, 3], [1, 30], [1, 99999], [1, 0]].map((p) => percent(...p))"
+    assert evaluated(engine, shares) == ["100%", "0%", "33%", "3.3%", "<0.1%", ""]
+
+
 def test_large_programs_are_one_table() -> None:
     """Nothing in the page grows but its data, in columns."""
 
-    def chain(length: int) -> jaxide.Program:
+    def sines(length: int) -> jaxide.Program:
         def function(x: Array) -> Array:
             for _ in range(length):
                 x = lax.sin(x)
@@ -558,5 +764,5 @@ def test_large_programs_are_one_table() -> None:
 
         return jaxide.trace(function)(X)
 
-    small, large = (chain(n).to_html() for n in (10, 1_010))
+    small, large = (sines(n).to_html() for n in (10, 1_010))
     assert len(large) - len(small) < 60 * 1_000

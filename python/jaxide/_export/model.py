@@ -16,6 +16,7 @@ from jaxide import _compat, _core
 from jaxide._native.printing import object_text
 from jaxide._reports.cost import Cost
 from jaxide._reports.equations import Lines
+from jaxide._reports.scopes import Scope, scope_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Params:
     """In terms of JSON; what has none is the object, under the key ``"object"``."""
     programs: Mapping[int, int]
     """The places of the programs among them, by the addresses of jax's objects."""
+    nested: Sequence[int]
+    """The places of the programs, in order of the params' names."""
     shown: Sequence[tuple[str, str | tuple[int, ...]]]
     """Those that jax prints: texts, or the places of programs."""
     name: str | None
@@ -81,8 +84,12 @@ class Equation:
     """Places of variables."""
     effects: Sequence[str]
     line: str
-    """``"train.py:7 (loss)"``, or ``"unknown"``."""
+    """The innermost line of code that is not installed (``"train.py:7 (loss)"``). An equation from
+    nowhere has the line that runs its program, or ``"unknown"``."""
     name_stack: str
+    scope: str
+    """The name scopes around it (``"Block_0/Dense"``), those around its program first, without
+    what transformations add."""
     traceback: Any
     context: Any
     """jax's context of the equation."""
@@ -144,12 +151,14 @@ def read(graph: _core.Graph, while_trips: int = 1) -> list[ProgramModel]:
 
 class _Reader:
     def __init__(self, tables: Sequence[Mapping[str, Any]]):
-        self._line = Lines()
+        self._line = Lines(own=True)
         self._shown: dict[tuple[int, int], Any] = {}
         # How the programs are called by those that run them.
         self._names: dict[int, str] = {}
         self._unnamed = _letters(tables)
         self._scopes: dict[int, str] = {}
+        # The scopes and the line of the first equation that runs each program.
+        self._around: dict[int, tuple[Scope, str]] = {}
         # Those that run a program are before it.
         self.programs = [self._program(place, table) for place, table in enumerate(tables)]
 
@@ -162,10 +171,18 @@ class _Reader:
         ]
         params: dict[tuple[int, int], Params] = {}
         effects = [tuple(sorted(map(object_text, found))) for found in table["effects"]]
-        sources = [
-            (traceback, self._line(traceback), "" if stack is None else str(stack))
-            for traceback, stack in table["sources"]
-        ]
+        around_scope, around_line = self._around.get(place, ((), "unknown"))
+        sources = []
+        for traceback, stack in table["sources"]:
+            line = self._line(traceback)
+            sources.append(
+                (
+                    traceback,
+                    around_line if line == "unknown" else line,
+                    "" if stack is None else str(stack),
+                    around_scope + scope_of(stack),
+                )
+            )
         primitives, contexts = table["primitives"], table["contexts"]
         equations, eqns = [], table["eqns"]
         around = self._scopes.get(place, "")
@@ -174,10 +191,11 @@ class _Reader:
                 params[primitive, which] = self._params(
                     primitives[primitive], *table["params"][which]
                 )
-            traceback, line, name_stack = sources[source]
+            traceback, line, name_stack, scope = sources[source]
             for within in params[primitive, which].programs.values():
                 scopes = "/".join(filter(None, (around, name_stack)))
                 self._scopes.setdefault(within, scopes)
+                self._around.setdefault(within, (scope, line))
             equations.append(
                 Equation(
                     primitive=primitives[primitive],
@@ -187,6 +205,7 @@ class _Reader:
                     effects=effects[effect],
                     line=line,
                     name_stack=name_stack,
+                    scope="/".join(scope),
                     traceback=traceback,
                     context=contexts[context],
                     cost=None if cost is None else Cost(*cost),
@@ -242,7 +261,8 @@ class _Reader:
             key = next((k for k, v in values.items() if v is jaxpr), "")
             part = key.removesuffix("_jaxpr") if key in ("cond_jaxpr", "body_jaxpr") else ""
             self._names.setdefault(place, name or part)
-        return Params(values, plain, by_address, shown, name)
+        nested = [place for _, place in programs]
+        return Params(values, plain, by_address, nested, shown, name)
 
 
 def _letters(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:

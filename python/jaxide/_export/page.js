@@ -1,9 +1,10 @@
-"use strict";
-
 // The page of a program. The first part knows the data and no document, and is tested without a
 // browser; the second shows it. Text of the program is only ever put into text nodes.
 
 const ROW_HEIGHT = 22;
+// Deeper rows are not indented further.
+const MAX_INDENT = 24;
+const INDENT = 14;
 // Browsers lay out no higher elements than about 17 million pixels.
 const MAX_HEIGHT = 8_000_000;
 // "Expand all" stops at so many rows.
@@ -147,6 +148,10 @@ class Model {
     return this.data.lines[this.programs[place].lines[eqn]];
   }
 
+  scope(place, eqn) {
+    return this.data.scopes[this.programs[place].scopes[eqn]];
+  }
+
   stack(place, eqn) {
     return this.data.stacks[this.programs[place].stacks[eqn]];
   }
@@ -154,7 +159,7 @@ class Model {
   /** What is searched of an equation. */
   text(place, eqn) {
     const text = this.equation(place, eqn).map((part) => part[1]).join("");
-    return `${text}\n${this.line(place, eqn)}\n${this.stack(place, eqn)}`.toLowerCase();
+    return `${text}\n${this.line(place, eqn)}\n${this.stack(place, eqn)}\n${this.scope(place, eqn)}`.toLowerCase();
   }
 
   /** The equations whose text has all words of a query: pairs of a program and an equation. */
@@ -172,6 +177,25 @@ class Model {
       });
     });
     return found;
+  }
+
+  /** The values that are alive at the peak. */
+  alive() {
+    return this.data.memory.alive.map(([kind, name, type, size, line, at, groups]) => ({
+      kind,
+      name,
+      type: this.data.types[type],
+      bytes: size,
+      line: line === null ? "" : this.data.lines[line],
+      at,
+      groups,
+      scope: at === null ? "" : this.scope(...at),
+    }));
+  }
+
+  /** How wide the text of rows has to be for each primitive to be whole, in letters. */
+  get widestPrimitive() {
+    return Math.max(0, ...this.data.primitives.map((name) => name.length));
   }
 
   /** The equations on the way to a program, the outermost first; null where there is none. */
@@ -368,6 +392,49 @@ class Page {
     this.events();
     this.plot(0);
     this.choose(0);
+    this.report = new Report(this);
+    this.tabs();
+  }
+
+  // ---- views ----
+
+  tabs() {
+    const tabs = [...this.element("tabs").children];
+    for (const tab of tabs) tab.addEventListener("click", () => this.view(tab.getAttribute("aria-controls")));
+    this.element("tabs").addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (step === undefined) return;
+      const at = tabs.indexOf(document.activeElement);
+      const next = tabs[(at + step + tabs.length) % tabs.length];
+      this.view(next.getAttribute("aria-controls"));
+      next.focus();
+    });
+  }
+
+  view(id) {
+    for (const tab of this.element("tabs").children) {
+      const controls = tab.getAttribute("aria-controls");
+      tab.setAttribute("aria-selected", String(controls === id));
+      tab.tabIndex = controls === id ? 0 : -1;
+      this.element(controls).hidden = controls !== id;
+    }
+    if (id === "equations") this.draw();
+    else this.report.open(id);
+  }
+
+  /** Shows an equation among all. */
+  show(place, eqn) {
+    this.view("equations");
+    const index = this.rows.reveal(place, eqn);
+    if (index >= 0) this.choose(index, true);
+  }
+
+  /** Shows the equations that have some words. */
+  showFound(query) {
+    this.view("equations");
+    this.element("search").value = query;
+    this.find(query);
+    this.element("search").focus();
   }
 
   titles() {
@@ -376,10 +443,11 @@ class Page {
     const parts = [
       plural(this.model.size(0), "equation"),
       plural(data.programs.length - 1, "nested program"),
-      `${count(data.total.flops)} flops`,
-      `${bytes(data.total.bytes)} read and written`,
+      `${count(data.cost.total[FLOPS])} flops`,
+      `${bytes(data.cost.total[BYTES])} read and written`,
+      `${bytes(data.memory.peak)} at the peak`,
     ];
-    this.element("totals").textContent = parts.join("  ·  ");
+    this.element("totals").replaceChildren(...parts.map((part) => make("span", "", part)));
     const names = ["equation", "line", "flops", "bytes", "live"];
     const head = this.element("head");
     names.forEach((name, number) => {
@@ -403,9 +471,13 @@ class Page {
     return Math.floor(this.element("scroll").scrollTop / (ROW_HEIGHT * this.scale));
   }
 
+  /** Makes room for all rows, without which one cannot scroll to the last ones. */
+  makeRoom() {
+    this.element("space").style.height = `${this.rows.length * ROW_HEIGHT * this.scale}px`;
+  }
+
   draw() {
-    const space = this.element("space");
-    space.style.height = `${this.rows.length * ROW_HEIGHT * this.scale}px`;
+    this.makeRoom();
     const from = Math.max(0, Math.min(this.first(), this.rows.length - 1) - 4);
     const to = Math.min(this.rows.length, from + this.visible + 8);
     const holder = this.element("rows");
@@ -413,6 +485,10 @@ class Page {
     const made = [];
     for (let index = from; index < to; index += 1) made.push(this.row(index));
     holder.replaceChildren(...made);
+    const deepest = made.length ? Math.max(...this.rows.rows.slice(from, to).map((row) => row.level)) : 0;
+    const indent = INDENT * Math.min(deepest, MAX_INDENT);
+    // Results have some letters of their own, the primitive all of them.
+    this.element("sheet").style.setProperty("--text", `calc(${this.model.widestPrimitive + 24}ch + ${indent + 40}px)`);
     this.element("scroll").setAttribute("aria-rowcount", String(this.rows.length));
     this.element("scroll").setAttribute("aria-activedescendant", `row-${this.chosen}`);
   }
@@ -429,7 +505,7 @@ class Page {
     element.dataset.index = String(index);
     const text = cell("cell text", "");
     // Deep nesting must not push the text out of sight.
-    text.style.paddingLeft = `${8 + 14 * Math.min(row.level, 24)}px`;
+    text.style.paddingLeft = `${8 + INDENT * Math.min(row.level, MAX_INDENT)}px`;
     const toggle = document.createElement("span");
     toggle.className = "toggle";
     if (this.rows.canOpen(index)) {
@@ -443,10 +519,29 @@ class Page {
         : row.kind === "program"
           ? this.model.head(row.place)
           : this.model.tail(row.place);
-    for (const [style, part] of parts) text.append(this.part(style, part, row.place));
+    text.append(...this.groups(parts, row));
     element.append(text);
     if (row.kind === "equation") this.columns(element, row);
     return element;
+  }
+
+  /** The parts of a row: those before and behind the primitive give way, the primitive never. */
+  groups(parts, row) {
+    const spans = parts.map(([style, part]) => this.part(style, part, row.place));
+    if (row.kind !== "equation") {
+      const whole = make("span", "operands");
+      whole.append(...spans);
+      return [whole];
+    }
+    const at = parts.findIndex(([style]) => style === "primitive");
+    const results = make("span", "results");
+    // The last part before it is the sign of equality.
+    results.append(...spans.slice(0, Math.max(0, at - 1)));
+    const operands = make("span", "operands");
+    const hasParams = parts[at + 1]?.[0] === "params";
+    const params = hasParams ? [spans[at + 1]] : [];
+    operands.append(...spans.slice(at + 1 + params.length));
+    return [results, ...spans.slice(Math.max(0, at - 1), at + 1), ...params, operands];
   }
 
   part(style, text, place) {
@@ -502,6 +597,7 @@ class Page {
 
   choose(index, focus = false) {
     this.chosen = Math.max(0, Math.min(index, this.rows.length - 1));
+    this.makeRoom();
     const scroll = this.element("scroll");
     const top = this.chosen * ROW_HEIGHT * this.scale;
     const height = scroll.clientHeight;
@@ -547,7 +643,10 @@ class Page {
         add(key, this.model.paramText(value));
       }
       add("line", this.model.line(place, eqn));
-      add("name stack", this.model.stack(place, eqn));
+      add("scope", this.model.scope(place, eqn));
+      if (this.model.stack(place, eqn) !== this.model.scope(place, eqn)) {
+        add("name stack", this.model.stack(place, eqn));
+      }
       add("effects", this.model.data.effects[program.effects[eqn]].join("\n"));
       const flops = program.flops[eqn];
       add("flops", flops === null ? "not known" : flops.toLocaleString());
@@ -731,6 +830,7 @@ class Page {
       this.plotted = -1;
       if (plotted >= 0) this.plot(plotted);
       this.draw();
+      this.report.resize();
     });
   }
 
@@ -752,6 +852,201 @@ class Page {
     else return;
     event.preventDefault();
   }
+}
+
+/** The views of costs and memory. */
+class Report {
+  constructor(page) {
+    this.page = page;
+    this.model = page.model;
+    this.opened = new Set();
+    this.element = page.element;
+    this.of = this.model.data.cost.total[FLOPS] > 0 ? FLOPS : BYTES;
+    this.by = this.hasScopes() ? "scopes" : "lines";
+  }
+
+  /** Whether most of the cost is in name scopes. */
+  hasScopes() {
+    const { scopes, total } = this.model.data.cost;
+    const outermost = scopes.filter((row) => !row[NAME].includes("/"));
+    const within = outermost.reduce((sum, row) => sum + row[this.of], 0);
+    return scopes.length > 0 && 2 * within >= total[this.of];
+  }
+
+  open(id) {
+    if (!this.opened.has(id)) {
+      this.opened.add(id);
+      if (id === "cost") this.costs();
+      else this.memory();
+    }
+    this.resize();
+  }
+
+  resize() {
+    this.costFlame?.draw();
+    this.memoryFlame?.draw();
+  }
+
+  // ---- costs ----
+
+  costs() {
+    const { cost } = this.model.data;
+    const text = (found, root) => {
+      const amount = this.of === BYTES ? `${bytes(found.value)} read and written` : `${count(found.value)} flops`;
+      const parts = [found.path.join(" / ") || "all", amount, percent(found.value, root.value), found.detail];
+      return parts.filter(Boolean).join("  ·  ");
+    };
+    this.costFlame = new Flame(this.element("cost-flame"), this.element("cost-note"), text);
+    const choices = cost.scopes.length ? [["scopes", "Scopes"], ["lines", "Lines"]] : [["lines", "Lines"]];
+    this.choice("cost-by", choices, this.by, (by) => this.flameOf(by, this.of));
+    this.choice("cost-of", [[FLOPS, "Flops"], [BYTES, "Bytes"]], this.of, (of) => this.flameOf(this.by, of));
+    this.flameOf(this.by, this.of);
+    const tables = [this.shares("by-line", cost.lines), this.shares("by-primitive", cost.primitives)];
+    this.element("by-scope").hidden = cost.scopes.length === 0;
+    if (cost.scopes.length) tables.push(this.shares("by-scope", cost.scopes));
+    this.filter("cost-filter", [this.costFlame, ...tables]);
+    const remarks = [
+      ...cost.unknown.map(([name, number]) => `Not counted: ${name}, ${times(number)}.`),
+      ...cost.loops.map((line) => `Taken to run ${times(cost.while_trips)}: the while loop at ${line}.`),
+    ];
+    this.element("cost-remarks").hidden = remarks.length === 0;
+    this.element("cost-remarks").replaceChildren(...remarks.map((remark) => make("li", "", remark)));
+  }
+
+  flameOf(by, of) {
+    const { cost } = this.model.data;
+    this.by = by;
+    this.of = of;
+    this.costFlame.show((by === "scopes" ? scopeTree : lineTree)(cost[by], cost.total, of));
+  }
+
+  /** Buttons of which one is pressed. */
+  choice(id, choices, chosen, choose) {
+    const buttons = choices.map(([value, text]) => {
+      const button = make("button", "", text);
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(value === chosen));
+      button.addEventListener("click", () => {
+        for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+        choose(value);
+      });
+      return button;
+    });
+    this.element(id).replaceChildren(...buttons);
+    this.element(id).hidden = choices.length < 2;
+  }
+
+  filter(id, shown) {
+    this.element(id).addEventListener("input", (event) => {
+      const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const [flame, ...tables] = shown;
+      flame.highlight(words);
+      for (const table of tables) table.filter(words);
+    });
+  }
+
+  shares(id, rows) {
+    const { total } = this.model.data.cost;
+    // As `Share.part_of`: of the arithmetic; of the bytes where there is none.
+    const work = (row) => row[FLOPS] + row[TRANSCENDENTALS];
+    const part = (row) => (work(total) ? work(row) / work(total) : total[BYTES] ? row[BYTES] / total[BYTES] : 0);
+    const what = { "by-scope": "scope", "by-line": "line", "by-primitive": "primitive" }[id];
+    const amount = (name, column, text, title) => ({
+      name,
+      title,
+      value: (row) => row[column],
+      show: (row) => (row[column] ? text(row[column]) : "0"),
+    });
+    const columns = [
+      { name: what, isText: true, value: (row) => row[NAME], show: (row) => this.name(row[NAME], what) },
+      {
+        name: "share",
+        title: "Of the flops and transcendental functions of the program",
+        value: part,
+        show: (row) => share(part(row)),
+      },
+      amount("flops", FLOPS, count),
+      amount("transcendentals", TRANSCENDENTALS, count, "Evaluations of transcendental functions"),
+      amount("bytes", BYTES, bytes, "Bytes that are read or written"),
+      {
+        name: "ops / byte",
+        title: "Flops and transcendental functions for each byte",
+        value: (row) => (row[BYTES] ? work(row) / row[BYTES] : 0),
+        show: (row) => (row[BYTES] ? work(row) / row[BYTES] : 0).toFixed(2),
+      },
+    ];
+    const whole = (number) => number.toLocaleString();
+    if (what === "scope") columns.push(amount("parameters", PARAMETERS, whole, "Elements of weights that its equations read"));
+    columns.push(amount("runs", TIMES, whole, "How often its equations run"));
+    return new SortedTable(this.element(id).querySelector(".table"), columns, rows, (row) => row[NAME], 1);
+  }
+
+  /** A name that leads to its equations. */
+  name(name, what) {
+    const button = make("button", "link");
+    button.type = "button";
+    const at = name.lastIndexOf("/") + 1;
+    button.title = `${name}: show its equations`;
+    if (what === "scope" && at) button.append(make("span", "weak", name.slice(0, at)));
+    button.append(what === "primitive" ? name : name.slice(at));
+    button.addEventListener("click", () => this.page.showFound(name));
+    return button;
+  }
+
+  // ---- memory ----
+
+  memory() {
+    const { memory } = this.model.data;
+    const alive = this.model.alive();
+    const peak = this.element("peak");
+    peak.append(make("strong", "", bytes(memory.peak)), ` in ${plural(alive.length, "value")}`);
+    if (memory.at === null) peak.append(memory.peak ? ", before the first equation or after the last one" : "");
+    else {
+      const [place, eqn] = memory.at;
+      const button = make("button", "link", `${this.model.primitive(place, eqn)}, equation ${eqn} of ${this.model.programs[place].name}`);
+      button.type = "button";
+      button.addEventListener("click", () => this.page.show(place, eqn));
+      peak.append(", at ", button);
+    }
+    const text = (found, root) =>
+      [found.path.join(" / ") || "all", bytes(found.value), percent(found.value, root.value)].filter(Boolean).join("  ·  ");
+    this.memoryFlame = new Flame(this.element("memory-flame"), this.element("memory-note"), text);
+    this.memoryFlame.show(memoryTree(alive, memory.peak));
+    const columns = [
+      { name: "value", isText: true, value: (value) => value.name, show: (value) => this.value(value) },
+      { name: "what", isText: true, value: (value) => value.kind, show: (value) => value.kind },
+      { name: "type", isText: true, value: (value) => value.type, show: (value) => make("span", "type", value.type) },
+      { name: "bytes", value: (value) => value.bytes, show: (value) => bytes(value.bytes) },
+      { name: "share", value: (value) => value.bytes, show: (value) => share(memory.peak ? value.bytes / memory.peak : 0) },
+      { name: "scope", isText: true, value: (value) => value.scope, show: (value) => make("span", "weak", value.scope) },
+      { name: "line", isText: true, value: (value) => value.line, show: (value) => this.place(value.line) },
+    ];
+    const nameOf = (value) => `${value.name} ${value.kind} ${value.type} ${value.scope} ${value.line}`;
+    const table = new SortedTable(this.element("alive").querySelector(".table"), columns, alive, nameOf, 3);
+    this.filter("memory-filter", [this.memoryFlame, table]);
+  }
+
+  value(value) {
+    if (value.at === null) return make("span", "", value.name);
+    const button = make("button", "link", value.name);
+    button.type = "button";
+    button.title = "Show its equation";
+    button.addEventListener("click", () => this.page.show(...value.at));
+    return button;
+  }
+
+  place(line) {
+    const element = make("span", "weak", line.slice(line.lastIndexOf("/") + 1));
+    element.title = line;
+    return element;
+  }
+}
+
+/** A share of the whole, with a bar. */
+function share(part) {
+  const element = make("span", "share", percent(part, 1));
+  element.style.backgroundSize = `${100 * Math.min(1, part)}% 100%`;
+  return element;
 }
 
 function cell(style, text, role = "gridcell") {

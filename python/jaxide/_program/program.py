@@ -493,29 +493,53 @@ class Program:
         return files.deliver(text, path)
 
     @overload
-    def to_dot(self, path: None = None, *, max_depth: int | None = None) -> str: ...
+    def to_dot(
+        self,
+        path: None = None,
+        *,
+        max_depth: int | Literal["auto"] | None = "auto",
+        max_eqns: int | Literal["auto"] | None = "auto",
+    ) -> str: ...
 
     @overload
-    def to_dot(self, path: Path, *, max_depth: int | None = None) -> None: ...
+    def to_dot(
+        self,
+        path: Path,
+        *,
+        max_depth: int | Literal["auto"] | None = "auto",
+        max_eqns: int | Literal["auto"] | None = "auto",
+    ) -> None: ...
 
-    def to_dot(self, path: Path | None = None, *, max_depth: int | None = None) -> str | None:
+    def to_dot(
+        self,
+        path: Path | None = None,
+        *,
+        max_depth: int | Literal["auto"] | None = "auto",
+        max_eqns: int | Literal["auto"] | None = "auto",
+    ) -> str | None:
         """The program as a graph for Graphviz: a node for each equation, a cluster for each
         program.
 
+        A graph of a large program is cut to about 300 nodes, which Graphviz lays out within
+        seconds. The graph's label says what is left out.
+
         Args:
           path: where it is written; where none is given, it is returned.
-          max_depth: how deep the nested programs that are shown are nested: none at 0.
+          max_depth: how deep the nested programs that are shown are nested: none at 0, all with
+            None. By default as deep as the graph stays small.
+          max_eqns: how many equations of each program are shown, the first and the last ones; all
+            with None. By default all, unless the graph is too large at any depth.
 
         Returns:
           The text, or None where a path is given.
 
         Raises:
-          ValueError: ``max_depth`` is negative.
+          ValueError: a limit is negative, or a word but ``"auto"``.
           OSError: the file cannot be written; an earlier file stays.
         """
         from jaxide._export import dot
 
-        return files.deliver(dot.text(self._read_model(), max_depth), path)
+        return files.deliver(dot.text(self._read_model(), max_depth, max_eqns), path)
 
     @overload
     def to_html(self, path: None = None, *, while_trips: int = 1) -> str: ...
@@ -539,7 +563,8 @@ class Program:
         """
         from jaxide._export import html
 
-        page = html.text(self._read_model(while_trips))
+        programs = self._read_model(while_trips)
+        page = html.text(programs, self.cost(while_trips=while_trips), self.liveness())
         return files.deliver(page, path)
 
     @overload
