@@ -1,15 +1,10 @@
-"""The page of `Program.to_html` in a real browser: `make test-browser`.
-
-Chromium is the one at `$CHROMIUM`, the one of the system, or Playwright's own.
-"""
+"""The page of `Program.to_html` in a real browser: `make test-browser`."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,24 +16,7 @@ from jax import Array, lax
 import jaxide
 from jaxide._export.html import text as page_of
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 HOSTILE = "</script><img src=x onerror=document.title='hacked'>"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    with sync_api.sync_playwright() as playwright:
-        try:
-            # Chromium has no sandbox for root.
-            options = ["--no-sandbox"] if os.geteuid() == 0 else []
-            opened = playwright.chromium.launch(executable_path=found, args=options)
-        except sync_api.Error as error:
-            pytest.skip(f"no browser can be started, set CHROMIUM: {error.message.splitlines()[0]}")
-        yield opened
-        opened.close()
 
 
 class Opened:

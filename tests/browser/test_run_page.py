@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 from test_page import HOSTILE
-from test_page import browser as browser
 
 import jaxide
 

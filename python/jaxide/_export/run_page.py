@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from jaxide._reports.run import NOT_RECORDED
+from jaxide._reports.tables import size
 
 # Threads that have a lane of their own; those of the others are one.
 MAX_LANES = 12
@@ -348,7 +349,7 @@ def _expansions(report: Mapping[str, Any]) -> Iterator[str]:
     yield _note(
         f"{cache['hits']:,} calls were replayed, {cache['misses']:,} were recorded; "
         f"{cache['entries']:,} signatures and {cache['programs']:,} executed programs are "
-        f"remembered, {cache['bytes'] + cache['program_bytes']:,} bytes."
+        f"remembered, {size(cache['bytes'] + cache['program_bytes'])}."
     )
     if cache["bypasses"]:
         yield _note(f"Calls that ran because they must: {_counted(cache['bypasses'])}.")

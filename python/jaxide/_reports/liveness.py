@@ -71,7 +71,7 @@ class LivenessReport(Shown):
     @classmethod
     def _of(cls, graph: _core.Graph, donated: list[bool], fused: bool) -> LivenessReport:
         found = dict(_core.liveness(graph, donated, fused))
-        lines = Lines()
+        lines = Lines(own=True)
 
         def value(record: Mapping[str, Any]) -> LiveValue:
             fields = dict(record)
