@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -96,3 +97,31 @@ def test_wrong_calls_are_errors(tmp_path: Path) -> None:
     said = check(tmp_path, WRONG)
     shown = {number: re.sub(r".*\[([a-z-]+)\]$", r"\1", text) for number, text in said.items()}
     assert shown == expected(WRONG)
+
+
+def check_with_pyright(tmp_path: Path, code: str) -> dict[int, str]:
+    """What pyright says of each line."""
+    (tmp_path / "checked.py").write_text(code)
+    settings = {"extraPaths": [str(ROOT / "python")], "typeCheckingMode": "standard"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    done = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = json.loads(done.stdout)["generalDiagnostics"]
+    return {each["range"]["start"]["line"] + 1: each["message"] for each in said}
+
+
+def test_pyright_knows_types(tmp_path: Path) -> None:
+    said = check_with_pyright(tmp_path, CODE)
+    found = {line: text.rpartition(" is ")[2].strip('"') for line, text in said.items()}
+    # From jax 0.11 on open and closed jaxprs are one class.
+    found = {line: re.sub(r"\bJaxpr", "ClosedJaxpr", text) for line, text in found.items()}
+    assert found == expected(CODE)
+
+
+def test_pyright_finds_wrong_calls(tmp_path: Path) -> None:
+    assert check_with_pyright(tmp_path, WRONG).keys() == expected(WRONG).keys()
