@@ -101,6 +101,7 @@ bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/scale.py
 	$(bin)/python benches/auditing.py
 	$(bin)/python benches/overhead.py
+	$(bin)/python benches/imports.py
 	$(bin)/python benches/ir.py
 	$(bin)/python benches/recording.py
 

@@ -1,6 +1,5 @@
 """What jaxide costs where it traces nothing, and what one caught call costs.
 
-*Imports*: seconds of `import jax` and of `import jaxide` after it, each time in a fresh process.
 *Calls*: eager and compiled calls in fresh processes that differ in one thing: jaxide is not
 imported, is imported, or is installed. The processes of the three kinds take turns.
 *Caught calls*: calls with tracer arguments inside a trace, less the loop around them. Each result
@@ -73,18 +72,6 @@ def run_calls(kind: str, rounds: int) -> dict[str, float]:
     return result
 
 
-def run_imports() -> dict[str, float]:
-    """What a fresh process does: milliseconds of the two imports."""
-    start = time.perf_counter()
-    import jax  # noqa: F401
-
-    between = time.perf_counter()
-    import jaxide  # noqa: F401
-
-    end = time.perf_counter()
-    return {"jax": (between - start) * 1e3, "jaxide": (end - between) * 1e3}
-
-
 def caught_calls() -> dict[str, Callable[[Any, Any], Any]]:
     """Calls of one or two tracers whose cost is looked at."""
     import jax.numpy as jnp
@@ -143,19 +130,12 @@ def median_of_ratios(ours: Sequence[float], stock: Sequence[float]) -> str:
     return f"{statistics.median(o / s for o, s in zip(ours, stock, strict=True)):.2f}"
 
 
-def imports_table(processes: int) -> str:
-    """The table of import times."""
-    measured = [in_fresh_process("imports") for _ in range(processes)]
-    cells = [f"{statistics.median(m[name] for m in measured):.0f}" for name in ("jax", "jaxide")]
-    return report.table(["`import jax`, ms", "then `import jaxide`, ms"], [cells])
-
-
 def calls_table(processes: int, rounds: int) -> str:
     """The table of calls outside of traces."""
     measured: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     for _ in range(processes):
         for kind in KINDS:
-            measured[kind].append(in_fresh_process("calls", kind, str(rounds)))
+            measured[kind].append(in_fresh_process(kind, str(rounds)))
     rows = []
     for name in measured["jax"][0]:
         stock, imported, installed = ([m[name] for m in measured[kind]] for kind in KINDS)
@@ -189,12 +169,11 @@ def main() -> None:
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        what, *rest = options.child
-        print(json.dumps(run_imports() if what == "imports" else run_calls(rest[0], int(rest[1]))))
+        kind, rounds = options.child
+        print(json.dumps(run_calls(kind, int(rounds))))
         return
 
     tables = [
-        imports_table(options.processes),
         calls_table(options.processes, options.rounds),
         caught_table(options.calls, options.samples),
     ]
