@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -49,12 +50,19 @@ def step_first(kind: str, workload: str) -> tuple[float, float, str]:
     start = time.perf_counter()
     result = step(*args)
     seconds = time.perf_counter() - start
+    return seconds - sum(loading), sum(loading), bits(result)
+
+
+def bits(result: Any) -> str:
+    """A digest of the arrays of a tree."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(jax.block_until_ready(result)):
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        digest.update(np.asarray(leaf).tobytes())
-    return seconds - sum(loading), sum(loading), digest.hexdigest()
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def in_a_process(

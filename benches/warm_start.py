@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -31,13 +33,20 @@ KINDS = ("jax", "jaxide", "store")
 
 
 def trace_first(kind: str, workload: str) -> tuple[float, float, str]:
-    """What a fresh process does: installs jaxide, makes the arguments, then traces once; seconds of
-    the trace and of the installation, and the text."""
+    """What a fresh process does with a workload."""
+    return first_trace(kind, PROGRAMS[workload])
+
+
+def first_trace(
+    kind: str, make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+) -> tuple[float, float, str]:
+    """Installs jaxide, makes the arguments, then traces once; seconds of the trace and of the
+    installation, and the text."""
     start = time.perf_counter()
     if kind != "jax":
         jaxide.install()
     installing = time.perf_counter() - start
-    fun, args = PROGRAMS[workload]()
+    fun, args = make()
     jax.block_until_ready(args)
     gc.collect()  # else one of what was imported comes within by chance
     start = time.perf_counter()
@@ -47,14 +56,14 @@ def trace_first(kind: str, workload: str) -> tuple[float, float, str]:
 
 
 def in_a_process(
-    kind: str, workload: str, folder: str, mode: str = "read"
+    kind: str, workload: str, folder: str, mode: str = "read", script: str = __file__
 ) -> tuple[float, float, str]:
-    """The same in a process of its own."""
+    """The same in a process of its own, which `script` begins."""
     environment = {**os.environ, "JAXIDE_CACHE_DIR": "", "JAXIDE_CACHE_MODE": mode}
     environment["PYTHONHASHSEED"] = "0"  # numpyro walks sets of names: stock's own text varies
     if kind == "store":
         environment["JAXIDE_CACHE_DIR"] = folder
-    command = [sys.executable, __file__, "--first", kind, workload]
+    command = [sys.executable, script, "--first", kind, workload]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     seconds, installing, text = json.loads(done.stdout.splitlines()[-1])
     return seconds, installing, text

@@ -75,11 +75,11 @@ def environment(version: str, python: str | None = None) -> Environment:
     bin_ = home / "venv" / "bin" / "python"
     if not (home / "complete").exists():
         shutil.rmtree(home, ignore_errors=True)
-        _check(command, "-m", "venv", str(home / "venv"))
-    newest = max((path.stat().st_mtime for path in _sources()), default=0.0)
+        check(command, "-m", "venv", str(home / "venv"))
+    newest = max((path.stat().st_mtime for path in sources()), default=0.0)
     stamp = home / "complete"
     if not stamp.exists() or stamp.stat().st_mtime < newest:
-        _check(str(bin_), "-m", "pip", "install", "--quiet", "--editable", f"{PROJECT}[test]")
+        check(str(bin_), "-m", "pip", "install", "--quiet", "--editable", f"{PROJECT}[test]")
         stamp.touch()
     jax = home / f"jax-{version}"
     if not jax.exists():
@@ -87,12 +87,12 @@ def environment(version: str, python: str | None = None) -> Environment:
         shutil.rmtree(partial, ignore_errors=True)
         packages = f"jax=={version}", f"jaxlib=={version}"
         options = "--quiet", "--no-deps", "--target", str(partial)
-        _check(str(bin_), "-m", "pip", "install", *options, *packages)
+        check(str(bin_), "-m", "pip", "install", *options, *packages)
         partial.rename(jax)
     return Environment(bin_, jax, version)
 
 
-def _sources() -> list[Path]:
+def sources() -> list[Path]:
     """What the extension is built from."""
     names = "Cargo.toml", "Cargo.lock", "pyproject.toml"
     return [*(PROJECT / "src").rglob("*.rs"), *(PROJECT / name for name in names)]
@@ -124,7 +124,7 @@ def _makes_environments(command: str) -> bool:
     return probe.returncode == 0
 
 
-def _check(*command: str) -> None:
+def check(*command: str) -> None:
     if subprocess.run(command, check=False).returncode:
         raise SystemExit(f"failed: {' '.join(command)}")
 
