@@ -38,10 +38,8 @@ def cnn() -> Program:
     x = rng.normal(size=(32, 24, 24, 1)).astype(np.float32)
     y = rng.integers(0, 10, 32)
     model = _model()
-    model.build((8, 24, 24, 1))
-    model.optimizer.build(model.trainable_variables)
+    # Makes the variables of the optimizer and of the metrics.
     model.fit(x[:8], y[:8], epochs=1, verbose=0)
-    model._symbolic_build(data_batch=(x[:8], y[:8]))
     state = model._get_jax_state(
         trainable_variables=True,
         non_trainable_variables=True,
