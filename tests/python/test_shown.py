@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import os
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import jaxide
+from jaxide import _compat
 from jaxide._reports.tables import cut, shown_line
 
 
@@ -61,6 +63,29 @@ def test_reports_show_themselves(name: str) -> None:
     words = str(report).split() if whole else ["called", "at"] * (name == "retraces")
     assert [word for word in words if word not in text] == []
     assert set(re.findall(r"<(/?\w+)", page)) <= {"pre", "/pre", "span", "/span"}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_text_of_a_report_shows_nothing_else_in_a_notebook(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, _ = REPORTS[name]
+    report = make()
+    shown: list[Any] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *parts: shown.append(parts))
+    assert str(report)
+    assert not shown
+
+
+def test_a_program_is_shown_without_the_colours_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printing = _compat.printing()
+    in_colour = dataclasses.replace(printing._private, use_color=lambda: True)
+    monkeypatch.setattr(printing, "_private", in_colour)
+    assert "\x1b" in PROGRAM.pretty(max_eqns=1)
+    assert "\x1b" not in PROGRAM._repr_html_()
 
 
 def test_a_large_program_is_shown_in_part() -> None:

@@ -912,8 +912,12 @@ def test_hooks_of_imports() -> None:
 
 def test_what_notebooks_replace_does_not_count() -> None:
     own_number = _core.world_number()  # libraries may have changed jax
-    with mock.patch.object(builtins, "input", gained):
+    with (
+        mock.patch.object(builtins, "input", gained),
+        mock.patch.object(builtins, "runfile", gained, create=True),
+    ):
         assert _core.world_number() == own_number
+        assert jaxide.trace(jnp.sin)(1.0).pretty(max_eqns=0)
 
 
 @pytest.mark.parametrize(

@@ -101,5 +101,7 @@ OF_MODULES |= {"@py_builtins", "@pytest_ar"}
 # For people at a prompt: notebooks replace some of them, and no function of jax calls them.
 INTERACTIVE = frozenset(("copyright", "credits", "display", "exit", "get_ipython", "help", "input"))
 INTERACTIVE |= {"license", "quit"}
+# The debugger of notebooks and IDEs adds these.
+INTERACTIVE |= {"execfile", "runfile"}
 # Builtins that instructions call, which do not name them.
 BY_INSTRUCTIONS = {"__import__": "IMPORT_NAME", "__build_class__": "LOAD_BUILD_CLASS"}

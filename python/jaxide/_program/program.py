@@ -249,7 +249,8 @@ class Program:
     def _repr_html_(self) -> str:
         """What a notebook shows: the text, of large programs the first and the last equations."""
         try:
-            text = self.pretty(max_eqns=SHOWN_EQNS, max_depth=1)
+            # In a notebook jax prints in the colours of a terminal.
+            text = self.pretty(max_eqns=SHOWN_EQNS, max_depth=1, use_color=False)
         except NotImplementedError:
             text = repr(self)
         return tables.as_html(f"{self!r}\n{text}")

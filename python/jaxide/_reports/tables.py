@@ -26,8 +26,8 @@ def as_text(report: Any) -> str:
     """What is shown of a report, without colour."""
     from rich.console import Console
 
-    # As wide as the report is: no path is broken.
-    console = Console(width=MAX_WIDTH, color_system=None)
+    # As wide as the report is: no path is broken. In a notebook rich would show it, too.
+    console = Console(width=MAX_WIDTH, color_system=None, force_jupyter=False)
     with console.capture() as captured:
         console.print(report)
     return "\n".join(line.rstrip() for line in captured.get().split("\n"))
