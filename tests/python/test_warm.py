@@ -1202,3 +1202,28 @@ def test_threads_that_write_at_once(tmp_path: Path) -> None:
     """
     assert run_alone(script).stdout == "done\n"
     assert _verify(tmp_path / "store") == []
+
+
+ENDS = """
+import jax, jax.numpy as jnp
+import jaxide
+
+jaxide.install()
+
+def loss(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+@jax.jit
+def step(w, x):
+    return w - 0.1 * jax.grad(loss)(w, x)
+
+step(jnp.ones((8, 4)), jnp.ones((16, 8)))
+print(jaxide.cache_info().store.whole)
+"""
+
+
+def test_the_end_of_a_process_whose_last_trace_is_from_the_store(tmp_path: Path) -> None:
+    """Nobody asks jax for anything any more."""
+    for whole in ("0\n", "1\n"):
+        done = run_warm(ENDS, JAXIDE_CACHE_DIR=str(tmp_path), JAXIDE_CACHE_MODE="write")
+        assert (done.stdout, done.stderr) == (whole, "")

@@ -9,6 +9,7 @@ begins.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -120,7 +121,8 @@ class KeptPrograms:
         configuration = self._requests.configuration()
 
         def settle() -> None:
-            if self._is_watched():
+            # At the end of the process nobody asks jax any more, and its modules are gone.
+            if sys.is_finalizing() or self._is_watched():
                 return
             if kept and self._requests.configuration() == configuration:
                 self._settle(kept, programs)
