@@ -313,7 +313,7 @@ class Program:
 
         Returns:
           A :class:`Diff`; empty, and false, exactly where the programs are equal. It prints as
-            text.
+          text.
 
         Raises:
           TypeError: ``other`` is no program, ``context`` no integer.
@@ -790,8 +790,7 @@ class Program:
 
         Returns:
           A sequence of groups of :class:`Equation`. Equations with effects are in none, nor are
-            those
-          that draw from XLA's own random generator.
+          those that draw from XLA's own random generator.
         """
         return queries.duplicates(self._read_graph())
 
@@ -820,8 +819,7 @@ class Program:
 
         Returns:
           Sequences of :class:`Equation` by name of the effect: ``"IO"``, ``"OrderedIO"``,
-            ``"Debug"``,
-          ``"Read"``, ``"Write"``, ``"Accum"`` ...
+          ``"Debug"``, ``"Read"``, ``"Write"``, ``"Accum"`` ...
         """
         return queries.effects(self._read_graph())
 

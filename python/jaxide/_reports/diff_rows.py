@@ -85,6 +85,7 @@ class DiffEquation:
     """The place of the equation in its program, and before it those of the equations that this
     program is within, from the outermost on."""
     primitive: str
+    """The name of its primitive."""
     text: str
     """As in the text of the whole program, with the names there, but that nested programs are left
     out. In words where that text cannot be printed, since programs are nested too deeply."""
@@ -102,7 +103,9 @@ class DiffRow:
     """``"added"``, ``"removed"``, ``"changed"`` or ``"same"``; and of one that is at another place
     ``"moved to"``, where it was, and ``"moved from"``, where it is."""
     old: DiffEquation | None
+    """The equation of the old program; None of one that was added."""
     new: DiffEquation | None
+    """The equation of the new program; None of one that was removed."""
     differences: tuple[Difference, ...]
     """What differs, of one that was changed."""
     words: str | None = None
@@ -133,9 +136,13 @@ class ProgramDiff:
     results: tuple[Difference, ...]
     """What differs of results, and of the effects of the programs."""
     added: int
+    """How many equations only the new program has."""
     removed: int
+    """How many equations only the old program has."""
     changed: int
+    """How many equations are in both, and differ."""
     moved: int
+    """How many equations are equal, and at another place."""
 
     @property
     def changes(self) -> Iterator[DiffRow]:

@@ -27,6 +27,7 @@ class Equation:
     """Which of its programs each of the equations on the way runs, in the order of its params
     sorted by name: one number fewer than ``path`` has."""
     primitive: str
+    """The name of its primitive, as in ``"dot_general"``."""
     line: str
     """The innermost line of the user's code, as in ``"train.py:7 (loss)"``, or ``"unknown"``."""
     name_stack: str
