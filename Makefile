@@ -7,7 +7,7 @@ JOBS ?= 2
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 bin := $(abspath $(VENV))/bin
-python_sources := python tests benches
+python_sources := python tests benches examples
 # Those that make, release and share most objects of the extension.
 sanitized_tests := $(addprefix tests/python/test_,api.py frames.py jit.py linear_programs.py reentrance.py \
 	refs.py rules.py storage.py structure.py threads.py tracer.py)
@@ -21,7 +21,7 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check-rust check-types check-python test-newest test-versions test-generated test-brainstate test-browser test-sanitized
-.PHONY: miri soak fuzz bench wheels clean
+.PHONY: miri soak fuzz bench docs wheels clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -104,12 +104,16 @@ bench: $(VENV)/.installed-bench ## make the tables of docs/performance.md
 	$(bin)/python benches/imports.py
 	$(bin)/python benches/ir.py
 	$(bin)/python benches/recording.py
+	$(bin)/python benches/picture.py
+
+docs: $(VENV)/.installed-docs ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
 
 wheels: ## build the wheels and the source distribution into dist/, and try them in new environments
 	$(PYTHON) scripts/wheels --check
 
 clean: ## remove all that was made
-	rm -rf target fuzz/target fuzz/artifacts dist .venv .newest .versions .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target fuzz/artifacts dist site .venv .newest .versions .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f python/jaxide/_core.*.so
 	find $(python_sources) -name __pycache__ -prune -exec rm -rf {} +
 

@@ -6,14 +6,19 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import pages
+import picture
+import report
+
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-FOLDERS = ("src", "python", "tests", "docs", "benches", "fuzz", "scripts")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
+FOLDERS = ("src", "python", "tests", "docs", "benches", "examples", "fuzz", "scripts")
 FILES = [
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
@@ -54,6 +59,8 @@ def is_path(span: str) -> bool:
         return False
     if span.startswith(("target/", "dist/", "__")):  # What a build or a test suite makes.
         return False
+    if span == pages.EXAMPLE or re.fullmatch(r"\.\w+", span):  # The code of a page; a suffix.
+        return False
     begins = tuple(f"{folder}/" for folder in FOLDERS)
     return span.startswith(begins) or span.endswith((".rs", ".py", "/"))
 
@@ -72,18 +79,6 @@ def names_of(document: Path) -> set[str]:
         for text in [*blocks, *spans(document)]
         for name in re.findall(r"(?<![\w./\"'])(jaxide(?:\.[A-Za-z_]\w*)+)", text)
     }
-
-
-def examples() -> list[object]:
-    """Blocks of Python that import jaxide: each is a whole program."""
-    return [
-        pytest.param(block, id=f"{document.relative_to(ROOT)}-{number}")
-        for document in DOCUMENTS
-        for number, block in enumerate(
-            re.findall(r"^```python\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
-        )
-        if re.search(r"^import.* jaxide", block, re.MULTILINE)
-    ]
 
 
 def resolves(name: str) -> bool:
@@ -116,6 +111,29 @@ def test_links_lead_somewhere(document: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert not broken
+
+
+def test_site_has_every_page() -> None:
+    """The navigation names the documents, and pages from the root of the repository."""
+    named = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())
+    documents = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
+    outside = [path.name.lower() for path in ROOT.glob("*.md") if path.name != "README.md"]
+    assert sorted(named) == sorted([*documents, *outside])
+
+
+def test_reference_has_every_public_name() -> None:
+    named = {
+        name
+        for page in ROOT.glob("docs/reference/*.md")
+        for name in re.findall(r"^::: (jaxide\.\w+)$", page.read_text(), re.MULTILINE)
+    }
+    jaxide = importlib.import_module("jaxide")
+    names = [name for name in dir(jaxide) if not isinstance(getattr(jaxide, name), ModuleType)]
+    assert named == {f"jaxide.{name}" for name in names}
+
+
+def test_picture_is_made_of_the_tables() -> None:
+    assert picture.PICTURE.read_text() == picture.picture(report.PERFORMANCE.read_text())
 
 
 def test_internals_name_every_file() -> None:
@@ -170,17 +188,42 @@ def test_names_of_jaxide_exist(document: Path) -> None:
     assert not {name for name in names_of(document) if not resolves(name)}
 
 
-@pytest.mark.parametrize("example", examples())
-def test_examples_run(example: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", example],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert not done.returncode, done.stderr
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "examples" / "README.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
+# Blocks that are not executed, by the reason why.
+NOT_RUN = {
+    "needs a network": 4,
+    "builds the project": 1,
+    "builds an image": 2,
+    "needs several processes": 1,
+    "by tests of their own": 1,
+    "a program of the reader's": 1,
+}
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    found = [block for page in PAGES for block in pages.blocks(page)]
+    reasons = Counter(block.not_run for block in found if block.not_run)
+    assert reasons == NOT_RUN
+    others = {block.language for block in found if not block.not_run}
+    assert others == {"python", "console", "text"}
+    fences = sum(page.read_text().count("```") for page in PAGES)
+    outputs = sum(block.output is not None for block in found)
+    assert fences == 2 * (len(found) + outputs)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(not block.is_output for block in pages.blocks(page))],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_code_runs(page: Path, tmp_path: Path) -> None:
+    """Blocks run in order and print what the page says; see ``pages.py``."""
+    failures = pages.run(page, tmp_path)
+    assert not failures, "\n".join(failures)
 
 
 DOCSTRINGS = """
