@@ -67,8 +67,8 @@ class Block:
         return int(self.note.removeprefix("status ")) if self.note.startswith("status ") else 0
 
     @property
-    def is_output(self) -> bool:
-        return self.language == "text"
+    def is_run(self) -> bool:
+        return self.language != "text" and self.not_run is None
 
 
 def blocks(page: Path) -> list[Block]:
@@ -128,7 +128,7 @@ class _Session:
     def failures(self, page: Path) -> Iterator[tuple[int, str]]:
         """The blocks that fail: where, and how."""
         for block in blocks(page):
-            if block.not_run or block.is_output:
+            if not block.is_run:
                 continue
             try:
                 {"python": self._python, "console": self._console}[block.language](block)
