@@ -50,7 +50,10 @@ from jaxide._reports.cost import Cost as Cost
 from jaxide._reports.cost import CostReport as CostReport
 from jaxide._reports.cost import Share as Share
 from jaxide._reports.diff import Diff as Diff
+from jaxide._reports.diff_rows import DiffEquation as DiffEquation
 from jaxide._reports.diff_rows import Difference as Difference
+from jaxide._reports.diff_rows import DiffRow as DiffRow
+from jaxide._reports.diff_rows import ProgramDiff as ProgramDiff
 from jaxide._reports.diff_rows import Repeated as Repeated
 from jaxide._reports.diff_rows import ScopeDiff as ScopeDiff
 from jaxide._reports.diff_stat import DiffStat as DiffStat

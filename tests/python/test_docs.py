@@ -198,6 +198,8 @@ NOT_RUN = {
     "needs a network": 4,
     "builds the project": 1,
     "builds an image": 2,
+    "takes hours": 1,
+    "of a shell's own": 1,
     "needs several processes": 1,
     "by tests of their own": 1,
     "a program of the reader's": 2,
