@@ -281,6 +281,19 @@ def test_a_known_program_that_is_compiled_anew_is_no_contradiction() -> None:
     assert ("compiled anew" in str(said)) == said.compiled
 
 
+def test_the_log_says_what_is_traced_again_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    @jaxide.jit
+    def scaled(x: Any) -> Any:
+        return x * 2
+
+    with caplog.at_level("INFO", logger="jaxide.retraces"):
+        scaled(jnp.ones(3))
+        assert not caplog.messages
+        scaled(jnp.ones(4))
+    (said,) = caplog.messages
+    assert "shape of x: (3,) -> (4,)" in said
+
+
 def test_a_literal_of_another_type_is_no_value_to_pass() -> None:
     @jaxide.jit
     def scaled(x: Any) -> Any:

@@ -7,6 +7,8 @@ import html
 import io
 import os
 import re
+import sys
+import types
 from typing import Any
 
 import jax
@@ -124,6 +126,27 @@ def test_name_scopes_are_no_markup() -> None:
     out = io.StringIO()
     Console(file=out, width=200).print(jaxide.trace(scoped)(X).liveness())
     assert "[bold]layer[/bold]" in out.getvalue()
+
+
+def test_cells_of_notebooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = "/tmp/ipykernel_12/345.py"
+    assert shown_line(f"mul at {cell}:3 (loss)") == f"mul at {cell}:3 (loss)"
+    name = lambda file: ("Cell", "In[7]") if file == cell else None
+    shell = types.SimpleNamespace(compile=types.SimpleNamespace(format_code_name=name))
+    kernel = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    assert shown_line(f"mul at {cell}:3 (loss)") == "mul at In[7]:3 (loss)"
+    kernel.get_ipython = lambda: None
+    assert shown_line(f"mul at {cell}:3 (loss)") == f"mul at {cell}:3 (loss)"
+
+
+def test_an_equation_of_a_diff_takes_one_line() -> None:
+    out = io.StringIO()
+    Console(file=out, width=60).print(PROGRAM.diff(OTHER))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith(("+ ", "- "))]
+    (diff,) = PROGRAM.diff(OTHER).programs
+    assert len(lines) == diff.added + diff.removed + 2 * diff.changed
+    assert all(len(line) <= 60 and "test_shown.py" in line for line in lines)
 
 
 def test_paths_are_short() -> None:

@@ -117,7 +117,7 @@ class Explanation(Shown):
         if self.reason:
             lines.append(f"  its executable is its own: {self.reason}")
         lines += [f"  - {advice}" for advice in self.advice]
-        return "\n".join(lines)
+        return "\n".join(map(shown_line, lines))
 
     def __repr__(self) -> str:
         changes = counted(len(self.changes), "change")

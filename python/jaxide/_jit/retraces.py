@@ -92,6 +92,7 @@ class RetraceLog:
             self._sites[key] = site
             trim(self._sites, MAX_SITES)
             changes = _changes(site.signature, signature)
+            is_again = site.signature is not None
             site.count += 1
             site.tracing += seconds
             site.reasons.update({change.kind: 1 for change in changes})
@@ -101,7 +102,7 @@ class RetraceLog:
             place_of, traced = id(jaxpr), self._traced
             traced[place_of] = weakref.ref(jaxpr, lambda _: traced.pop(place_of, None)), site
         # Handlers are the user's, and may trace.
-        if count > 1 and LOG.isEnabledFor(logging.INFO) and not _compat.is_place_of_jax(call.place):
+        if is_again and LOG.isEnabledFor(logging.INFO) and not _compat.is_place_of_jax(call.place):
             said = "; ".join(map(str, changes)) or "nothing that jaxide knows of"
             LOG.info("%s, called at %s, trace %d: %s", call.place, where, count, said)
 

@@ -22,7 +22,7 @@ from jaxide._reports.equations import Blocks, Lines
 from jaxide._reports.tables import Shown
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
 # Equations around one that differs; no program has more.
 MAX_CONTEXT = 2**31
@@ -60,7 +60,7 @@ class Diff(Shown):
           names: whether equations are printed with their names, or put in words.
         """
         found = _core.diff(old, new, of=of, context=context, limit=limit, names=names)
-        lines = Lines()
+        lines = Lines(own=True)
         return cls(tuple(_program(each, lines) for each in found["programs"]), found["count"])
 
     def __bool__(self) -> bool:
@@ -141,8 +141,10 @@ class Diff(Shown):
     def __repr__(self) -> str:
         return f"<jaxide.Diff: {self.summary}>"
 
-    def __rich_console__(self, _console: Console, _options: Any) -> Iterator[RenderableType]:
-        yield from diff_text.styled(self.programs, self.stat())
+    def __rich_console__(
+        self, _console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield from diff_text.styled(self.programs, self.stat(), options.max_width)
 
     def html(self) -> str:
         """A page that needs nothing else, the programs side by side."""

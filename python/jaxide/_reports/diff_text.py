@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxide._reports.diff_rows import DiffEquation, Difference, DiffRow, ProgramDiff
 from jaxide._reports.diff_stat import DiffStat
-from jaxide._reports.tables import as_text, counted, shortened, shown_line
+from jaxide._reports.tables import as_text, counted, cut, shortened, shown_line
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -44,12 +44,16 @@ _STYLES = {
 }
 
 
-def styled(programs: Sequence[ProgramDiff], stat: DiffStat) -> Iterator[Text]:
-    """The text in colour."""
+_OF_EQUATIONS = ("removed", "added", "moved", "same")
+
+
+def styled(programs: Sequence[ProgramDiff], stat: DiffStat, width: int) -> Iterator[Text]:
+    """The text in colour; an equation takes one line."""
     from rich.text import Text
 
     for kind, text in lines(programs, stat):
-        yield Text(text, style=_STYLES.get(kind, ""))
+        shown = cut(text, width) if kind in _OF_EQUATIONS else text
+        yield Text(shown, style=_STYLES.get(kind, ""))
 
 
 def lines(programs: Sequence[ProgramDiff], stat: DiffStat, repeats: bool = False) -> Iterator[Line]:

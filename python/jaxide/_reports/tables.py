@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -150,9 +151,17 @@ def shown_line(text: str) -> str:
     """A text with a line of code (``"/home/me/train.py:7 (loss)"``), in which the path is short:
     from the working directory, and of an installed package from that."""
     text = text.replace(os.getcwd() + os.sep, "")
-    return _INSTALLED.sub("", text)
+    return _INSTALLED.sub("", _CELL.sub(_cell_of, text))
 
 
+def _cell_of(file: re.Match[str]) -> str:
+    """The cell that a kernel of Jupyter's has put into a file: ``In[3]``."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = shell and shell.compile.format_code_name(file[0])
+    return name[1] if name else file[0]
+
+
+_CELL = re.compile(r"[^\s()]*ipykernel_\d+[/\\]\d+\.py")
 _INSTALLED = re.compile(r"(?<!\S)\S*[/\\](?:site|dist)-packages[/\\]")
 
 
