@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import functools
 import importlib
 import pickle
@@ -22,8 +24,8 @@ import jaxide
 import oracle
 import user_models
 from jaxide import StorageError, _compat, _core
-from jaxide._compat import stored_trees
-from jaxide._compat.stored_trees import StoredTree
+from jaxide._compat import stored_structures, stored_trees
+from jaxide._compat.stored_structures import StoredTree
 from jaxide._native import program_files
 from storing import loaded, stored
 
@@ -435,7 +437,7 @@ def forged(program: jaxide.Program, results: Any, version: str = jax.__version__
 
 
 def named(module: str, name: str) -> Any:
-    return stored_trees._Named("global", module, name, name)
+    return stored_structures._Named("global", module, name, name)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +463,9 @@ def test_functions_in_results_are_those_that_were_given() -> None:
     again = loaded(stored(program, complete=True))
     made = again(Registered(X, stored, 3))
     assert type(made) is Registered and made.static == (stored, 3)
-    for other in (Registered(X, loaded, 3), Registered(X, stored, 3.0), Registered(X, stored)):
+    # As in jax's structures, values count by `==`.
+    assert again(Registered(X, stored, 3.0)).static == (stored, 3)
+    for other in (Registered(X, loaded, 3), Registered(X, stored, 4), Registered(X, stored)):
         with pytest.raises(TypeError, match="traced with arguments of structure"):
             again(other)
     # A result with a function that no argument has.
@@ -479,6 +483,66 @@ def test_nodes_of_a_file_have_no_functions() -> None:
         node = ("test_program_files", "Registered", None, value)
         with pytest.raises(StorageError, match="a node of a tree has a"):
             StoredTree((("leaf", None, 0), ("registered", node, 1)))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("dict", ["a"], 2),
+        ("dict", ["a", "a"], 2),
+        ("dict", None, 2),
+        ("dict", [len, "b"], 2),
+        ("OrderedDict", "ab", 2),
+        ("defaultdict", ("system", ["a", "b"]), 2),
+        ("tuple", ["a"], 2),
+        ("leaf", None, 2),
+        ("tuple", None, -1),
+        ("tuple", None, 3),
+    ],
+    ids=range(10),
+)
+def test_nodes_have_what_their_kind_has(row: Any) -> None:
+    rows = (("leaf", None, 0), ("leaf", None, 0), row)
+    with pytest.raises(StorageError):
+        StoredTree(rows)
+    with pytest.raises(StorageError):
+        stored_trees.tree_of(rows)
+
+
+@dataclasses.dataclass
+class Data:
+    x: Any
+    y: Any
+    kept: Any = 1
+
+
+jax.tree_util.register_dataclass(Data, ["x", "y"], ["kept"])
+
+
+def test_nodes_of_dataclasses_have_their_fields() -> None:
+    """What jax makes of too few values is not looked at."""
+    program = jaxide.trace(lambda d: Data(d.y, d.x, d.kept))(Data(X, X + 1, 2))
+    again = loaded(stored(program, complete=True))
+    made = again(Data(X, X + 1, 2))
+    assert (made.kept, type(made)) == (2, Data)
+    np.testing.assert_array_equal(made.x, X + 1)
+    node = (Data.__module__, "Data", ("x", "y", "kept"), ())
+    rows = (("leaf", None, 0), ("leaf", None, 0), ("registered", node, 2))
+    trees = StoredTree.of(program._in_tree), StoredTree(rows)
+    root = (jax.__version__, program.jaxpr, trees)
+    records = program_files.FileRecords(_compat.program_files())
+    wrong = loaded(_core.save(root, records))
+    # A field that is not there has its default, or jax refuses it: nothing is read past the end.
+    with contextlib.suppress(TypeError, ValueError):
+        assert wrong(Data(X, X, 2)).kept == 1
+
+
+def test_a_pickle_is_the_first_use(tmp_path: Path) -> None:
+    path = tmp_path / "program.pkl"
+    path.write_bytes(pickle.dumps(jaxide.trace(lambda x: x * 2)(1.0)))
+    code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb'))(2.0))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("4.0\n", "")
 
 
 def test_another_jax_is_named() -> None:

@@ -22,7 +22,7 @@ import jaxide
 import oracle
 from jaxide import StorageError, _compat, _core
 from jaxide._compat import stored_tracebacks
-from jaxide._compat.stored_trees import StoredTree
+from jaxide._compat.stored_structures import StoredTree
 from jaxide._native import program_files
 from storing import ANNOTATED, assert_survives, loaded, stored
 

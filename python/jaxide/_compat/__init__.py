@@ -28,6 +28,7 @@ does the work.
 ``program_files``      what files of programs have besides
 ``storage``            what objects in programs are in a file
 ``stored_trees``       tree structures in a file
+``stored_structures``  those of arguments and results
 ``stored_tracebacks``  tracebacks in a file
 ``warm``               what of jax the store needs
 ``whole_programs``     what of jax whole traces need
@@ -105,8 +106,8 @@ from jaxide._compat.program_files import program_files as program_files
 from jaxide._compat.storage import dtypes as dtypes
 from jaxide._compat.storage import primitive_or_none as primitive_or_none
 from jaxide._compat.storage import storage as storage
-from jaxide._compat.stored_trees import is_structure as is_structure
-from jaxide._compat.stored_trees import result_structure as result_structure
+from jaxide._compat.stored_structures import is_structure as is_structure
+from jaxide._compat.stored_structures import results as results
 from jaxide._compat.symbols import SUPPORTED as SUPPORTED
 from jaxide._compat.symbols import JaxideFallbackWarning as JaxideFallbackWarning
 from jaxide._compat.symbols import Mismatch as Mismatch

@@ -18,14 +18,12 @@ from jaxide._compat.storage import (
     primitive_or_none,
     storage,
 )
+from jaxide._compat.stored_structures import NAMED, StoredTree, stored_tree
 from jaxide._compat.stored_trees import (
-    NAMED,
-    StoredTree,
     is_plain_tree,
     missing_classes,
     param_tree_of,
     param_tree_parts,
-    stored_tree,
 )
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.global_names import found_global, global_name
@@ -74,6 +72,7 @@ def program_files() -> FilePrivate:
         missing=_missing,
         has_others=_has_others,
         stored_tree=stored_tree,
+        structure=jax.tree.structure,
         missing_classes=missing_classes,
     )
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxide import _core
 from jaxide._native.content import name_of
+from jaxide._native.interruptions import is_of_signal
 from jaxide._native.storage import Kind, Objects, Private, Records, StorageError, Unstorable
 
 
@@ -47,6 +48,8 @@ class FilePrivate(NamedTuple):
     missing_classes: Callable[[Any], list[str]]
     # What a file has of the structure of a program's arguments or results.
     stored_tree: Callable[[Any], Any]
+    # The structure of a value.
+    structure: Callable[[Any], Any]
 
 
 class Loaded(NamedTuple):
@@ -250,10 +253,12 @@ def _stored_trees(
         own = private.stored_tree(in_tree), private.stored_tree(out_tree)
         if "trees" in drop:
             return own if all(tree.is_plain for tree in own) else (None, None)
-        why = _why_not(_core.load(_core.save(own, records), FileObjects(private)), trees)
+        why = _why_not(private, _core.load(_core.save(own, records), FileObjects(private)), trees)
         is_left_out = why is not None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, Unstorable) as error:
-        # Whatever classes of the user's raise that are compared.
+    except Exception as error:
+        # Classes of the user's are compared, and made.
+        if is_of_signal(error.__traceback__):
+            raise
         why, is_left_out = str(error), True
     if not is_left_out:
         unknown = ", ".join(".".join(key[1:3]) for key in sorted(own[1].unknown(own[0])))
@@ -263,7 +268,7 @@ def _stored_trees(
     return (None, None) if is_left_out else own
 
 
-def _why_not(own: Sequence[Any], trees: Sequence[Any]) -> str | None:
+def _why_not(private: FilePrivate, own: Sequence[Any], trees: Sequence[Any]) -> str | None:
     """Why structures of a file are not these ones; None where they are."""
     for stored, tree in zip(own, trees, strict=True):
         if type(stored) is not type(tree) and not stored.describes(tree):
@@ -271,7 +276,8 @@ def _why_not(own: Sequence[Any], trees: Sequence[Any]) -> str | None:
     stored, (in_tree, out_tree) = own[1], trees
     if type(stored) is type(out_tree) or stored.unknown(own[0]):
         return None
-    return None if stored.made(in_tree) == out_tree else "jax makes another structure of it"
+    made = stored.results([0] * stored.num_leaves, in_tree)
+    return None if private.structure(made) == out_tree else "jax makes another structure of it"
 
 
 def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
@@ -285,6 +291,9 @@ def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
     match root:
         case (str(version), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
             trees = objects.trees(in_tree, out_tree)
+            for tree, avals in zip(trees, (jaxpr.in_avals, jaxpr.out_avals), strict=True):
+                if tree is not None and tree.num_leaves != len(avals):
+                    raise StorageError("a structure has another number of leaves than the program")
             if version != private.storage.version:
                 objects.note(
                     f"the program was stored by jax {version}, and this is jax "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -75,6 +75,9 @@ class Program:
     @classmethod
     def _of_file(cls, content: bytes) -> Program:
         """The program of a file."""
+        # A pickle may be the first that asks for anything of jaxide.
+        if not _compat.reads_programs():
+            raise unknown_jax()
         found = program_files.of_bytes(_compat.program_files(), content)
         self = cls._of(found.jaxpr, found.in_tree, found.out_tree)
         self._left_out = found.left_out
@@ -833,19 +836,21 @@ class Program:
         Raises:
           TypeError: the arguments have not the structure, the number or the types of the inputs.
         """
-        flat, out_tree = self._flatten(args, kwargs)
+        flat, results = self._flatten(args, kwargs)
         try:
             out = _compat.evaluate(self.jaxpr, flat)
         except Exception as error:
             for what in self._left_out:
                 error.add_note(f"jaxide: {what}")
             raise
-        return out if out_tree is None else jax.tree.unflatten(out_tree, out)
+        return results(out)
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-        """The inputs, one by one, checked against the types of the program, and the structure that
-        its results are to have; None where they are a list."""
-        out_tree = self._out_tree
+    def _flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+        """The inputs, one by one, checked against the types of the program, and what gives its
+        results their structure."""
+        results: Callable[[Sequence[Any]], Any] = list
         if self._in_tree is not None:
             flat, tree = jax.tree.flatten((args, kwargs))
             if not _compat.is_structure(tree, self._in_tree):
@@ -853,7 +858,8 @@ class Program:
                     "this program was traced with arguments of structure "
                     f"{self._in_tree}, got {tree}"
                 )
-            out_tree = _compat.result_structure(out_tree, tree)
+            if self._out_tree is not None:
+                results = _compat.results(self._out_tree, tree)
         elif kwargs:
             raise TypeError(f"this program takes no keyword arguments, got {sorted(kwargs)}")
         else:
@@ -862,7 +868,7 @@ class Program:
             raise TypeError(f"this program takes {len(self.in_avals)} arguments, got {len(flat)}")
         for position, (value, aval) in enumerate(zip(flat, self.in_avals, strict=True)):
             _check_input(position, value, aval)
-        return flat, out_tree
+        return flat, results
 
 
 def load(path: str | os.PathLike[str]) -> Program:
@@ -888,8 +894,6 @@ def load(path: str | os.PathLike[str]) -> Program:
       OSError: the file cannot be read.
       NotImplementedError: jaxide does not know the installed jax, or is switched off.
     """
-    if not _compat.reads_programs():
-        raise unknown_jax()
     content = program_files.read_file(checks.path("path", path))
     return Program._of_file(content)
 
