@@ -19,9 +19,17 @@ def __getattr__(name: str) -> Any:
         public = importlib.import_module("jaxide._public")
         if hasattr(public, name):
             return globals().setdefault(name, getattr(public, name))
+        if getattr(public.__spec__, "_initializing", False):
+            # A signal handler, or a finalizer, that came in between.
+            raise AttributeError(f"jaxide is being loaded, and has no {name!r} yet")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     public = importlib.import_module("jaxide._public")
-    return sorted(name for name in vars(public) if not name.startswith("_"))
+    names = {*vars(public), *globals()} - _OWN
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+# What this module needs itself.
+_OWN = frozenset(globals())

@@ -71,7 +71,9 @@ _FROM_TEXT: dict[Any, Callable[[str], Any]] = {_count: _number_of, _flag: _flag_
 def _path(given: Any) -> str:
     try:
         path = os.fspath(given)
-    except TypeError:
+        # Whether the file system has such names.
+        os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
         raise _Invalid from None
     if not isinstance(path, str) or not path or "\0" in path:
         raise _Invalid
@@ -307,7 +309,10 @@ def arguments(values: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _set_arguments(before)
+        # What another thread has said meanwhile stays.
+        now = {name: value for name, value in _arguments.items() if name not in values}
+        now |= {name: before[name] for name in values if name in before}
+        _set_arguments(now)
         raise
 
 

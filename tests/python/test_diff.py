@@ -331,7 +331,7 @@ def test_equations_that_differ_alike_are_there_once() -> None:
     assert 0 < len(added) < 20
     (said,) = {line for line in lines if line.startswith("... and ")}
     left_out = int(said.split()[2])
-    counts = [int(line.split()[2]) for line in lines if line.endswith("equations alike")]
+    counts = [int(line.split()[2]) for line in lines if "equations alike: " in line]
     assert left_out == sum(counts)
     assert left_out + len(added) == len(diff.changes)
     assert len([line for line in whole if line.startswith("+ ")]) == len(diff.changes)
@@ -365,6 +365,68 @@ def test_an_operation_is_not_taken_for_a_call() -> None:
     assert scopes["layer_3"].added and scopes["layer_3"].removed
     # Of each layer the same was removed.
     assert len(str(diff).splitlines()) < 120
+
+
+def test_equations_that_take_other_operands_are_not_alike() -> None:
+    """In all blocks but one the last operation takes the one before instead of the first."""
+
+    def blocks(is_new: bool) -> jaxide.Program:
+        def model(x: Any) -> Any:
+            firsts, results = [], []
+            for block in range(6):
+                firsts.append(jnp.sin(x * (block + 2)))
+                last = jnp.sin(x + (block + 2))
+                operand = last if block < 5 else firsts[0]
+                results.append(jnp.tanh(operand if is_new else firsts[-1]))
+            return results
+
+        return program_of(model, X)
+
+    diff = blocks(False).diff(blocks(True))
+    lines = str(diff).splitlines()
+    assert sum(line.startswith("+ ") and " tanh " in line for line in lines) == 2
+    assert "  ... and 4 equations alike: 4 tanh" in lines
+
+
+def test_primitives_of_equations_that_differ_alike_are_named() -> None:
+    def model(x: Any) -> Any:
+        for fun in (jnp.sin, jnp.exp, jnp.tanh, jnp.exp, jnp.sin, jnp.cos):
+            x = fun(x)
+        return x
+
+    lines = str(program_of(model, jnp.ones(3)).diff(program_of(model, jnp.ones(4)))).splitlines()
+    (said,) = {line for line in lines if line.startswith("  ... and 5 equations alike: 2 exp, ")}
+    assert set(said.partition("alike: ")[2].split(", ")) == {"2 exp", "1 tanh", "1 sin", "1 cos"}
+
+
+def test_programs_that_differ_as_others_are_named() -> None:
+    def scans(number: float) -> jaxide.Program:
+        def model(x: Any) -> Any:
+            for _ in range(6):
+                x = jax.lax.scan(lambda c, _: (c * number, None), x, None, length=2)[0]
+            return x
+
+        return program_of(model, X)
+
+    lines = str(scans(2.0).diff(scans(3.0))).splitlines()
+    assert sum(line.startswith("=== within scan") for line in lines) == 6
+    assert sum(line == "  ... differs as those above" for line in lines) == 5
+
+
+def test_equations_that_moved_are_all_there() -> None:
+    def moving(late: bool) -> Callable[..., Any]:
+        def run(x: Any, y: Any) -> Any:
+            own = [jnp.sin(x * k) for k in range(8)] if not late else []
+            other = [jnp.cos(y * k) for k in range(8)]
+            own = own or [jnp.sin(x * k) for k in range(8)]
+            return own, other
+
+        return run
+
+    old, new = (program_of(moving(late), X, X + 1) for late in (False, True))
+    lines = str(old.diff(new)).splitlines()
+    places = [sum(where in line for line in lines) for where in ("moved to", "moved from")]
+    assert places[0] == places[1] > 0
 
 
 def test_a_change_of_one_kind_in_few_places_is_whole() -> None:

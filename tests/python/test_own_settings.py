@@ -273,3 +273,12 @@ def test_the_document_has_them() -> None:
     for setting in SETTINGS.values():
         if setting.is_argument:
             assert f"\n  {setting.name}: " in (inspect.getdoc(jaxide.install) or "")
+
+
+@pytest.mark.parametrize("file", ["~nosuchuser/x.html", "a" * 300 + ".html", "a" * 300 + "/b.html"])
+def test_a_report_that_cannot_be_written(file: str) -> None:
+    with pytest.raises(ValueError, match="report names a file"):
+        jaxide.install(report=file)
+    code = "import jaxide; print(jaxide.trace(lambda x: x + 1)(1.0)(1.0))"
+    done = run_alone(code, JAXIDE_REPORT=file)
+    assert done.stdout == "2.0\n" and "JAXIDE_REPORT names a file" in done.stderr

@@ -620,7 +620,8 @@ fun.defjvp(make({}))
 
 
 CHANGED = """
-import enum, functools, ml_dtypes, jax, jax.numpy as jnp, numpy as np
+import collections, enum, functools, random
+import jax, jax.numpy as jnp, jax.scipy.special, ml_dtypes, numpy as np
 
 def make(helper):
     @jax.custom_jvp
@@ -650,6 +651,18 @@ class Inherited(Scale):
 def attributed(t): return t
 attributed.k = FACTOR
 
+class Stateful(enum.Enum):
+    ONE = 1
+    k = enum.nonmember(FACTOR)
+
+Stateful.ONE.extra = FACTOR
+
+class Cached:
+    @functools.cached_property
+    def k(self): return FACTOR
+
+SCALE = FACTOR
+
 def wrapping(g):
     @functools.wraps(g)
     def inner(*a): return g(*a)
@@ -659,6 +672,18 @@ jit = make(jitted)
 custom_rule = make(custom)
 member = (lambda m: make(lambda t: t * m.value))(Mode.SCALE)
 class_ = make(Callable)
+jax_array = (lambda a: make(lambda t: t * a))(jnp.float32(FACTOR))
+ordered = (lambda o: make(lambda t: t * o["k"]))(collections.OrderedDict(k=FACTOR))
+counter = (lambda o: make(lambda t: t * o["k"]))(collections.Counter(k=FACTOR))
+partial = (lambda o: make(lambda t: t * o.args[0]))(jax.tree_util.Partial(len, FACTOR))
+masked = (lambda o: make(lambda t: t * o.data[0]))(np.ma.array([FACTOR]))
+random_ = (lambda o: make(lambda t: t * float(o.getstate()[1][0])))(random.Random(FACTOR))
+nonmember = (lambda m: make(lambda t: t * m.k))(Stateful)
+attribute_of_member = (lambda m: make(lambda t: t * m.extra))(Stateful.ONE)
+cached = (lambda c: make(lambda t: t * c().k))(Cached)
+constant = make(lambda t: t * SCALE)
+of_jax = jax.custom_jvp(lambda x, y: x * y)
+of_jax.defjvp(RULE.jvp)
 attribute = (lambda g: make(lambda t: t * g.k))(attributed)
 class_attribute = (lambda c: make(lambda t: t * c.k))(Scale)
 base = (lambda c: make(lambda t: t * c.k))(Inherited)
@@ -668,9 +693,22 @@ dtype = (lambda a: make(lambda t: t * a.astype(np.float32)[0]))(bits)
 record = np.array(numbers, [(name, "f4") for name in FIELDS])
 fields = (lambda a: make(lambda t: t * float(a["k"])))(record)
 """
-BEFORE = {"FACTOR": "2.0", "DTYPE": "ml_dtypes.float8_e4m3fn", "FIELDS": "'kj'"}
-AFTER = {"FACTOR": "5.0", "DTYPE": "ml_dtypes.float8_e4m3b11fnuz", "FIELDS": "'jk'"}
-KINDS = "jit custom_rule member class_ attribute class_attribute base wrapped dtype fields".split()
+BEFORE = {
+    "FACTOR": "2.0",
+    "DTYPE": "ml_dtypes.float8_e4m3fn",
+    "FIELDS": "'kj'",
+    "RULE": "jax.scipy.special.xlogy",
+}
+AFTER = {
+    "FACTOR": "5.0",
+    "DTYPE": "ml_dtypes.float8_e4m3b11fnuz",
+    "FIELDS": "'jk'",
+    "RULE": "jax.scipy.special.xlog1py",
+}
+KINDS = (
+    "jit custom_rule member class_ attribute class_attribute base wrapped dtype fields jax_array "
+    "ordered counter partial masked random_ nonmember attribute_of_member cached constant of_jax"
+).split()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -685,19 +723,48 @@ def test_what_a_rule_has_by_a_closure_counts_whole(
         exec(code, vars(module))
         return getattr(module, kind)
 
-    program = jaxide.trace(written(BEFORE))(1.0)
+    args = (1.0, 2.0) if kind == "of_jax" else (1.0,)
+    program = jaxide.trace(written(BEFORE))(*args)
     content = stored(program)
-    gradient = jax.grad(program)(1.0)
+    gradient = jax.grad(program)(*args)
     # The same module again: rules are used or were left out, never other ones.
     written(BEFORE)
     again = loaded(content)
     if not again.left_out:
-        assert jax.grad(again)(1.0) == gradient
+        assert jax.grad(again)(*args) == gradient
     written(AFTER)
     again = loaded(content)
     assert again.left_out
     with pytest.raises(StorageError, match=r"changed since|left out"):
-        jax.grad(again)(1.0)
+        jax.grad(again)(*args)
+
+
+def test_options_of_jits_are_not_stored() -> None:
+    """jax gives them to no jit within another, a program may have them all the same."""
+    closed = jax.make_jaxpr(jax.jit(lambda x: x * 2))(X)
+    jaxpr = getattr(closed, "jaxpr", closed)
+    (eqn,) = jaxpr.eqns
+    options = (("xla_dump_to", "somewhere"),)
+    eqn = eqn.replace(params={**eqn.params, "compiler_options_kvs": options})
+    program = jaxide.from_jaxpr(closed.replace(jaxpr=jaxpr.replace(eqns=[eqn])))
+    with pytest.raises(StorageError, match="options of XLA's may name files"):
+        stored(program)
+
+    class Unguarded(program_files.FileRecords):
+        guarded_params = frozenset()
+
+    root = (jax.__version__, program.jaxpr, (None, None))
+    content = _core.save(root, Unguarded(_compat.program_files()))
+    with pytest.raises(StorageError, match="the file has options of XLA's"):
+        loaded(content)
+
+
+def test_targets_that_call_python_are_refused() -> None:
+    call = jax.ffi.ffi_call("xla_ffi_python_cpu_callback", jax.ShapeDtypeStruct((3,), jnp.float32))
+    program = jaxide.trace(lambda x: call(x, index=np.uint64(0)))(X)
+    content = stored(program)
+    with pytest.raises(StorageError, match="which calls Python functions"):
+        loaded(content)
 
 
 def test_odd_values_of_nodes_are_left_out() -> None:

@@ -250,7 +250,7 @@ def report_run(path: str | os.PathLike[str] | None = None) -> RunReport:
     """
     file: str | None = None
     if path is not None:
-        file = _settings.SETTINGS["report"].checked(path, "path")
+        file = os.path.expanduser(_settings.SETTINGS["report"].checked(path, "path"))
     notes = RUN_LOG.notes()
     report = RunReport(
         command=tuple(map(str, getattr(sys, "argv", ()))),
@@ -281,10 +281,14 @@ def check_report(called: str, path: str) -> None:
     Raises:
       ValueError: its folder is none, or it is a folder; ``called`` says what named it.
     """
-    folder = Path(path).expanduser().absolute().parent
-    if not folder.is_dir():
-        raise ValueError(f"{called} names a file in a folder, got {path!r}: {folder} is none")
-    if Path(path).is_dir():
+    try:
+        file = Path(path).expanduser().absolute()
+        has_folder, is_folder = file.parent.is_dir(), file.is_dir()
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{called} names a file, got {path!r}: {error}") from None
+    if not has_folder:
+        raise ValueError(f"{called} names a file in a folder, got {path!r}: {file.parent} is none")
+    if is_folder:
         raise ValueError(f"{called} names a file, got {path!r}, which is a folder")
 
 

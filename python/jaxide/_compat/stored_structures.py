@@ -28,7 +28,6 @@ from jaxide._compat.stored_trees import (
     fields_of,
     fold,
     is_named_tuple,
-    own_class,
     rows_of,
 )
 from jaxide._compat.symbols import symbol
@@ -223,6 +222,8 @@ class StoredTree:
 
     def __init__(self, rows: Any):
         self.rows = rows
+        # The structure of jax's that it described last.
+        self._last: Any = None
         # What it prints as; also looks at all of it.
         self._text = fold(rows, lambda: "*", _text_of)
 
@@ -255,11 +256,16 @@ class StoredTree:
 
     def describes(self, tree: Any) -> bool:
         """Whether a structure of jax's is this one."""
+        if self._last is not None and tree == self._last:
+            return True
         try:
             rows = rows_of(tree, _registration)
         except Unstorable:
             return False
-        return _same(rows, self.rows)
+        is_same = _same(rows, self.rows)
+        if is_same:
+            self._last = tree
+        return is_same
 
     def missing(self) -> list[str]:
         """The classes of nodes that are not registered here as they were."""
@@ -284,7 +290,10 @@ class StoredTree:
         Raises:
           StorageError: that does not have it, or a class is not registered here.
         """
-        given = {key: named.value for key, named in StoredTree.of(arguments).named().items()}
+        given: dict[tuple[Any, ...], Any] = {}
+        if self.named():
+            found = StoredTree.of(arguments).named()
+            given = {key: named.value for key, named in found.items()}
         making, rest = _Making(given), iter(leaves)
         return fold(self.rows, lambda: next(rest), functools.partial(_made, making))
 
@@ -305,10 +314,7 @@ def _text_of(name: str, own: Any, children: Sequence[str]) -> str:
         return f"CustomNode({class_}[{kept!r}], [{', '.join(children)}])"
     data = container_data(name, own, len(children))
     if data is None:
-        if own_class(name) is None:
-            raise StorageError(f"there are no trees of {name!r}")
-        check_plain(own)
-        return f"CustomNode({name}[{own!r}], [{', '.join(children)}])"
+        raise StorageError(f"there are no trees of {name!r} among arguments and results")
     if data.keys is None:
         inside = ", ".join(children)
         comma = "," if len(children) == 1 else ""
@@ -326,8 +332,6 @@ def _made(making: _Making, name: str, own: Any, children: Sequence[Any]) -> Any:
             return data.class_(children)
         items = zip(data.keys, children, strict=True)
         return data.class_(items) if data.factory is None else data.class_(data.factory, items)
-    if name != "registered":
-        return symbol("tree_util:_registry")[own_class(name)].from_iter(own, tuple(children))
     class_ = _registered_class(own)
     if class_ is None:
         raise StorageError(f"{own[0]}.{own[1]} is not registered with jax here")

@@ -63,9 +63,17 @@ class Loaded(NamedTuple):
     left_out: tuple[str, ...]
 
 
+# The options of XLA's that a jit has. Some name files.
+_OPTIONS = "compiler_options_kvs"
+# The function of another language that an equation calls.
+_TARGETS = ("target_name", "call_target_name")
+
+
 class FileRecords(Records):
     """Records of the objects of a file. ``drop`` says what is left out, and ``complete`` whether
     nothing else may be."""
+
+    guarded_params = frozenset({_OPTIONS})
 
     def __init__(self, private: FilePrivate, drop: Collection[str] = (), complete: bool = False):
         self._files = private
@@ -101,6 +109,15 @@ class FileRecords(Records):
                 return
         if self._complete and self._files.has_others(value):
             raise Unstorable("a tree among params has nodes of other classes")
+
+    def check_param(self, name: str, value: Any) -> None:
+        """Refuses options of XLA's.
+
+        Raises:
+          Unstorable: there are some.
+        """
+        if value:
+            raise Unstorable("options of XLA's may name files, and are not stored")
 
     def function(self, value: Any, place: str, what: str) -> tuple[str, Any]:
         """The record of a function that transformations or executions call."""
@@ -143,7 +160,8 @@ class FileObjects(Objects):
         # What the program cannot do, in words.
         self.left_out: dict[str, None] = {}
         callbacks = private.storage.callbacks
-        self.guarded_params = frozenset(place.partition(".")[2] for place in callbacks)
+        names = (place.partition(".")[2] for place in callbacks)
+        self.guarded_params = frozenset((*names, _OPTIONS, *_TARGETS))
         super().__init__(private.storage)
         self._make["single"] = lambda parts: private.single[parts[0]]()
 
@@ -175,12 +193,18 @@ class FileObjects(Objects):
         return closed
 
     def check_param(self, name: str, value: Any) -> None:
-        """Refuses a function that executing the program would call.
+        """Refuses a function that executing the program would call, and what would reach files.
 
         Raises:
           StorageError: it is one.
         """
-        if not self._files.calls_nothing(value):
+        if name == _OPTIONS:
+            if value:
+                raise StorageError("the file has options of XLA's, which may name files")
+        elif name in _TARGETS:
+            if "callback" in str(value):
+                raise StorageError(f"the file calls {value}, which calls Python functions")
+        elif not self._files.calls_nothing(value):
             raise StorageError(f"the {name} of the file is a function")
 
     def trees(self, in_tree: Any, out_tree: Any) -> tuple[Any, Any]:

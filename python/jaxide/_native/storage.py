@@ -73,6 +73,9 @@ class Private(NamedTuple):
 class Records:
     """Records of objects."""
 
+    # The names of params whose values are checked, by `check_param`.
+    guarded_params: frozenset[str] = frozenset()
+
     def __init__(self, private: Private):
         self._checked: set[str] = set()
         self._know(private)

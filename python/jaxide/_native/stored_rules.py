@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxide._native import trust
 from jaxide._native.content import name_of
 from jaxide._native.derivative_rules import LowTrace, Rules, closure
 from jaxide._native.global_names import global_name, variables
@@ -163,7 +164,9 @@ class StoredRules:
             if (known := vars(value).get(_RECORD)) is not None:
                 return "rule", known
             place = self._names.of(value)
-            return None if place is None else ("rule", (*place, _own(value), *_digests(value)))
+            if place is None:
+                return None
+            return "rule", (*place, _own(value), *_digests(value, place[0]))
         return None
 
     def _wrapped_record(self, wrapped: Any) -> tuple[str, Any] | None:
@@ -299,12 +302,12 @@ class StoredRules:
             if found is None:
                 return f"{of} is not there: {module} was not imported, or has none"
             # jax's own are those of the installed jax, like primitives.
-            if _is_of_jax(found):
+            if module.startswith("jax.") and _is_of_jax(found):
                 return found
             if bytecode not in ("", _BYTECODE):
                 return f"{of} cannot be compared: the program was stored by another Python"
             try:
-                is_same = _digests(found) == (bytecode, digest)
+                is_same = _digests(found, module) == (bytecode, digest)
             except Unstorable:
                 is_same = False
             return found if is_same else f"{of} has changed since the program was stored"
@@ -418,9 +421,7 @@ def _is_of_jax(value: Any, depth: int = 0) -> bool:
     if depth > _MAX_DEPTH:
         return False
     if isinstance(value, types.FunctionType):
-        name = value.__globals__.get("__name__")
-        is_own = type(name) is str and name.startswith("jax.")
-        if not is_own or variables(name) is not value.__globals__ or set(vars(value)) - _OF_WRAPS:
+        if not trust.is_own_function(value) or set(vars(value)) - _OF_WRAPS:
             return False
         inside = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         inside += closure(value).values()
@@ -435,13 +436,14 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _OF_WRAPS = frozenset({"__wrapped__", "__signature__"})
 
 
-def _digests(function: types.FunctionType) -> tuple[str, str]:
-    """The version of bytecode, and a digest of what a function does, but for what it calls.
+def _digests(function: types.FunctionType, module: str) -> tuple[str, str]:
+    """The version of bytecode, and a digest of what a function does, but for what it calls. It is
+    the rule of something that a module has.
 
     Raises:
       Unstorable: it has something of which that cannot be said.
     """
-    if _is_of_jax(function):
+    if module.startswith("jax.") and _is_of_jax(function):
         # jax's own are those of the installed jax, like primitives.
         return "", ""
     words = repr(_Words().of(function, 0)).encode("utf-8", "surrogatepass")
@@ -481,8 +483,9 @@ class _Words:
         if class_ is types.FunctionType:
             parts = value.__code__, value.__defaults__, value.__kwdefaults__, vars(value)
             said = [within(part) for part in (*parts, *closure(value).values())]
-            # What it finds by global names are things of its module.
-            return "function", value.__globals__.get("__name__"), said
+            constants = [(name, within(found)) for name, found in _constants(value)]
+            # What else it finds by global names are things of its module.
+            return "function", value.__globals__.get("__name__"), said, constants
         if class_ in (tuple, list):
             return class_.__name__, [within(item) for item in value]
         if class_ is dict:
@@ -492,7 +495,8 @@ class _Words:
         if isinstance(value, types.ModuleType):
             return "module", value.__name__
         if isinstance(value, enum.Enum):
-            return "member", within(class_), value.name
+            own = {k: v for k, v in vars(value).items() if k not in _OF_MEMBERS}
+            return "member", within(class_), value.name, within(own)
         if class_ is np.ndarray or isinstance(value, np.generic):
             return self._array(np.asarray(value))
         if (place := _library_name(value)) is not None:
@@ -501,12 +505,13 @@ class _Words:
             return "partial", [within(part) for part in (value.func, value.args, value.keywords)]
         if isinstance(value, (staticmethod, classmethod)):
             return class_.__name__, within(value.__func__)
+        if class_ is functools.cached_property:
+            return "cached property", within(value.func)
         if class_ is property:
             return "property", [within(part) for part in (value.fget, value.fset, value.fdel)]
         if isinstance(value, type):
             return self._class(value, within)
-        if _library_name(class_) is not None and hasattr(value, "__dict__"):
-            # Such as a `custom_jvp` function, or a jit around one.
+        if name_of(class_) in _WITH_ATTRIBUTES:
             return "object", name_of(class_), within(vars(value))
         raise Unstorable(f"nothing is known of a {name_of(class_)}")
 
@@ -515,8 +520,10 @@ class _Words:
             raise Unstorable(f"nothing is known of classes such as {name_of(class_)}")
         variables = dict(vars(class_))
         if isinstance(class_, enum.EnumMeta):
-            functions = (types.FunctionType, staticmethod, classmethod, property)
-            variables = {k: v for k, v in variables.items() if isinstance(v, functions)}
+            # What the metaclass has put there consists of the members.
+            made = {name for name in variables if name.startswith("_") and name.endswith("_")}
+            functions = {k for k in made if isinstance(variables[k], types.FunctionType)}
+            variables = {k: v for k, v in variables.items() if k not in made - functions}
             members: Iterable[tuple[str, enum.Enum]] = class_.__members__.items()
             variables |= {name: member.value for name, member in members}
         own = sorted(
@@ -538,6 +545,31 @@ class _Words:
         return "array", repr(array.dtype), array.shape, array.tobytes()
 
 
+def _constants(function: types.FunctionType) -> list[tuple[str, Any]]:
+    """The plain values that a function finds by global names."""
+    names: set[str] = set()
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        names.update(code.co_names)
+        pending += (const for const in code.co_consts if isinstance(const, types.CodeType))
+    found = ((name, function.__globals__.get(name)) for name in sorted(names))
+    return [(name, value) for name, value in found if type(value) in _CONSTANTS]
+
+
+_CONSTANTS = (*_PLAIN, tuple, list, dict, set, frozenset, np.ndarray, np.float32, np.int32)
+# What consists of its attributes: functions with derivative rules, and jits around functions.
+_WITH_ATTRIBUTES = frozenset(
+    {
+        "jax._src.custom_derivatives.custom_jvp",
+        "jax._src.custom_derivatives.custom_vjp",
+        "jax._src.custom_batching.custom_vmap",
+        "jaxlib._jax.PjitFunction",
+        "jaxlib._pjit.PjitFunction",
+    }
+)
+# Of a member of an enumeration: what all have.
+_OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
 # Of a class: what does not decide what its instances do, and what C makes of slots and dicts.
 _SAYS_LITTLE = ("__doc__", "__module__", "__firstlineno__", "__static_attributes__")
 _OF_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)

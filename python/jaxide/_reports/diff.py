@@ -121,6 +121,8 @@ class Diff(Shown):
                 # Which of its outputs it is says little.
                 what = each.what if each.kind == "param" else each.kind
                 found[what, *each.kinds_of_values] += 1
+        # Operands from others of the same primitive say nothing alone.
+        found = collections.Counter({key: n for key, n in found.items() if key[1] != key[2]})
         return tuple(Repeated(*key, count) for key, count in found.most_common() if count > 1)
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ result. The first equation of such a group is shown, with the number of the othe
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MAX_EQUATION = 300
 # As many that differ alike are all shown.
 MAX_ALIKE = 3
+# Primitives of those that are named.
+MAX_PRIMITIVES = 4
 # Equations around one that differs, where others are left out.
 CONTEXT = 3
 
@@ -64,9 +67,8 @@ def lines(programs: Sequence[ProgramDiff], stat: DiffStat, repeats: bool = False
         yield from (Line("summary", text) for text in as_text(stat).split("\n")[1:])
     for program in programs:
         body = list(_of_program(program, groups))
-        if body:
-            yield Line("program", f"=== {program.where}")
-            yield from body
+        yield Line("program", f"=== {program.where}")
+        yield from body or [Line("same", "  ... differs as those above")]
     if groups.left_out:
         left_out = counted(groups.left_out, "equation")
         yield Line("same", f"... and {left_out} that differ as others do: pretty(repeats=True)")
@@ -76,35 +78,68 @@ class _Groups:
     """Equations that differ alike, and which of them have been shown."""
 
     def __init__(self, programs: Iterable[ProgramDiff]):
-        self._sizes = collections.Counter(
-            _key(program, row) for program in programs for row in program.changes
-        )
+        # How many there are of each primitive.
+        self._primitives: dict[Any, collections.Counter[str]] = {}
+        for program in programs:
+            for row in program.changes:
+                counts = self._primitives.setdefault(_key(program, row), collections.Counter())
+                counts[_primitive(row)] += 1
         self._shown: set[Any] = set()
         self.left_out = 0
 
     @property
     def has_any(self) -> bool:
-        return any(size > MAX_ALIKE for size in self._sizes.values())
+        return any(map(_is_large, self._primitives.values()))
 
-    def others(self, program: ProgramDiff, row: DiffRow) -> int | None:
-        """How many differ alike; None where one of these is shown already."""
+    def others(self, program: ProgramDiff, row: DiffRow) -> collections.Counter[str] | None:
+        """Those that differ alike, by primitive; None where one of these is shown already."""
         key = _key(program, row)
-        size = self._sizes[key]
-        if size <= MAX_ALIKE:
-            return 0
+        counts = self._primitives.get(key)
+        if counts is None or not _is_large(counts):
+            return collections.Counter()
         if key in self._shown:
             self.left_out += 1
             return None
         self._shown.add(key)
-        return size - 1
+        return counts - collections.Counter([_primitive(row)])
+
+
+def _is_large(counts: collections.Counter[str]) -> bool:
+    return counts.total() > MAX_ALIKE
+
+
+def _primitive(row: DiffRow) -> str:
+    of = row.new or row.old
+    assert of is not None, "a row has an equation"
+    return of.primitive
+
+
+def _alike(counts: collections.Counter[str]) -> str:
+    """How many equations differ alike, and of which primitives."""
+    named = [f"{count:,} {name}" for name, count in counts.most_common(MAX_PRIMITIVES)]
+    if len(counts) > MAX_PRIMITIVES:
+        named.append(f"{len(counts) - MAX_PRIMITIVES:,} more primitives")
+    return f"  ... and {counted(counts.total(), 'equation')} alike: {', '.join(named)}"
 
 
 def _key(program: ProgramDiff, row: DiffRow) -> Any:
     """The same for equations that differ alike."""
-    if row.kind == "changed":
-        return frozenset((each.what, *each.kinds_of_values) for each in row.differences)
+    if row.kind == "changed" and row.old is not None and row.new is not None:
+        places = row.old.path[-1], row.new.path[-1]
+        differences = frozenset(
+            (each.what, *map(_from_here, (each.old, each.new), places)) for each in row.differences
+        )
+        return row.kind, differences
+    if row.kind.startswith("moved"):
+        # Each is a row at two places.
+        return row.kind, row.new
     # Words name objects as their program does.
     return row.kind, row.words, program.old_path, program.new_path
+
+
+def _from_here(value: str, place: int) -> str:
+    """A value; of an operand how far away the equation is that it is from."""
+    return re.sub(r"^equation (\d+)", lambda found: f"{place - int(found[1])} before", value)
 
 
 def _of_program(program: ProgramDiff, groups: _Groups) -> Iterator[Line]:
@@ -129,11 +164,11 @@ def _ends(ends: Sequence[Difference]) -> Iterator[Line]:
 
 def _hunk(program: ProgramDiff, hunk: Sequence[DiffRow], groups: _Groups) -> Iterator[Line]:
     rows = list(hunk)
-    # How many differ alike, by the place of each row that is shown.
-    shown: dict[int, int] = {}
+    # Those that differ alike, by the place of each row that is shown.
+    shown: dict[int, collections.Counter[str]] = {}
     for place, row in enumerate(rows):
         if row.kind != "same":
-            others = groups.others(program, row) if row.is_counted else 0
+            others = groups.others(program, row) if row.is_counted else collections.Counter()
             if others is not None:
                 shown[place] = others
     if not shown:
@@ -146,7 +181,7 @@ def _hunk(program: ProgramDiff, hunk: Sequence[DiffRow], groups: _Groups) -> Ite
     for place in seen:
         yield from _row(rows[place])
         if shown.get(place):
-            yield Line("same", f"  ... and {counted(shown[place], 'equation')} alike")
+            yield Line("same", _alike(shown[place]))
 
 
 def _header(hunk: Sequence[DiffRow]) -> str:

@@ -157,10 +157,12 @@ impl Rows for ProgramRows<'_, '_, '_> {
             None => "",
         };
         let params = self.program.params(id);
+        let dict = self.graph.get().table().params_dict(py, id);
         let mut entries = Vec::with_capacity(params.len());
         let mut positions: FxHashMap<&str, u32> = FxHashMap::default();
         for (place, (name, value)) in (0..).zip(params.iter()) {
             self.at = Some(At::Param(id, name.into()));
+            self.saver.check_param(name, &dict)?;
             positions.insert(name, place);
             let (graph, program) = (self.graph, self.program);
             let place = format!("{primitive}.{name}");
@@ -183,7 +185,6 @@ impl Rows for ProgramRows<'_, '_, '_> {
             })?;
             entries.push((name.into(), value));
         }
-        let dict = self.graph.get().table().params_dict(py, id);
         let mut order = Vec::with_capacity(entries.len());
         for name in dict.keys() {
             let name = name.cast_into::<PyString>().map_err(PyErr::from)?;

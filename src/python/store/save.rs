@@ -6,7 +6,7 @@ use cranelift_entity::{EntityRef, SecondaryMap, packed_option::PackedOption};
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{
@@ -78,6 +78,8 @@ pub struct Saver<'a, 'py> {
     /// Whether programs may be among the objects.
     has_programs: bool,
     depth: usize,
+    /// The names of params whose values are checked.
+    guarded: FxHashSet<String>,
 }
 
 /// Work on nested programs: nested ones come first.
@@ -121,6 +123,7 @@ impl<'a, 'py> Saver<'a, 'py> {
             callers: FxHashMap::default(),
             has_programs,
             depth: 0,
+            guarded: records.getattr(intern!(records.py(), "guarded_params"))?.extract()?,
         })
     }
 
@@ -131,6 +134,18 @@ impl<'a, 'py> Saver<'a, 'py> {
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.records.call_method1(method, (value,))
+    }
+
+    /// Asks the records whether a param may have its value, where they want to be asked.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(super) fn check_param(&self, name: &str, params: &Bound<'py, PyDict>) -> PyResult<()> {
+        if self.guarded.contains(name) {
+            let check = intern!(self.py(), "check_param");
+            self.records.call_method1(check, (name, params.get_item(name)?))?;
+        }
+        Ok(())
     }
 
     /// Whether an object is the NaN that stands for all.
