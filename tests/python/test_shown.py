@@ -142,7 +142,7 @@ def test_cells_of_notebooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_equation_of_a_diff_takes_one_line() -> None:
     out = io.StringIO()
-    Console(file=out, width=60).print(PROGRAM.diff(OTHER))
+    Console(file=out, width=60, force_terminal=True, color_system=None).print(PROGRAM.diff(OTHER))
     lines = [line for line in out.getvalue().splitlines() if line.startswith(("+ ", "- "))]
     (diff,) = PROGRAM.diff(OTHER).programs
     assert len(lines) == diff.added + diff.removed + 2 * diff.changed

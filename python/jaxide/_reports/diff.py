@@ -144,9 +144,11 @@ class Diff(Shown):
         return f"<jaxide.Diff: {self.summary}>"
 
     def __rich_console__(
-        self, _console: Console, options: ConsoleOptions
+        self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        yield from diff_text.styled(self.programs, self.stat(), options.max_width)
+        # A notebook has room beside.
+        width = options.max_width if console.is_terminal else None
+        yield from diff_text.styled(self.programs, self.stat(), width)
 
     def html(self) -> str:
         """A page that needs nothing else, the programs side by side."""

@@ -50,12 +50,12 @@ _STYLES = {
 _OF_EQUATIONS = ("removed", "added", "moved", "same")
 
 
-def styled(programs: Sequence[ProgramDiff], stat: DiffStat, width: int) -> Iterator[Text]:
-    """The text in colour; an equation takes one line."""
+def styled(programs: Sequence[ProgramDiff], stat: DiffStat, width: int | None) -> Iterator[Text]:
+    """The text in colour; an equation takes one line of so many characters."""
     from rich.text import Text
 
     for kind, text in lines(programs, stat):
-        shown = cut(text, width) if kind in _OF_EQUATIONS else text
+        shown = cut(text, width) if width is not None and kind in _OF_EQUATIONS else text
         yield Text(shown, style=_STYLES.get(kind, ""))
 
 
