@@ -193,7 +193,17 @@ PAGES = [
     ROOT / "examples" / "README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
+
+
 # Blocks that are not executed, by the reason why.
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_section_is_there_twice(document: Path) -> None:
+    if document.name == "CHANGELOG.md":
+        return  # Each version has the same sections.
+    sections = re.findall(r"^## (.*)$", without_blocks(document.read_text()), re.MULTILINE)
+    assert not [section for section, count in Counter(sections).items() if count > 1]
+
+
 NOT_RUN = {
     "needs a network": 4,
     "builds the project": 1,
