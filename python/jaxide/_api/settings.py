@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxide import _settings
-from jaxide._reports.tables import Shown, as_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from jaxide._reports.tables import Fitted, Shown, as_text, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +43,14 @@ class Settings(tuple[SettingValue, ...], Shown):
         said = [f"{s.name}={s.value!r} ({s.source})" for s in self if s.source != "default"]
         return f"<jaxide.Settings: {', '.join(said) or 'all defaults'}>"
 
-    def __rich__(self) -> Table:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table("setting", "value", "from", "variable", "what it does", box=None)
-        table.pad_edge = False
-        for setting in self:
+    def __rich__(self) -> Fitted:
+        def cells(setting: SettingValue) -> tuple[str, ...]:
             source = setting.source if setting.source != "default" else ""
-            # No value is markup.
-            shown = Text(_settings.shown(setting.value))
-            table.add_row(setting.name, shown, source, setting.variable, setting.means)
-        return table
+            shown = _settings.shown(setting.value)
+            return setting.name, shown, source, setting.variable, setting.means
+
+        columns = ("setting", "value", "from", "variable", "what it does")
+        return table(columns, self, cells, texts=5, most=len(self), prose="what it does")
 
 
 def settings() -> Settings:

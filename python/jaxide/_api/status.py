@@ -78,7 +78,14 @@ class Status(Shown):
             return capability.name, by, capability.why or capability.means
 
         columns = ("capability", "by", "what it is")
-        yield table(columns, self.capabilities, cells, texts=3, most=len(self.capabilities))
+        yield table(
+            columns,
+            self.capabilities,
+            cells,
+            texts=3,
+            most=len(self.capabilities),
+            prose="what it is",
+        )
 
 
 def status() -> Status:

@@ -44,6 +44,7 @@ def table(
     most: int = MAX_ROWS,
     more: str = "",
     spare: Sequence[str] = (),
+    prose: str | None = None,
 ) -> Fitted:
     """A table of items, each with its cells: some texts, then numbers. None of them is markup.
 
@@ -52,15 +53,16 @@ def table(
       last: what comes after the items, such as the sum of all.
       most: so many items are shown; the caption says how many more there are, and ``more``.
       spare: columns that are left out where there is no room, the first one first.
+      prose: the column of sentences, which are wrapped.
     """
     rows = [list(cells(item)) for item in (*items[:most], *last)]
     caption = f"{len(items) - most:,} more{more}" if len(items) > most else ""
-    return Fitted(list(columns), rows, texts, caption, list(spare))
+    return Fitted(list(columns), rows, texts, caption, list(spare), prose)
 
 
 class Fitted:
     """A table that is as wide as there is room: spare columns are left out, then texts are cut in
-    the middle. No cell takes two lines."""
+    the middle. No cell but of prose takes two lines."""
 
     def __init__(
         self,
@@ -69,20 +71,27 @@ class Fitted:
         texts: int,
         caption: str,
         spare: list[str],
+        prose: str | None,
     ):
         self._columns, self._rows, self._texts = columns, rows, texts
-        self._caption, self._spare = caption, spare
+        self._caption, self._spare, self._prose = caption, spare, prose
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich.table import Table
 
         shown, widths, left_out = self._fitted(options.max_width)
         made = Table(box=None, pad_edge=False)
+        cells = [list(column) for column in zip(*self._rows, strict=True)] or [
+            [] for _ in self._columns
+        ]
         for place in shown:
             justify: Any = "left" if place < self._texts else "right"
-            made.add_column(line(self._columns[place]), justify=justify, no_wrap=True)
-        for row in self._rows:
-            made.add_row(*(line(cut(row[place], widths[place])) for place in shown))
+            is_prose = self._columns[place] == self._prose
+            made.add_column(line(self._columns[place]), justify=justify, no_wrap=not is_prose)
+            if not is_prose:
+                cells[place] = [cut(cell, widths[place]) for cell in cells[place]]
+        for row in zip(*(cells[place] for place in shown), strict=True):
+            made.add_row(*map(line, row))
         yield made
         if self._caption:
             yield line(self._caption)
