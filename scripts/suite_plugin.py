@@ -1,7 +1,7 @@
 """The pytest plugin of `scripts/libraries`: installs jaxide, and writes each outcome as it comes.
 
-`JAXIDE_SUITE_LOG` names the file. jaxide is installed where `JAXIDE_SUITE_INSTALL` is 1. A line is
-written when a test begins, too: where the process dies, the log says in which test.
+`JAXIDE_TEST_SUITE_LOG` names the file. jaxide is installed where `JAXIDE_TEST_SUITE_INSTALL` is 1.
+A line is written when a test begins, too: where the process dies, the log says in which test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEPT = 4000
 
 
 def _write(**line: Any) -> None:
-    with open(os.environ["JAXIDE_SUITE_LOG"], "a", encoding="utf-8") as log:
+    with open(os.environ["JAXIDE_TEST_SUITE_LOG"], "a", encoding="utf-8") as log:
         log.write(json.dumps(line) + "\n")
 
 
@@ -36,7 +36,7 @@ STOCK = pytest.StashKey[type]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STOCK] = _tracer_type()
-    if os.environ.get("JAXIDE_SUITE_INSTALL") == "1":
+    if os.environ.get("JAXIDE_TEST_SUITE_INSTALL") == "1":
         import jaxide
 
         jaxide.install()

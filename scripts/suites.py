@@ -200,8 +200,8 @@ def _run(place: Place, file: str, log: Path, kind: str, seconds: float) -> bool:
     environment = os.environ | VARIABLES
     environment |= {
         "PYTHONPATH": str(HERE),
-        "JAXIDE_SUITE_LOG": str(log),
-        "JAXIDE_SUITE_INSTALL": "1" if kind == "jaxide" else "0",
+        "JAXIDE_TEST_SUITE_LOG": str(log),
+        "JAXIDE_TEST_SUITE_INSTALL": "1" if kind == "jaxide" else "0",
     }
     with open(log.with_suffix(".txt"), "wb") as text:
         process = subprocess.Popen(
