@@ -31,7 +31,7 @@ def as_text(report: Any) -> str:
     console = Console(width=MAX_WIDTH, color_system=None, force_jupyter=False)
     with console.capture() as captured:
         console.print(report)
-    return "\n".join(line.rstrip() for line in captured.get().split("\n"))
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
 def table(
