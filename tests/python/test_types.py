@@ -41,6 +41,8 @@ reveal_type(program.to_json())  # str
 reveal_type(program.to_json(Path("a")))  # None
 reveal_type(program.to_pprof())  # bytes
 reveal_type(program.to_html())  # str
+reveal_type(jaxide.report_run().to_json())  # str
+reveal_type(jaxide.report_run().to_html("a.html"))  # None
 """
 
 # Each line is an error of this kind.

@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from jaxide import _compat, _settings
 from jaxide._api.cache import CacheInfo, cache_info
@@ -103,6 +103,10 @@ class RunReport(Shown):
         text = " ".join(self.command) or "a run"
         return text if len(text) <= 100 else text[:97] + "..."
 
+    @overload
+    def to_json(self, path: None = None) -> str: ...
+    @overload
+    def to_json(self, path: str | os.PathLike[str]) -> None: ...
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """The report as JSON (``docs/run_report.md``).
 
@@ -117,6 +121,10 @@ class RunReport(Shown):
         """
         return files.deliver(json.dumps(self._data(), indent=1, allow_nan=False), path)
 
+    @overload
+    def to_html(self, path: None = None) -> str: ...
+    @overload
+    def to_html(self, path: str | os.PathLike[str]) -> None: ...
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """The report as a page for a browser: one file, which works offline.
 
