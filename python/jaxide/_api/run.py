@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -23,11 +24,10 @@ from jaxide._jit.run_log import RUN_LOG
 from jaxide._program import files
 from jaxide._reports.audit import AuditReport, audit_report
 from jaxide._reports.run import NOT_RECORDED, RunFunction, RunSpan, RunTimes
-from jaxide._reports.tables import MAX_ROWS, Shown, as_text, counted, shown_line
+from jaxide._reports.tables import Fitted, Shown, as_text, counted, shown_line, table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,36 +198,21 @@ def _versions(status: Status) -> str:
     return f"jaxide {status.jaxide}, jax {status.jax}, Python {status.python}"
 
 
-def _times(times: RunTimes) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("tracing s", "lowering s", "compiling s", "loading s", "rest s"):
-        table.add_column(name, justify="right")
-    table.add_row(*(f"{seconds:.3f}" for seconds in dataclasses.astuple(times)))
-    return table
+def _times(times: RunTimes) -> Fitted:
+    columns = ("tracing s", "lowering s", "compiling s", "loading s", "rest s")
+    seconds = [dataclasses.astuple(times)]
+    return table(columns, seconds, lambda row: (f"{each:.3f}" for each in row), texts=0)
 
 
-def _functions(functions: tuple[RunFunction, ...]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("function", "at"):
-        table.add_column(name, overflow="fold")
-    for name in ("traced", "by jaxide", "lowered", "compiled", "loaded", "shared", "seconds"):
-        table.add_column(name, justify="right")
-    for row in functions[:MAX_ROWS]:
+def _functions(functions: tuple[RunFunction, ...]) -> Fitted:
+    def cells(row: RunFunction) -> Iterator[str]:
+        yield from (row.name, shown_line(row.line))
         counts = row.traced, row.recorded, row.lowered, row.compiled, row.loaded, row.shared
-        table.add_row(
-            Text(row.name),
-            Text(shown_line(row.line)),
-            *(f"{count:,}" for count in counts),
-            f"{row.seconds:.3f}",
-        )
-    if len(functions) > MAX_ROWS:
-        table.caption = f"{len(functions) - MAX_ROWS} more"
-    return table
+        yield from (f"{count:,}" for count in counts)
+        yield f"{row.seconds:.3f}"
+
+    numbers = ("traced", "by jaxide", "lowered", "compiled", "loaded", "shared", "seconds")
+    return table(("function", "at", *numbers), functions, cells, texts=2)
 
 
 def report_run(path: str | os.PathLike[str] | None = None) -> RunReport:

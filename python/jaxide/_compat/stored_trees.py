@@ -263,30 +263,29 @@ def _inner(class_: Any, own: Any, children: Sequence[Any], registry: Any) -> Any
 
 def _named_only(described: Any, children: Sequence[Any], registry: Any) -> Any:
     module, name, text = described
-    return _inner(_missing_class(str(module), str(name), None), _Text(text), children, registry)
+    return _inner(_missing_class(str(module), str(name)), _Text(text), children, registry)
 
 
 class MissingNode:
     """Stands for a node whose class is not registered here; the class of each has its name."""
 
     place: tuple[str, str]
-    fields: tuple[str, ...] | None
 
 
-def _missing_class(module: str, name: str, fields: tuple[str, ...] | None) -> type[MissingNode]:
+def _missing_class(module: str, name: str) -> type[MissingNode]:
     """The class that stands for a class. jax keeps each: beyond so many one stands for all."""
     if _new_missing_class.cache_info().currsize >= MAX_MISSING:
-        return _new_missing_class("missing", "Node", None)
-    return _new_missing_class(module, name, fields)
+        return _new_missing_class("missing", "Node")
+    return _new_missing_class(module, name)
 
 
 @functools.cache
-def _new_missing_class(module: str, name: str, fields: tuple[str, ...] | None) -> type[MissingNode]:
+def _new_missing_class(module: str, name: str) -> type[MissingNode]:
     def refuse(own: Any, children: Any) -> Any:
         raise StorageError(f"a file does not have the class {module}.{name} of a tree's node")
 
     # A class of a module that jax looks into, or of jaxide's, would be a change of jax.
-    own = {"place": (module, name), "fields": fields, "__module__": "missing"}
+    own = {"place": (module, name), "__module__": "missing"}
     class_ = type(name.rpartition(".")[2], (MissingNode,), own)
     flatten = lambda node: ((), None)
     jax.tree_util.register_pytree_node(class_, flatten, refuse)
