@@ -80,7 +80,21 @@ ALIASES: dict[str, Callable[[np.ndarray], Any]] = {
         ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_float)), (1,)
     ).reshape(()),
     "memoryview": lambda array: np.asarray(memoryview(array)),
+    "view of another type": lambda array: array.view(np.int32).view(np.float32),
+    "view of a view": lambda array: chained(array)[-1],
 }
+
+
+def chained(array: np.ndarray) -> list[np.ndarray]:
+    """Views of the views of an array, each of which has the one before as its base."""
+    made = [array]
+    for kind in (Viewing, np.ndarray, Viewing, np.ndarray):
+        made.append(made[-1].view(kind))
+    return made
+
+
+class Viewing(np.ndarray):
+    """numpy leaves a view with its base where the two are of different classes."""
 
 
 def text(make_jaxpr: Callable[..., Any], program: Program) -> str:
@@ -111,6 +125,46 @@ def test_arrays_that_are_written_to_between_traces(around: str, operation: str) 
 @pytest.mark.parametrize("around", ["grad", "checkpoint", "custom_vjp"])
 def test_other_objects_with_the_memory(around: str, alias: str) -> None:
     assert_kept_apart(AROUND[around], OPERATIONS["multiply"], ALIASES[alias])
+
+
+@pytest.mark.parametrize("holder", range(3))
+def test_a_view_between_is_held(holder: int) -> None:
+    """Whoever has an array between a number and the memory can write to it."""
+    array = np.array(2.5, np.float32)
+    views = array, array.view(np.int32), array.view(np.int32).view(np.uint32)
+    held = views[holder]
+    program = AROUND["grad"](lambda x: x * views[-1].view(np.float32))
+    del array
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    held[...] = np.float32(7).view(held.dtype)
+    stock = text(jax.make_jaxpr, program)
+    assert text(jaxide.make_jaxpr, program) == stock
+    again = AROUND["grad"](OPERATIONS["multiply"](np.float32(2.5)))
+    assert text(jaxide.make_jaxpr, again) == text(jax.make_jaxpr, again)
+
+
+@pytest.mark.unaudited  # an audit has another view of the array
+def test_random_numbers_in_a_loop_are_remembered() -> None:
+    """`jax.random.uniform` has a number that is a view of a view."""
+
+    def program(x: Any) -> Any:
+        def body(carry: Any, key: Any) -> Any:
+            python.append(len(python))  # so that the loop is traced each time
+            return carry * jax.random.uniform(key, carry.shape), None
+
+        keys = jax.random.split(jax.random.key(0), 2)
+        return jax.grad(lambda x: lax.scan(body, x, keys)[0].sum())(x)
+
+    python: list[int] = []
+    for _ in range(3):
+        text(jaxide.make_jaxpr, program)
+    before = jaxide.cache_info()
+    assert text(jaxide.make_jaxpr, program) == text(jax.make_jaxpr, program)
+    after = jaxide.cache_info()
+    assert after.callables["rule of scan"].hits > before.callables["rule of scan"].hits
+    reason = "literal that may be written to"
+    assert after.bypasses.get(reason, 0) == before.bypasses.get(reason, 0)
 
 
 @pytest.mark.unaudited  # an audit has another view of the array

@@ -54,8 +54,9 @@ pub fn value_classes(py: Python<'_>) -> PyResult<&ValueClasses> {
 }
 
 /// Whether others may have the value of a literal, and write to it or delete it: any but numbers, and
-/// but arrays that jax has made of numbers. Such an array is a view, and nothing else refers to what it
-/// is a view of.
+/// but arrays that jax has made of numbers. Such an array is a view, maybe of further views
+/// (`np.array(1.0).view("uint32")` in `jax.random.uniform`), and nothing else refers to what these
+/// are views of.
 ///
 /// # Errors
 /// numpy cannot be imported.
@@ -69,17 +70,17 @@ pub fn is_of_others(jax: &Jax, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(!is_number);
     }
     let base = intern!(value.py(), "base");
-    let viewed = value.getattr(base)?;
-    if viewed.is_none() {
-        return Ok(false);
+    let mut viewed = value.getattr(base)?;
+    while !viewed.is_none() {
+        // SAFETY: a live object.
+        let references = unsafe { ffi::Py_REFCNT(viewed.as_ptr()) };
+        // The view refers to it, and `viewed` does.
+        if references != 2 || !viewed.get_type().is(&classes.numpy_array) {
+            return Ok(true);
+        }
+        viewed = viewed.getattr(base)?;
     }
-    // SAFETY: a live object.
-    let references = unsafe { ffi::Py_REFCNT(viewed.as_ptr()) };
-    // The view refers to it, and `viewed` does.
-    let is_own = references == 2
-        && viewed.get_type().is(&classes.numpy_array)
-        && viewed.getattr(base)?.is_none();
-    Ok(!is_own)
+    Ok(false)
 }
 
 /// How the typed forms treat a value.
