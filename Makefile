@@ -20,7 +20,7 @@ export CARGO_TARGET_DIR
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check-rust check-types check-python test-newest test-versions test-generated test-brainstate test-browser test-sanitized
+.PHONY: help demo test test-extension test-long check-core check-extension check-types check-python test-newest test-versions test-generated test-brainstate test-browser test-sanitized
 .PHONY: miri soak fuzz bench docs wheels clean
 
 help: ## list the targets
@@ -32,19 +32,26 @@ demo: $(VENV)/.installed-demo ## trace a GPT training step with jax and with jax
 # How many examples each property of the core is tried on.
 examples := 64
 
+of_extension := check-extension check-types check-python
+
 # All at once: while one installs, or checks types, which one core does alone, another goes on.
-test: ## run all checks, with a covering choice of combinations (10 minutes)
-	$(MAKE) --jobs=3 check-rust check-types check-python
+test: ## run all checks, with a covering choice of combinations (15 minutes)
+	$(MAKE) --jobs=3 check-core $(of_extension)
+
+test-extension: ## run the checks that depend on the Python and its jax
+	$(MAKE) --jobs=3 $(of_extension)
 
 test-long: $(VENV)/.created ## run all checks, with all combinations (half an hour)
 	cargo clippy --all-targets --features bench -- --deny warnings
-	$(MAKE) --jobs=3 check-rust check-types check-python selection=--long examples=256
+	$(MAKE) --jobs=3 check-core $(of_extension) selection=--long examples=256
 
-check-rust: $(VENV)/.created ## format, lints, Rust tests
+check-core: $(VENV)/.created ## format, lints and tests of the Rust core, which needs no Python
 	cargo fmt --all --check
 	cargo clippy -- --deny warnings
-	cargo clippy --all-targets --features python -- --deny warnings
 	env -u MAKEFLAGS PROPTEST_CASES=$(examples) cargo test # or rustdoc looks for make's job server, which it is not given
+
+check-extension: $(VENV)/.created ## lints of the extension
+	cargo clippy --all-targets --features python -- --deny warnings
 
 check-types: $(VENV)/.installed-test ## format, lints, types of Python
 	$(bin)/ruff check $(python_sources)
@@ -55,7 +62,7 @@ check-types: $(VENV)/.installed-test ## format, lints, types of Python
 check-python: $(VENV)/.installed-test ## Python tests
 	$(bin)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(selection)
 
-test-newest: ## run all checks on the newest Python and jax
+test-newest: ## run the checks of the extension on the newest Python and jax
 	scripts/newest
 
 test-versions: ## run the corpus and the workloads on each supported jax (an hour)
