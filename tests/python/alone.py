@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 
 def run_warm(
@@ -46,3 +50,16 @@ def run_alone(script: str, **environment: str) -> subprocess.CompletedProcess[st
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first of the processes of this run makes, and that all only read."""
+    of_worker = factory.getbasetemp()
+    base = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
+    folder, complete = base / name, base / f"{name}.complete"
+    with open(base / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not complete.exists():
+            make(folder)
+            complete.touch()
+    return folder

@@ -116,6 +116,10 @@ def test_programs_of_models(pytester: pytest.Pytester, monkeypatch: pytest.Monke
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # numpyro goes through sets of names
+    # What makes the models is compiled once.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(pytester.path / "compiled"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     pytester.makepyfile(test_it=MODELS)
     for options in (("--jaxide-update",), ()):
         done = pytester.runpytest_subprocess("-p", "no:hypothesispytest", *options)
