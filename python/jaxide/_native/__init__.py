@@ -26,6 +26,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``pure_functions``      which functions are pure by analysis of their code
 ``requests``            by which call of its own jit jax makes a program
 ``roles``               which parts of jax matter to traces, lowering and printing
+``rule_contents``       what a derivative rule of somebody's consists of
 ``storage``             objects of stored programs
 ``stored_rules``        derivative rules in a stored program
 ``trampolines``         code of functions of jax that passes their arguments to a hook

@@ -8,7 +8,6 @@ the module was not imported, or the rule is another one, a function stands for i
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 import importlib.util
@@ -17,17 +16,16 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxide._native import trust
 from jaxide._native.content import name_of
 from jaxide._native.derivative_rules import LowTrace, Rules, closure
-from jaxide._native.global_names import global_name, variables
+from jaxide._native.global_names import variables
+from jaxide._native.rule_contents import library_name, words
 from jaxide._native.storage import Kind, StorageError, Unstorable
 
 # The functions of one with a derivative rule.
 _ROLES = ("jvp", "fwd", "bwd", "vmap_rule", "fun")
-# Of jits around a function, and a quarter of that of what a rule consists of.
+# Of jits around a function, and of what jax has made around another function.
 _MAX_DEPTH = 4
 # What another Python makes of the same lines is other code.
 _BYTECODE = importlib.util.MAGIC_NUMBER.hex()
@@ -36,9 +34,6 @@ _MISSING = "__jaxide_missing__"
 _RECORD = "__jaxide_record__"
 _FIND = "__jaxide_find__"
 _WRAPPED = "__jaxide_wrapped__"
-# Arrays with more bytes than this are not looked through, nor values with more parts.
-_MAX_BYTES = 1 << 20
-_MAX_PARTS = 1 << 14
 
 
 class Private(NamedTuple):
@@ -301,9 +296,6 @@ class StoredRules:
             found = self._names.find(module, path, unwraps, role)
             if found is None:
                 return f"{of} is not there: {module} was not imported, or has none"
-            # jax's own are those of the installed jax, like primitives.
-            if module.startswith("jax.") and _is_of_jax(found):
-                return found
             if bytecode not in ("", _BYTECODE):
                 return f"{of} cannot be compared: the program was stored by another Python"
             try:
@@ -428,17 +420,21 @@ def _is_of_jax(value: Any, depth: int = 0) -> bool:
         return all(_is_of_jax(part, depth + 1) for part in inside)
     if type(value) in (tuple, list):
         return all(_is_of_jax(part, depth + 1) for part in value)
-    return type(value) in _PLAIN or _library_name(value) is not None
+    place = library_name(value)
+    package = "" if place is None else place[0].partition(".")[0]
+    return type(value) in _PLAIN or package in _FOUNDATION or package in sys.stdlib_module_names
 
 
+# What jax is made of.
+_FOUNDATION = ("jax", "jaxlib", "ml_dtypes", "numpy")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # What `functools.wraps` leaves; what was wrapped is in a closure if it is called.
 _OF_WRAPS = frozenset({"__wrapped__", "__signature__"})
 
 
 def _digests(function: types.FunctionType, module: str) -> tuple[str, str]:
-    """The version of bytecode, and a digest of what a function does, but for what it calls. It is
-    the rule of something that a module has.
+    """The version of bytecode, and a digest of what a function does. It is the rule of something
+    that a module has.
 
     Raises:
       Unstorable: it has something of which that cannot be said.
@@ -446,144 +442,4 @@ def _digests(function: types.FunctionType, module: str) -> tuple[str, str]:
     if module.startswith("jax.") and _is_of_jax(function):
         # jax's own are those of the installed jax, like primitives.
         return "", ""
-    words = repr(_Words().of(function, 0)).encode("utf-8", "surrogatepass")
-    return _BYTECODE, hashlib.sha256(words).hexdigest()
-
-
-class _Words:
-    """Says what a function consists of: what it has of its own or by a closure whole, of the
-    installed libraries by name."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_PARTS
-        # What is being said, by address.
-        self._around: dict[int, int] = {}
-
-    def of(self, value: Any, depth: int) -> Any:
-        self._left -= 1
-        if self._left < 0 or depth > _MAX_DEPTH * 4:
-            raise Unstorable("a rule consists of too much")
-        if (outer := self._around.get(id(value))) is not None:
-            return "that around", depth - outer
-        self._around[id(value)] = depth
-        try:
-            return self._of(value, depth)
-        finally:
-            del self._around[id(value)]
-
-    def _of(self, value: Any, depth: int) -> Any:
-        class_ = type(value)
-        if class_ in (type(None), type(...), bool, int, str, bytes):
-            return class_.__name__, value
-        if class_ in (float, complex):
-            return class_.__name__, np.asarray(value).tobytes()
-        within = functools.partial(self.of, depth=depth + 1)
-        if class_ is types.CodeType:
-            return self._code(value, depth)
-        if class_ is types.FunctionType:
-            parts = value.__code__, value.__defaults__, value.__kwdefaults__, vars(value)
-            said = [within(part) for part in (*parts, *closure(value).values())]
-            constants = [(name, within(found)) for name, found in _constants(value)]
-            # What else it finds by global names are things of its module.
-            return "function", value.__globals__.get("__name__"), said, constants
-        if class_ in (tuple, list):
-            return class_.__name__, [within(item) for item in value]
-        if class_ is dict:
-            return "dict", [within(item) for pair in value.items() for item in pair]
-        if class_ in (set, frozenset):
-            return class_.__name__, sorted(repr(within(item)) for item in value)
-        if isinstance(value, types.ModuleType):
-            return "module", value.__name__
-        if isinstance(value, enum.Enum):
-            own = {k: v for k, v in vars(value).items() if k not in _OF_MEMBERS}
-            return "member", within(class_), value.name, within(own)
-        if class_ is np.ndarray or isinstance(value, np.generic):
-            return self._array(np.asarray(value))
-        if (place := _library_name(value)) is not None:
-            return "global", place
-        if class_ is functools.partial:
-            return "partial", [within(part) for part in (value.func, value.args, value.keywords)]
-        if isinstance(value, (staticmethod, classmethod)):
-            return class_.__name__, within(value.__func__)
-        if class_ is functools.cached_property:
-            return "cached property", within(value.func)
-        if class_ is property:
-            return "property", [within(part) for part in (value.fget, value.fset, value.fdel)]
-        if isinstance(value, type):
-            return self._class(value, within)
-        if name_of(class_) in _WITH_ATTRIBUTES:
-            return "object", name_of(class_), within(vars(value))
-        raise Unstorable(f"nothing is known of a {name_of(class_)}")
-
-    def _class(self, class_: Any, within: Callable[[Any], Any]) -> Any:
-        if type(class_) is not type and _library_name(type(class_)) is None:
-            raise Unstorable(f"nothing is known of classes such as {name_of(class_)}")
-        variables = dict(vars(class_))
-        if isinstance(class_, enum.EnumMeta):
-            # What the metaclass has put there consists of the members.
-            made = {name for name in variables if name.startswith("_") and name.endswith("_")}
-            functions = {k for k in made if isinstance(variables[k], types.FunctionType)}
-            variables = {k: v for k, v in variables.items() if k not in made - functions}
-            members: Iterable[tuple[str, enum.Enum]] = class_.__members__.items()
-            variables |= {name: member.value for name, member in members}
-        own = sorted(
-            (name, within(value))
-            for name, value in variables.items()
-            if name not in _SAYS_LITTLE and not isinstance(value, _OF_CLASSES)
-        )
-        return "class", name_of(class_), [within(base) for base in class_.__bases__], own
-
-    def _code(self, code: types.CodeType, depth: int) -> Any:
-        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
-        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-        consts = [self.of(const, depth + 1) for const in code.co_consts]
-        return "code", code.co_code, code.co_exceptiontable, counts, names, consts
-
-    def _array(self, array: np.ndarray[Any, Any]) -> Any:
-        if array.dtype.hasobject or array.nbytes > _MAX_BYTES:
-            raise Unstorable("an array of a rule cannot be compared")
-        return "array", repr(array.dtype), array.shape, array.tobytes()
-
-
-def _constants(function: types.FunctionType) -> list[tuple[str, Any]]:
-    """The plain values that a function finds by global names."""
-    names: set[str] = set()
-    pending = [function.__code__]
-    while pending:
-        code = pending.pop()
-        names.update(code.co_names)
-        pending += (const for const in code.co_consts if isinstance(const, types.CodeType))
-    found = ((name, function.__globals__.get(name)) for name in sorted(names))
-    return [(name, value) for name, value in found if type(value) in _CONSTANTS]
-
-
-_CONSTANTS = (*_PLAIN, tuple, list, dict, set, frozenset, np.ndarray, np.float32, np.int32)
-# What consists of its attributes: functions with derivative rules, and jits around functions.
-_WITH_ATTRIBUTES = frozenset(
-    {
-        "jax._src.custom_derivatives.custom_jvp",
-        "jax._src.custom_derivatives.custom_vjp",
-        "jax._src.custom_batching.custom_vmap",
-        "jaxlib._jax.PjitFunction",
-        "jaxlib._pjit.PjitFunction",
-    }
-)
-# Of a member of an enumeration: what all have.
-_OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
-# Of a class: what does not decide what its instances do, and what C makes of slots and dicts.
-_SAYS_LITTLE = ("__doc__", "__module__", "__firstlineno__", "__static_attributes__")
-_OF_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
-
-
-def _library_name(value: Any) -> tuple[str, str] | None:
-    """The name of a callable of Python or of the libraries that programs are made with, which are
-    those that are installed; None for anything else."""
-    place = global_name(value) if callable(value) else None
-    if place is None:
-        return None
-    package = place[0].partition(".")[0]
-    is_of_library = package in _LIBRARIES or package in sys.stdlib_module_names
-    return place if is_of_library else None
-
-
-_LIBRARIES = ("jax", "jaxlib", "ml_dtypes", "numpy")
+    return _BYTECODE, hashlib.sha256(words(function)).hexdigest()

@@ -141,6 +141,15 @@ def _packages() -> tuple[str, ...]:
     return tuple(os.path.join(sysconfig.get_path(key), "") for key in ("purelib", "platlib"))
 
 
+def is_installed_file(file: str) -> bool:
+    """Whether a file is one of Python or of a package that was installed."""
+    return not _PACKAGES.isdisjoint(file.split(os.sep)) or _is_file_of_library(file)
+
+
+# Folders of packages that were installed, as Python and Debian call them.
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+
+
 def _is_file_of_library(file: str) -> bool:
     """Whether the code of a file belongs to jax, to Python or to what jax is built on."""
     if not file.startswith(_library_folders()):

@@ -1,0 +1,459 @@
+"""What a derivative rule consists of, in words. Rules with the same words do the same.
+
+A rule is a function of somebody's module. It is made of its code, defaults, attributes and closure,
+of what it finds by global names, and of all that these consist of in turn. Example: the words of a
+rule that calls ``helper`` of the same module have the code of ``helper``. What is of an installed
+library counts by its name: libraries are taken to be what they are. Of an object that nobody can
+say what it consists of, there are no words.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import dis
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxide._native import trust
+from jaxide._native.content import PLAIN, name_of, text_of
+from jaxide._native.derivative_rules import contents
+from jaxide._native.global_names import global_name
+from jaxide._native.storage import Unstorable
+
+# Of what a rule may consist: parts, and bytes of arrays and texts.
+_MAX_PARTS = 1 << 17
+_MAX_BYTES = 1 << 22
+# Of tuples in tuples, and of modules in modules.
+_MAX_DEPTH = 32
+
+
+def words(function: types.FunctionType) -> bytes:
+    """What a function consists of.
+
+    Raises:
+      Unstorable: that cannot be said.
+    """
+    return repr(_Words().all_of(function)).encode("utf-8", "surrogatepass")
+
+
+# ---- libraries ---------------------------------------------------------------------------------
+
+
+def library_name(value: Any) -> tuple[str, str] | None:
+    """The name of a callable of Python or of an installed library; None for anything else."""
+    place = global_name(value) if callable(value) else None
+    return place if place is not None and is_of_library(place[0]) else None
+
+
+def is_of_library(module: Any) -> bool:
+    """Whether a module is Python's, or one of an installed library."""
+    found = sys.modules.get(module) if type(module) is str else None
+    if found is None or module == "__main__":
+        return False
+    if (file := getattr(found, "__file__", None)) is not None:
+        return trust.is_installed_file(file)
+    if (spec := getattr(found, "__spec__", None)) is None:
+        # What an extension has made, within its own.
+        return is_of_library(module.rpartition(".")[0])
+    folders = list(getattr(found, "__path__", ()))
+    return spec.origin in ("built-in", "frozen") or any(map(trust.is_installed_file, folders))
+
+
+# ---- what code asks for ------------------------------------------------------------------------
+
+
+class _Asked(NamedTuple):
+    """The names that code asks for, with all code in it."""
+
+    variables: tuple[str, ...]
+    attributes: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+_NOTHING = _Asked((), (), ())
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR"})
+_VARIABLES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked(code: types.CodeType) -> _Asked:
+    variables: set[str] = set()
+    attributes: set[str] = set()
+    modules: set[str] = set()
+    pending = [code]
+    while pending:
+        now = pending.pop()
+        pending += (const for const in now.co_consts if isinstance(const, types.CodeType))
+        for instruction in dis.get_instructions(now):
+            if instruction.opname in _VARIABLES:
+                variables.add(instruction.argval)
+            elif instruction.opname in _ATTRIBUTES:
+                attributes.add(instruction.argval)
+            elif instruction.opname == "IMPORT_NAME":
+                modules.add(instruction.argval)
+    return _Asked(*(tuple(sorted(names)) for names in (variables, attributes, modules)))
+
+
+# ---- words -------------------------------------------------------------------------------------
+
+
+class _Words:
+    """Says what a function consists of: plain values in place, anything else once, by a number."""
+
+    def __init__(self) -> None:
+        self._left, self._bytes_left = _MAX_PARTS, _MAX_BYTES
+        # By address, with the objects themselves: some exist for these words alone.
+        self._numbers: dict[int, tuple[int, Any]] = {}
+        self._objects: list[Any] = []
+
+    def all_of(self, value: Any) -> list[Any]:
+        """The words of a value and of all that it consists of."""
+        said = [self._part(value)]
+        for number in iter(lambda: len(said) - 1, -1):
+            if number == len(self._objects):
+                return said
+            said.append(self._object(self._objects[number]))
+        return said
+
+    def _part(self, value: Any, depth: int = 0) -> Any:
+        """A part of something: what it is, or its number."""
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH:
+            raise Unstorable("a rule consists of too much")
+        class_ = type(value)
+        if class_ in PLAIN:
+            if class_ in (str, bytes):
+                self._count(len(value))
+            return PLAIN[class_](value)
+        if class_ is tuple:
+            return "tuple", [self._part(item, depth + 1) for item in value]
+        if class_ in (set, frozenset):
+            return class_.__name__, sorted(repr(self._element(item, depth)) for item in value)
+        if (place := library_name(value)) is not None:
+            return "global", place
+        if isinstance(value, types.ModuleType):
+            return self._module(value, _NOTHING, depth)
+        if (known := self._numbers.get(id(value))) is None:
+            known = self._numbers[id(value)] = len(self._objects), value
+            self._objects.append(value)
+        return "object", known[0]
+
+    def _parts(self, values: Iterable[Any]) -> list[Any]:
+        return [self._part(value) for value in values]
+
+    def _element(self, value: Any, depth: int) -> Any:
+        """An element of a set, whose place among others nothing tells."""
+        if type(value) not in PLAIN and type(value) not in (tuple, frozenset):
+            raise Unstorable(f"a {name_of(type(value))} is in a set")
+        if type(value) in PLAIN:
+            return self._part(value, depth + 1)
+        within = [repr(self._element(item, depth + 1)) for item in value]
+        return type(value).__name__, within if type(value) is tuple else sorted(within)
+
+    def _count(self, num_bytes: int) -> None:
+        self._bytes_left -= num_bytes
+        if self._bytes_left < 0:
+            raise Unstorable("a rule has too many bytes of arrays and texts")
+
+    def _object(self, value: Any) -> Any:
+        """What an object is."""
+        class_: Any = type(value)
+        if (say := _SAID.get(type(value))) is not None:
+            return say(self, value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, np.dtype):
+            return self._dtype(value)
+        if class_ is np.ndarray or isinstance(value, np.generic):
+            return self._array(value)
+        if isinstance(value, jax.Array):
+            return self._array_of_jax(value)
+        if name_of(class_) in _WITH_ATTRIBUTES:
+            return name_of(class_), self._part(vars(value))
+        if name_of(class_) in _JITS:
+            return self._jit(value)
+        if library_name(class_) is not None:
+            return self._of_library(value)
+        return self._instance(value)
+
+    # ---- code ----
+
+    def _function(self, function: types.FunctionType) -> Any:
+        code, variables = function.__code__, function.__globals__
+        asked = _asked(code)
+        own = [function.__defaults__, function.__kwdefaults__, function.__doc__, vars(function)]
+        closed = [self._named(value, asked) for value in contents(function)]
+        module = variables.get("__name__")
+        found = self._constants if is_of_library(module) else self._found
+        names = function.__name__, function.__qualname__, str(function.__module__)
+        return "function", str(module), names, self._parts((code, *own)), closed, found(function)
+
+    def _found(self, function: types.FunctionType) -> Any:
+        """What a function of somebody's finds by global names."""
+        asked, variables = _asked(function.__code__), function.__globals__
+        found = [(name, self._variable(function, name, asked)) for name in asked.variables]
+        for name in asked.modules:
+            packages = str(variables.get("__package__") or "").split(".")
+            places = [".".join((*packages[:i], name)) for i in range(len(packages) + 1)]
+            modules = [sys.modules[place] for place in places if place in sys.modules]
+            found += [(name, self._named(module, asked)) for module in modules]
+        return found
+
+    def _variable(self, function: types.FunctionType, name: str, asked: _Asked) -> Any:
+        if name in function.__globals__:
+            return self._named(function.__globals__[name], asked)
+        found: dict[str, Any] = getattr(function, "__builtins__")  # noqa: B009
+        if name not in found:
+            return "nothing"
+        value = found[name]
+        if vars(builtins).get(name) is not value:
+            return self._part(value)
+        if name in _LOOK_UP:
+            raise Unstorable(f"nothing tells what a rule finds by {name}")
+        return "builtin", name
+
+    def _constants(self, function: types.FunctionType) -> Any:
+        """The plain values that a function of a library finds by global names."""
+        variables = function.__globals__
+        asked = [n for n in _asked(function.__code__).variables if n in variables]
+        return [(n, self._part(variables[n])) for n in asked if _is_constant(variables[n])]
+
+    def _named(self, value: Any, asked: _Asked) -> Any:
+        """What a name of a function's stands for: of a module what the function may ask it for."""
+        if isinstance(value, types.ModuleType):
+            return self._module(value, asked, 0)
+        return self._part(value)
+
+    def _module(self, module: types.ModuleType, asked: _Asked, depth: int) -> Any:
+        name = module.__name__
+        if is_of_library(name) and sys.modules.get(name) is module:
+            return "module", name
+        is_plain = type(module) is types.ModuleType and "getattr" not in asked.variables
+        if not is_plain or not asked.attributes or depth > _MAX_DEPTH:
+            raise Unstorable(f"nothing tells what a rule asks the module {name} for")
+        own = vars(module)
+        found = []
+        for attribute in asked.attributes:
+            value = own.get(attribute)
+            if isinstance(value, types.ModuleType):
+                found.append((attribute, self._module(value, asked, depth + 1)))
+            elif attribute in own:
+                found.append((attribute, self._part(value, depth)))
+        if "__getattr__" in own:
+            found.append(("__getattr__", self._part(own["__getattr__"], depth)))
+        return "module", name, found
+
+    def _code(self, code: types.CodeType) -> Any:
+        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        consts = self._parts(code.co_consts)
+        return "code", code.co_code, code.co_exceptiontable, counts, names, consts
+
+    def _jit(self, jit: Any) -> Any:
+        own = dict(vars(jit))
+        info = own.pop("_jit_info")._asdict()
+        options = [(name, text_of(info[name])) for name in info if name not in _OF_FUNCTION]
+        return "jit", self._part(own), options
+
+    # ---- values ----
+
+    def _array(self, value: Any) -> Any:
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise Unstorable("an array has objects as elements")
+        self._count(array.nbytes)
+        flags = value.flags
+        layout = flags.c_contiguous, flags.f_contiguous, flags.writeable
+        own = self._part(array.dtype), array.shape, array.tobytes()
+        return name_of(type(value)), layout, own
+
+    def _array_of_jax(self, value: Any) -> Any:
+        if isinstance(value, jax.core.Tracer) or not value.is_fully_addressable:
+            raise Unstorable("the elements of an array are not known")
+        return "array of jax", bool(value.weak_type), self._part(np.asarray(value))
+
+    def _dtype(self, dtype: Any) -> Any:
+        if dtype.metadata:
+            raise Unstorable("a dtype has metadata")
+        return "dtype", repr(dtype)
+
+    def _class(self, class_: Any) -> Any:
+        own = [
+            (name, self._part(value))
+            for name, value in vars(class_).items()
+            if name not in _SAYS_LITTLE and not isinstance(value, types.GetSetDescriptorType)
+        ]
+        return "class", name_of(class_), self._parts((type(class_), *class_.__bases__)), own
+
+    def _instance(self, value: Any) -> Any:
+        """An instance of somebody's class."""
+        class_ = type(value)
+        hidden: list[Any] = [base for base in class_.__mro__ if _hides(base)]
+        if hidden:
+            raise Unstorable(f"nothing is known of what a {name_of(hidden[0])} has")
+        plain = [self._part(base_value(value)) for base_value in _values_of(class_)]
+        own = dict(getattr(value, "__dict__", {}))
+        own.pop("__objclass__", None)
+        slots = [
+            (name, self._part(_in_slot(member, value)))
+            for base in class_.__mro__
+            for name, member in vars(base).items()
+            if isinstance(member, types.MemberDescriptorType)
+        ]
+        return "instance", self._part(class_), plain, self._part(own), slots
+
+    def _of_library(self, value: Any) -> Any:
+        """An instance of a library's class, by what it is pickled as."""
+        class_ = type(value)
+        try:
+            reduced = value.__reduce_ex__(2)
+        except Exception as error:
+            raise Unstorable(f"nothing is known of a {name_of(class_)}: {error}") from None
+        if isinstance(reduced, str):
+            module = sys.modules.get(class_.__module__)
+            if getattr(module, reduced, None) is not value:
+                raise Unstorable(f"nothing is known of a {name_of(class_)}")
+            return "global", class_.__module__, reduced
+        make, args, *rest = reduced
+        state, items, pairs = (*rest, None, None, None)[:3]
+        parts = make, args, state, list(items or ()), [*map(tuple, pairs or ())]
+        return "made by", self._parts(parts)
+
+    def _builtin(self, value: Any) -> Any:
+        """A function in C of a module, or a method of an object."""
+        of, name = value.__self__, value.__name__
+        if isinstance(of, types.ModuleType):
+            if getattr(of, name, None) is not value:
+                raise Unstorable(f"{name} is not what its module has")
+            return "builtin", of.__name__, name
+        return "method", name, self._part(of)
+
+    def _field(self, field: Any) -> Any:
+        names = [name for name in field.__slots__ if name not in ("type", "_field_type")]
+        kind = getattr(field._field_type, "name", None)
+        return "field", kind, [(name, self._part(getattr(field, name))) for name in names]
+
+    def _ufunc(self, ufunc: Any) -> Any:
+        name = ufunc.__name__
+        if getattr(np, name, None) is not ufunc:
+            raise Unstorable(f"nothing is known of the ufunc {name}")
+        return "ufunc", name
+
+
+def _attributes(*names: str) -> Callable[[_Words, Any], Any]:
+    """Says an object by some of its attributes."""
+
+    def say(words_: _Words, value: Any) -> Any:
+        return type(value).__name__, words_._parts(getattr(value, name) for name in names)
+
+    return say
+
+
+def _items(words_: _Words, value: Mapping[Any, Any]) -> Any:
+    return type(value).__name__, [words_._parts(item) for item in value.items()]
+
+
+_DESCRIPTORS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+)
+_GENERIC = ("__name__", "__bound__", "__constraints__", "__covariant__", "__contravariant__")
+# What is said of an object of the very class.
+_SAID: dict[type, Callable[[_Words, Any], Any]] = {
+    list: lambda words_, value: ("list", words_._parts(value)),
+    dict: _items,
+    types.MappingProxyType: _items,
+    types.FunctionType: _Words._function,
+    types.CodeType: _Words._code,
+    types.MethodType: _attributes("__func__", "__self__"),
+    types.BuiltinFunctionType: _Words._builtin,
+    types.MethodWrapperType: _attributes("__name__", "__self__"),
+    **dict.fromkeys(_DESCRIPTORS, _attributes("__name__", "__objclass__")),
+    types.CellType: _attributes("cell_contents"),
+    functools.partial: _attributes("func", "args", "keywords", "__dict__"),
+    functools.cached_property: _attributes("func", "attrname"),
+    type(functools.lru_cache(len)): _attributes("__dict__"),
+    staticmethod: _attributes("__func__", "__dict__"),
+    classmethod: _attributes("__func__", "__dict__"),
+    property: _attributes("fget", "fset", "fdel", "__doc__"),
+    dataclasses.Field: _Words._field,
+    typing.TypeVar: _attributes(*_GENERIC),
+    types.UnionType: _attributes("__args__"),
+    np.ufunc: _Words._ufunc,
+}
+# What consists of its attributes: functions with derivative rules.
+_WITH_ATTRIBUTES = frozenset(
+    {
+        "jax._src.custom_derivatives.custom_jvp",
+        "jax._src.custom_derivatives.custom_vjp",
+        "jax._src.custom_batching.custom_vmap",
+    }
+)
+_JITS = frozenset({"jaxlib._jax.PjitFunction", "jaxlib._pjit.PjitFunction"})
+# What a jit has of its function, which counts whole, and of the place of its definition.
+_OF_FUNCTION = ("fun_sourceinfo", "fun_signature")
+# Of a class: what does not decide what it and its instances do, and what C makes of it.
+_SAYS_LITTLE = frozenset(
+    {
+        *("__module__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"),
+        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+        *("__orig_bases__", "__parameters__", "__type_params__", "_abc_impl"),
+    }
+)
+# What finds things by names that are no names of code.
+_LOOK_UP = frozenset({"__import__", "compile", "eval", "exec", "globals", "locals", "vars"})
+# Classes of plain values, of which others may be made, and what a value is as one of these.
+_PLAIN_BASES: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__pos__,
+    str: str.__str__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    list: lambda value: list(list.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+}
+
+
+def _values_of(class_: type) -> list[Callable[[Any], Any]]:
+    return [value for base, value in _PLAIN_BASES.items() if issubclass(class_, base)]
+
+
+def _hides(class_: type) -> bool:
+    """Whether instances of a class have more than attributes: it is written in C."""
+    if class_ is object or class_ in _PLAIN_BASES:
+        return False
+    is_of_python = bool(class_.__flags__ & _HEAP) and not class_.__flags__ & _IMMUTABLE
+    return not is_of_python or class_.__module__.partition(".")[0] == "jaxlib"
+
+
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+
+
+def _in_slot(member: types.MemberDescriptorType, value: Any) -> Any:
+    try:
+        return member.__get__(value)
+    except AttributeError:  # nothing was assigned yet
+        return inspect.Parameter.empty
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a variable of a library's module is a plain value."""
+    return type(value) in _CONSTANTS or isinstance(value, np.generic)
+
+
+_CONSTANTS = frozenset({*PLAIN, tuple, list, dict, set, frozenset, np.ndarray})
