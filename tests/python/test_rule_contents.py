@@ -278,3 +278,27 @@ def test_a_module_that_is_named_as_one_of_python(
             if factor == "2.0":
                 content = pickle.dumps(jaxide.trace(lambda x, m=module: m.fun(x))(1.0))
         assert pickle.loads(content).left_out
+
+
+@pytest.mark.parametrize("changed", ["rule", "constant"])
+def test_a_rule_of_an_installed_library(changed: str) -> None:
+    """A rule counts whole there too; the library's functions that it calls have their names."""
+    code = """
+def helper(): return {helper}
+K = {constant}
+fun = ruled(lambda: helper() * K + {rule})
+"""
+    values = {"helper": "2.0", "constant": "2.0", "rule": "2.0"}
+
+    def read(values: dict[str, str]) -> Any:
+        module = write("2.0", code.format(**values))
+        module.__file__ = "/usr/lib/site-packages/edited.py"
+        return module
+
+    module = read(values)
+    content = pickle.dumps(jaxide.trace(lambda x: module.fun(x))(1.0))
+    assert not pickle.loads(content).left_out
+    read(values | {"helper": "5.0"})
+    assert not pickle.loads(content).left_out
+    read(values | {changed: "5.0"})
+    assert pickle.loads(content).left_out

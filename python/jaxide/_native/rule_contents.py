@@ -115,14 +115,19 @@ class _Words:
         self._numbers: dict[int, tuple[int, Any]] = {}
         self._objects: list[Any] = []
 
-    def all_of(self, value: Any) -> list[Any]:
-        """The words of a value and of all that it consists of."""
-        said = [self._part(value)]
-        for number in iter(lambda: len(said) - 1, -1):
-            if number == len(self._objects):
-                return said
-            said.append(self._object(self._objects[number]))
+    def all_of(self, function: types.FunctionType) -> list[Any]:
+        """The words of a function, and of all that it consists of."""
+        self._number(function)
+        said: list[Any] = []
+        while len(said) < len(self._objects):
+            said.append(self._object(self._objects[len(said)]))
         return said
+
+    def _number(self, value: Any) -> int:
+        if (known := self._numbers.get(id(value))) is None:
+            known = self._numbers[id(value)] = len(self._objects), value
+            self._objects.append(value)
+        return known[0]
 
     def _part(self, value: Any, depth: int = 0) -> Any:
         """A part of something: what it is, or its number."""
@@ -142,10 +147,7 @@ class _Words:
             return "global", place
         if isinstance(value, types.ModuleType):
             return self._module(value, _NOTHING, depth)
-        if (known := self._numbers.get(id(value))) is None:
-            known = self._numbers[id(value)] = len(self._objects), value
-            self._objects.append(value)
-        return "object", known[0]
+        return "object", self._number(value)
 
     def _parts(self, values: Iterable[Any]) -> list[Any]:
         return [self._part(value) for value in values]
