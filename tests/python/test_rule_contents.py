@@ -149,6 +149,11 @@ VALUES = {
         "types.FunctionType((lambda: abs(1)).__code__, dict(__builtins__=OWN))",
         "V()",
     ),
+    "globals of another name": (
+        "types.FunctionType((lambda: Q()).__code__, dict(Q=helper, __name__='numpy'))",
+        "V()",
+    ),
+    "unreadable": ("sub(Base, __dict__=property(lambda self: 1 / 0))", "V.k"),
     "union": ("(int | str) if FACTOR < 3 else (int | float)", "5.0 - 3.0 * (str in V.__args__)"),
     "generator": ("(FACTOR for _ in range(99))", "next(V)"),
     "cycle": ("[FACTOR]; V.append(V)", "V[1][0]"),
@@ -199,7 +204,7 @@ RULES = {
 } | OTHERS
 # What is the same in a module that is read again, and nobody can say so.
 LEFT_OUT = {
-    *(f"{way}: generator" for way in ("global", "closure")),
+    *(f"{way}: {name}" for way in ("global", "closure") for name in ("generator", "unreadable")),
     *("asked by name", "evaluated", "all variables"),
 }
 
@@ -278,6 +283,13 @@ def test_a_module_that_is_named_as_one_of_python(
             if factor == "2.0":
                 content = pickle.dumps(jaxide.trace(lambda x, m=module: m.fun(x))(1.0))
         assert pickle.loads(content).left_out
+
+
+def test_an_array_that_was_deleted() -> None:
+    module = write("2.0", "V = jnp.ones(3) * FACTOR\nfun = ruled(lambda: V[0])")
+    program = jaxide.trace(lambda x: module.fun(x))(1.0)
+    module.V.delete()
+    assert "was left out" in pickle.loads(pickle.dumps(program)).left_out[0]
 
 
 @pytest.mark.parametrize("changed", ["rule", "constant"])

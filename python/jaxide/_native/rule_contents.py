@@ -27,6 +27,7 @@ from jaxide._native import trust
 from jaxide._native.content import PLAIN, name_of, text_of
 from jaxide._native.derivative_rules import contents
 from jaxide._native.global_names import global_name
+from jaxide._native.interruptions import is_of_signal
 from jaxide._native.storage import Unstorable
 
 # Of what a rule may consist: parts, and bytes of arrays and texts.
@@ -42,7 +43,13 @@ def words(function: types.FunctionType) -> bytes:
     Raises:
       Unstorable: that cannot be said.
     """
-    return repr(_Words().all_of(function)).encode("utf-8", "surrogatepass")
+    try:
+        return repr(_Words().all_of(function)).encode("utf-8", "surrogatepass")
+    except Exception as error:
+        if isinstance(error, Unstorable) or is_of_signal(error.__traceback__):
+            raise
+        # Objects of somebody's may refuse to be looked at; an array of jax's may be deleted.
+        raise Unstorable(f"a rule has what cannot be read: {error}") from error
 
 
 # ---- libraries ---------------------------------------------------------------------------------
@@ -195,7 +202,8 @@ class _Words:
         own = [function.__defaults__, function.__kwdefaults__, function.__doc__, vars(function)]
         closed = [self._named(value, asked) for value in contents(function)]
         module = variables.get("__name__")
-        found = self._constants if is_of_library(module) else self._found
+        is_own = is_of_library(module) and vars(sys.modules[str(module)]) is variables
+        found = self._constants if is_own else self._found
         names = function.__name__, function.__qualname__, str(function.__module__)
         return "function", str(module), names, self._parts((code, *own)), closed, found(function)
 
