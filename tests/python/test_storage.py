@@ -315,6 +315,33 @@ def test_a_file_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
             jaxide.load(wrong)  # type: ignore[arg-type]
 
 
+def test_nobody_else_reads_a_file_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file beside is never more open than the one that it replaces."""
+    path = tmp_path / "p.jxd"
+    path.touch()
+    path.chmod(0o640)
+    modes: list[int] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        modes.append(os.fstat(file).st_mode & 0o777)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    jaxide.trace(jnp.sin)(X).save(path)
+    assert modes == [0o600] and path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    program = jaxide.trace(jnp.sin)(X)
+    for name in (f"{tmp_path}/p/", os.fsencode(f"{tmp_path}/p//")):
+        with pytest.raises(IsADirectoryError, match="path names a folder"):
+            program.save(name)  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     program = jaxide.trace(jnp.sin)(X)

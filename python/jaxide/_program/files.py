@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 Content = TypeVar("Content", str, bytes)
+
+# What the name of a folder may end in.
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
@@ -19,6 +23,9 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     Raises:
       OSError: it cannot be written; what was there before still is.
     """
+    if os.fsdecode(path).endswith(_SEPARATORS):
+        # A path without its last separator would be another one, that of a file.
+        raise IsADirectoryError(errno.EISDIR, "path names a folder, not a file", os.fspath(path))
     target = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -31,7 +38,7 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     # A name of its own, however long that of the target is.
     beside = target.with_name(f".jaxide-{secrets.token_hex(8)}")
     try:
-        with open(beside, "xb") as file:
+        with open(beside, "xb", opener=_private if mode is not None else None) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -45,6 +52,11 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
             # Who reads it knows nothing of the file beside.
             raise type(error)(error.errno, error.strerror, str(path)) from None
         raise
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that nobody else may read until it has the mode of its target."""
+    return os.open(path, flags, 0o600)
 
 
 def deliver(content: Content, path: str | os.PathLike[str] | None) -> Content | None:
