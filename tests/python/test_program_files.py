@@ -26,7 +26,7 @@ import user_models
 from jaxide import StorageError, _compat, _core
 from jaxide._compat import stored_structures, stored_trees
 from jaxide._compat.stored_structures import StoredTree
-from jaxide._native import program_files
+from jaxide._native import program_files, symbolic_texts
 from storing import loaded, stored
 
 X = jnp.arange(3.0) - 1
@@ -413,8 +413,128 @@ def test_callbacks_of_a_file_are_no_functions() -> None:
     trees = tuple(map(StoredTree.of, (program._in_tree, program._out_tree)))
     root = (jax.__version__, program.jaxpr, trees)
     content = _core.save(root, Called(_compat.program_files()))
-    with pytest.raises(StorageError, match="the callback of the file is a function"):
+    with pytest.raises(StorageError, match="of the file has a rule"):
         loaded(content)
+
+
+class Held:
+    """A value of which only the record is there."""
+
+    def __init__(self, kind: str, parts: Any):
+        self.record = kind, parts
+
+
+# A function of a module, which a file may have where a transformation calls it.
+RULE = Held("rule", ("jax._src.nn.functions", "relu", 0, "jvp", ("a", "b"), "", ""))
+
+
+class WithHeld(program_files.FileRecords):
+    """Records with others in place of some."""
+
+    guarded_params = frozenset()
+
+    def __init__(self, replaced: Callable[[tuple[str, Any], Any], tuple[str, Any] | None]):
+        super().__init__(_compat.program_files())
+        self._replaced = replaced
+
+    def record(self, value: Any, place: str) -> tuple[str, Any]:
+        if isinstance(value, Held):
+            return value.record
+        record = super().record(value, place)
+        return self._replaced(record, value) or record
+
+
+def with_params(program: jaxide.Program, **params: Any) -> Any:
+    """The jaxpr of a program, with other params of the first equation."""
+    closed = program.jaxpr
+    first, *rest = getattr(closed, "jaxpr", closed).eqns
+    eqns = [first.replace(params={**first.params, **params}), *rest]
+    return closed.replace(jaxpr=getattr(closed, "jaxpr", closed).replace(eqns=eqns))
+
+
+def forged_file(jaxpr: Any, replaced: Any = lambda record, value: None) -> bytes:
+    return _core.save((jax.__version__, jaxpr, (None, None)), WithHeld(replaced))
+
+
+def seeded(seed: Any) -> Any:
+    return jax.random.key_data(jax.random.key(seed))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (("partial", (RULE, ("/etc/passwd",), {})), "a partial has a"),
+        (RULE.record, "a .*PRNGImpl of the file has a rule"),
+        (("function", "jax._src.random.prng.threefry_split"), "none of jax's own|no function"),
+    ],
+    ids=["partial", "rule", "other"],
+)
+def test_executing_a_program_calls_no_function_of_its_file(made: Any, message: str) -> None:
+    def seed(record: tuple[str, Any], value: Any) -> tuple[str, Any] | None:
+        return made if record[0] == "function" and "seed" in record[1] else None
+
+    program = jaxide.trace(seeded)(jnp.uint32(3))
+    assert loaded(stored(program))(jnp.uint32(3)).tolist() == [0, 3]
+    with pytest.raises(StorageError, match=message):
+        loaded(forged_file(program.jaxpr, seed))
+
+
+def test_kinds_of_keys_are_those_of_jax() -> None:
+    program = jaxide.trace(seeded)(jnp.uint32(3))
+    seed = getattr(program.jaxpr, "jaxpr", program.jaxpr).eqns[0]
+    other = seed.params["impl"]._replace(tag="other")
+    closed = with_params(program, impl=other)
+    with pytest.raises(StorageError, match="the kind of keys is none of jax's own"):
+        stored(jaxide.from_jaxpr(closed))
+    with pytest.raises(StorageError, match="is none of jax's own"):
+        loaded(forged_file(closed))
+
+
+def printed(x: Any) -> Any:
+    jax.debug.print("{} {x.shape}", x, x=x)
+    return x
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (("formatter", {"float_kind": Held("value", (RULE,))}),),
+        (("formatter", {"float_kind": RULE}),),
+        RULE,
+    ],
+    ids=["nested", "formatter", "itself"],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_only_params_of_rules_have_rules(options: Any, nested: bool) -> None:
+    """Printing calls the formatters of numpy."""
+    own = jaxide.trace(printed)(X)
+
+    closed = with_params(own, np_printoptions=options)
+    if nested:
+        outer = jaxide.trace(jax.jit(printed))(X)
+        closed = with_params(outer, jaxpr=closed)
+    with pytest.raises(StorageError, match="the file has a rule as np_printoptions of debug_print"):
+        loaded(forged_file(closed))
+
+
+FORMATS = {
+    "attribute": "{0.__class__.__format__.__globals__}",
+    "element": "{0[_x]}",
+    "later": "{} {0.shape} {x._y}",
+    "width": "{0:{x.__class__}}",
+    "malformed": "{0.__class__} }",
+}
+
+
+@pytest.mark.parametrize("text", FORMATS.values(), ids=FORMATS)
+def test_printed_texts_have_no_private_fields(text: str) -> None:
+    program = jaxide.trace(printed)(X)
+    assert not any("callback" in said for said in loaded(stored(program)).left_out)
+    closed = with_params(program, fmt=text)
+    with pytest.raises(StorageError, match=r"\(debug_print\).*leads to what is private"):
+        stored(jaxide.from_jaxpr(closed))
+    with pytest.raises(StorageError, match="the fmt of the file has the field"):
+        loaded(forged_file(closed))
 
 
 @pytest.mark.parametrize("record", [("function", "jax.numpy.sin"), ("class", "float32")])
@@ -560,20 +680,70 @@ def test_classes_that_are_not_here_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert str(tree) == "PyTreeDef(CustomNode(Node[()], [*]))"
 
 
-@pytest.mark.parametrize("text", ["b^1000000000", "b^3000*b^3000", "b+" * 9000 + "b"])
-def test_symbolic_dimensions_are_bounded(text: str) -> None:
+LARGE = {
+    "power": "b^1000000000",
+    "powers": "b^3000*b^3000",
+    "length": "b+" * 9000 + "b",
+    "underscores": "b^1_000_000",
+    "digits": "b^\uff14\uff10\uff19\uff17",
+    "power of a sum": "floordiv(a+b+c, 1)^400",
+    "products of sums": "*".join(["floordiv(a+b+c+d, 1)"] * 40),
+    "nested powers": "floordiv(" * 20 + "b" + "^64, 1)" * 20,
+    "numbers": "floordiv(" * 20 + "9" + "^64, 1)" * 20,
+    "nested": "max(b, " * 150 + "a" + ")" * 150,
+}
+
+
+@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("kind", ["symbolic", "symbolic scope"])
+def test_symbolic_dimensions_are_bounded(text: str, kind: str) -> None:
     (dim,) = jax.export.symbolic_shape("b")
 
-    class Large(program_files.FileRecords):
+    def large(record: tuple[str, Any], value: Any) -> tuple[str, Any] | None:
+        if record[0] != kind:
+            return None
+        return kind, (f"{text} >= b",) if "scope" in kind else (record[1][0], text)
+
+    program = jaxide.trace(jnp.sin)(jax.ShapeDtypeStruct((dim,), jnp.float32))
+    with pytest.raises(StorageError, match="too large"):
+        loaded(forged_file(program.jaxpr, large))
+
+
+def test_constraints_of_symbolic_dimensions_are_few() -> None:
+    many = [f"max(a, {i}) == c{i}" for i in range(symbolic_texts.MAX_CONSTRAINTS)]
+    (dim,) = jax.export.symbolic_shape("b", constraints=["b >= 2", *many])
+    program = jaxide.trace(jnp.sin)(jax.ShapeDtypeStruct((dim,), jnp.float32))
+    with pytest.raises(StorageError, match="constraints of symbolic dimensions are too large"):
+        stored(program)
+
+
+def test_symbolic_dimensions_of_use_are_stored() -> None:
+    shape = "b, 2*b^2*c + 3*floordiv(c^3 + b + -1, 4)^2 + -1*mod(b, 3), max(b, c*b)"
+    dims = jax.export.symbolic_shape(shape, constraints=["b >= 2", "mod(c^2, 2) == 0", "c <= 64"])
+    program = jaxide.trace(jnp.sin)(jax.ShapeDtypeStruct(dims, jnp.float32))
+    again = loaded(stored(program, complete=True))
+    assert str(again) == str(program)
+
+
+def test_sets_within_sets_are_hashed() -> None:
+    """Each set around doubled the text, whose quotes were escaped again."""
+    nested = frozenset({"a"})
+    for _ in range(28):
+        nested = frozenset({nested})
+
+    class Nested(program_files.FileRecords):
         def record(self, value: Any, place: str) -> tuple[str, Any]:
             kind, parts = super().record(value, place)
-            return (kind, (parts[0], text)) if value is dim else (kind, parts)
+            return (
+                (kind, {**parts, "cur_abstract_mesh": nested})
+                if kind == "context"
+                else (kind, parts)
+            )
 
-    spec = jax.ShapeDtypeStruct((dim,), jnp.float32)
-    program = jaxide.trace(jnp.sin)(spec)
-    root = (jax.__version__, program.jaxpr, (None, None))
-    with pytest.raises(StorageError, match="too large"):
-        loaded(_core.save(root, Large(_compat.program_files())))
+    root = (jax.__version__, jaxide.trace(jnp.sin)(X).jaxpr, (None, None))
+    content = _core.save(root, Nested(_compat.program_files()))
+    assert loaded(content).content_hash == loaded(content).content_hash
+    assert len(_compat.objects().describe_settled(nested)) < 1 << 14
 
 
 def test_static_functions_are_not_replaced(ruled: Any) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import jax
 
 from jaxide._compat.derivative_rules import rule_functions, rule_reader
+from jaxide._compat.passes import known_primitives
 from jaxide._compat.storage import (
     dataclass_kind,
     new_operation,
     operation_parts,
+    own_implementation,
     primitive_or_none,
     storage,
 )
@@ -71,6 +73,8 @@ def program_files() -> FilePrivate:
         calls_nothing=_calls_nothing,
         missing=_missing,
         has_others=_has_others,
+        call_nothing=frozenset(known_primitives()),
+        is_own_implementation=_is_own_implementation,
         stored_tree=stored_tree,
         structure=jax.tree.structure,
         missing_classes=missing_classes,
@@ -106,6 +110,15 @@ def _missing(made: Any) -> str | None:
 
 def _has_others(value: Any) -> bool:
     return isinstance(value, jax.tree_util.PyTreeDef) and not is_plain_tree(value)
+
+
+def _is_own_implementation(value: Any) -> bool:
+    if not isinstance(value, symbol("random.prng:PRNGImpl")):
+        return True
+    try:
+        return own_implementation(value) is value
+    except StorageError:
+        return False
 
 
 def _calls_nothing(value: Any) -> bool:

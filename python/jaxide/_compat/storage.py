@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from jaxide._compat.stored_trees import tree_of, tree_parts
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
 from jaxide._native.content import name_of
 from jaxide._native.storage import Kind, Private, StorageError, Unstorable
+from jaxide._native.symbolic_texts import is_small
 
 # Modules that take long to import, and that few programs have anything of.
 LATE = ("pallas.core",)
@@ -187,7 +187,8 @@ def _of_fields(class_: Any, fields: Mapping[str, Any]) -> Any:
     if (names := flat_trees().get(class_)) is None:
         if not hasattr(class_, "_fields"):
             raise TypeError("it has none")
-        return class_(**fields)
+        made = class_(**fields)
+        return own_implementation(made) if class_ is symbol("random.prng:PRNGImpl") else made
     if tuple(fields) != names:
         raise TypeError(f"they are {', '.join(names)}")
     if names == ("elts",):
@@ -342,8 +343,8 @@ def _kinds(without: Collection[str]) -> tuple[Kind, ...]:
         Kind(
             "symbolic scope",
             (symbol("export.shape_poly:SymbolicScope"),),
-            lambda v: tuple(constraint.debug_str for constraint in v._explicit_constraints),
-            lambda p: symbol("export.shape_poly:SymbolicScope")(p),
+            _scope_parts,
+            _scope,
         ),
     ]
     if (manual := optional_symbol("core:ManualAxisType")) is not None:
@@ -555,22 +556,32 @@ def _name_stack(parts: Any) -> Any:
     return symbol("source_info_util:NameStack")(tuple(entries))
 
 
-# Of a symbolic dimension: characters, and the sum of its powers.
-MAX_SIZE = 4096
-
-
 def _symbolic_parts(value: Any) -> tuple[Any, str]:
-    return value.scope, str(value)
+    text = str(value)
+    if not is_small([text]):
+        raise Unstorable("a symbolic dimension is too large")
+    return value.scope, text
 
 
 def _symbolic(parts: Any) -> Any:
     scope, text = parts
-    # jax multiplies a power out.
-    powers = [int(power) for power in re.findall(r"\^\s*(\d+)", text[:MAX_SIZE])]
-    if len(text) > MAX_SIZE or sum(powers) > MAX_SIZE:
+    if not is_small([text]):
         raise StorageError("a symbolic dimension of the file is too large")
     (found,) = jax.export.symbolic_shape(text, scope=scope)
     return found
+
+
+def _scope_parts(value: Any) -> tuple[str, ...]:
+    constraints = tuple(constraint.debug_str for constraint in value._explicit_constraints)
+    if not is_small(constraints):
+        raise Unstorable("the constraints of symbolic dimensions are too large")
+    return constraints
+
+
+def _scope(constraints: Any) -> Any:
+    if not is_small(constraints):
+        raise StorageError("the constraints of symbolic dimensions of the file are too large")
+    return symbol("export.shape_poly:SymbolicScope")(constraints)
 
 
 # ---- values ------------------------------------------------------------------------------------
@@ -604,6 +615,17 @@ def _impl(name: str) -> Any:
     if (impl := symbol("random.prng:prngs").get(name)) is None:
         raise StorageError(f"jax {jax.__version__} has no keys of kind {name!r}")
     return impl
+
+
+def own_implementation(impl: Any) -> Any:
+    """The generator of jax's that this one is: executing a program calls its functions.
+
+    Raises:
+      StorageError: it is none of jax's.
+    """
+    if (own := _impl(impl.name)) != impl:
+        raise StorageError(f"the kind of keys {impl.name!r} is none of jax's own")
+    return own
 
 
 def _key_dtype(name: str) -> Any:

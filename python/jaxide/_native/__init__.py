@@ -29,6 +29,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``rule_contents``       what a derivative rule of somebody's consists of
 ``storage``             objects of stored programs
 ``stored_rules``        derivative rules in a stored program
+``symbolic_texts``      how much it is to read the text of symbolic dimensions
 ``trampolines``         code of functions of jax that passes their arguments to a hook
 ``trust``               which functions and values are jax's own
 ``whole_traces``        functions that are traced as a whole, and their programs in the store

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import hashlib
 import itertools
 import re
 import struct
@@ -30,6 +31,9 @@ from jaxide._native.addresses import AddressCache
 
 # Deeper nesting than this has no content.
 MAX_DEPTH = 32
+# A longer text of an element of a set counts by its digest: each set around would double it by
+# escaping quotes.
+MAX_ELEMENT = 1 << 12
 _ADDRESS = re.compile(r"(?:at )?0x[0-9a-fA-F]+")
 # Packages whose classes say nothing but what their instances consist of.
 _TRUSTED = frozenset({"jax", "jaxlib", "numpy", "ml_dtypes", "builtins", "types", "functools"})
@@ -78,6 +82,14 @@ def name_of(of: Any) -> str:
 def text_of(value: Any) -> str:
     """How a value prints, without addresses."""
     return _ADDRESS.sub("", repr(value))
+
+
+def element_text(parts: Any) -> str:
+    """What an element of a set is sorted and known by."""
+    text = repr(parts)
+    if len(text) <= MAX_ELEMENT:
+        return text
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_global(value: Any) -> bool:
@@ -181,7 +193,7 @@ class Writer:
             self._has_mutable = True
             return "dict", tuple(parts(item) for item in value.items())
         if class_ is frozenset:
-            return "frozenset", tuple(sorted(map(repr, parts(value))))
+            return "frozenset", tuple(sorted(map(element_text, parts(value))))
         if class_ is known.literal:
             return "literal", self.write(value.val, depth + 1)
         if class_ in known.arrays:

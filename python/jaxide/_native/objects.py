@@ -16,7 +16,15 @@ from typing import Any, NamedTuple, TypeGuard
 import jax
 import numpy as np
 
-from jaxide._native.content import Contents, Known, Unsettled, is_global, name_of, text_of
+from jaxide._native.content import (
+    Contents,
+    Known,
+    Unsettled,
+    element_text,
+    is_global,
+    name_of,
+    text_of,
+)
 
 # Deeper nesting than this counts by its class.
 MAX_DEPTH = 32
@@ -153,7 +161,7 @@ class Objects:
         if isinstance(value, dict):
             return own, tuple(parts(item) for item in value.items())
         if isinstance(value, (set, frozenset)):
-            return own, tuple(sorted(map(repr, parts(value))))
+            return own, tuple(sorted(map(element_text, parts(value))))
         if isinstance(value, (type, *_FUNCTIONS)):
             return own, name_of(value)
         if isinstance(value, functools.partial):

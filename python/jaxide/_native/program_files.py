@@ -7,9 +7,12 @@ transformed. Callbacks: it computes as far as it does not call back.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import re
 import stat
+import string
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +49,10 @@ class FilePrivate(NamedTuple):
     has_others: Callable[[Any], bool]
     # The classes of a tree that a file does not have, or that nobody has registered here.
     missing_classes: Callable[[Any], list[str]]
+    # Primitives whose execution calls no param.
+    call_nothing: frozenset[str]
+    # Whether a value is no kind of random keys, or one of jax's.
+    is_own_implementation: Callable[[Any], bool]
     # What a file has of the structure of a program's arguments or results.
     stored_tree: Callable[[Any], Any]
     # The structure of a value.
@@ -65,6 +72,16 @@ class Loaded(NamedTuple):
 
 # The options of XLA's that a jit has. Some name files.
 _OPTIONS = "compiler_options_kvs"
+# The text that a debug print fills in.
+_FORMAT = "fmt"
+# A field of such a text that leads to an attribute or an element with such a name.
+_PRIVATE_FIELD = re.compile(r"[.\[]_")
+# Texts within the fields of a text: Python fills in no deeper ones.
+_MAX_FORMATS = 3
+# Kinds of rules, and kinds that may have rules.
+_OF_RULES = frozenset({"wrapped", "remembering", "closure", "reader", "rule", "batching rule"})
+_WITH_RULES = frozenset({"partial", "value", "unhashable"})
+_PLAIN = frozenset({type(None), bool, int, float, str})
 # The function of another language that an equation calls.
 _TARGETS = ("target_name", "call_target_name")
 
@@ -73,7 +90,7 @@ class FileRecords(Records):
     """Records of the objects of a file. ``drop`` says what is left out, and ``complete`` whether
     nothing else may be."""
 
-    guarded_params = frozenset({_OPTIONS})
+    guarded_params = frozenset({_OPTIONS, _FORMAT, "impl"})
 
     def __init__(self, private: FilePrivate, drop: Collection[str] = (), complete: bool = False):
         self._files = private
@@ -111,13 +128,20 @@ class FileRecords(Records):
             raise Unstorable("a tree among params has nodes of other classes")
 
     def check_param(self, name: str, value: Any) -> None:
-        """Refuses options of XLA's.
+        """Refuses options of XLA's, texts that would print what is private, and kinds of keys that
+        are not jax's.
 
         Raises:
-          Unstorable: there are some.
+          Unstorable: it is one of them.
         """
-        if value:
-            raise Unstorable("options of XLA's may name files, and are not stored")
+        if name == _OPTIONS:
+            if value:
+                raise Unstorable("options of XLA's may name files, and are not stored")
+        elif name == _FORMAT:
+            if (field := _private_field(value)) is not None:
+                raise Unstorable(f"the field {field!r} leads to what is private, and is not stored")
+        elif not self._files.is_own_implementation(value):
+            raise Unstorable("the kind of keys is none of jax's own")
 
     def function(self, value: Any, place: str, what: str) -> tuple[str, Any]:
         """The record of a function that transformations or executions call."""
@@ -161,7 +185,12 @@ class FileObjects(Objects):
         self.left_out: dict[str, None] = {}
         callbacks = private.storage.callbacks
         names = (place.partition(".")[2] for place in callbacks)
-        self.guarded_params = frozenset((*names, _OPTIONS, *_TARGETS))
+        self.guarded_params = frozenset((*names, _OPTIONS, _FORMAT, *_TARGETS))
+        # Rules, and what has some: by address, as long as the file is read.
+        self._rules: dict[int, Any] = {}
+        # Containers without any, and programs.
+        self._looked_at: dict[int, Any] = {}
+        self._programs: list[Any] = []
         super().__init__(private.storage)
         self._make["single"] = lambda parts: private.single[parts[0]]()
 
@@ -170,8 +199,13 @@ class FileObjects(Objects):
         self._add((*self._files.kinds, self._files.stand_in))
 
     def object(self, kind: str, parts: Any) -> Any:
-        """The object of a record."""
+        """The object of a record.
+
+        Raises:
+          StorageError: there is none, or it may not have a rule.
+        """
         made = super().object(kind, parts)
+        self._look_for_rules(kind, parts, made)
         if (missing := self._files.missing(made)) is not None:
             self.note(missing)
         if kind == "tree":
@@ -186,6 +220,7 @@ class FileObjects(Objects):
           StorageError: a constant is of another type than its variable.
         """
         closed = super().close(jaxpr, consts)
+        self._programs.append(closed)
         for var, const in zip(closed.jaxpr.constvars, consts, strict=True):
             shape = getattr(var.aval, "shape", None)
             if shape is not None and np.shape(const) != shape:
@@ -193,7 +228,8 @@ class FileObjects(Objects):
         return closed
 
     def check_param(self, name: str, value: Any) -> None:
-        """Refuses a function that executing the program would call, and what would reach files.
+        """Refuses a function that executing the program would call, and what would reach files or
+        print what is private.
 
         Raises:
           StorageError: it is one.
@@ -201,11 +237,92 @@ class FileObjects(Objects):
         if name == _OPTIONS:
             if value:
                 raise StorageError("the file has options of XLA's, which may name files")
+        elif name == _FORMAT:
+            if (field := _private_field(value)) is not None:
+                raise StorageError(
+                    f"the {name} of the file has the field {field!r}, which is private"
+                )
         elif name in _TARGETS:
             if "callback" in str(value):
                 raise StorageError(f"the file calls {value}, which calls Python functions")
         elif not self._files.calls_nothing(value):
             raise StorageError(f"the {name} of the file is a function")
+
+    def may_be_partial(self, function: Any) -> bool:
+        """Whether partials of a function are stored: also callbacks, which are left out."""
+        return super().may_be_partial(function) or self._files.calls_nothing(function)
+
+    def named(self, class_name: str, fields: dict[str, Any]) -> Any:
+        """A named tuple, or a tree. It has no rules."""
+        if self._has_rules(fields):
+            raise StorageError(f"a {class_name} of the file has a rule")
+        return super().named(class_name, fields)
+
+    def _look_for_rules(self, kind: str, parts: Any, made: Any) -> None:
+        """Notes a rule, which only the params of rules may have.
+
+        Raises:
+          StorageError: it is among the parts of something else.
+        """
+        if kind in _OF_RULES:
+            self._rules[id(made)] = made
+        elif self._has_rules(parts):
+            if kind not in _WITH_RULES:
+                raise StorageError(f"a {kind} of the file has a rule")
+            self._rules[id(made)] = made
+        elif kind == "value":
+            self._looked_at[id(made)] = made
+
+    def _has_rules(self, value: Any) -> bool:
+        """Whether a value has rules. Notes the programs that it has."""
+        if not self._rules:
+            return False
+        pending = [value]
+        while pending:
+            value = pending.pop()
+            if id(value) in self._rules:
+                return True
+            if id(value) in self._looked_at:
+                continue
+            if isinstance(value, (tuple, list)):
+                pending += (item for item in value if type(item) not in _PLAIN)
+            elif type(value) is dict:
+                pending += (*value, *value.values())
+            elif hasattr(value, "eqns"):
+                self._programs.append(value)
+        return False
+
+    def check_rules(self, closed: Any) -> None:
+        """Refuses rules among params that executing a program would call.
+
+        Raises:
+          StorageError: there is one.
+        """
+        if not self._rules:
+            return
+        names = dict(_core.histogram(_core.graph_of(closed), "once")).keys()
+        if names <= self._files.call_nothing:
+            return
+        seen: set[int] = set()
+        while self._programs:
+            jaxpr = self._programs.pop()
+            jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+            if id(jaxpr) not in seen:
+                seen.add(id(jaxpr))
+                for eqn in jaxpr.eqns:
+                    self._check_eqn(eqn)
+
+    def _check_eqn(self, eqn: Any) -> None:
+        storage, primitive = self._files.storage, eqn.primitive.name
+        for name, value in eqn.params.items():
+            if type(value) in _PLAIN:
+                continue
+            if hasattr(value, "eqns"):
+                self._programs.append(value)
+            elif self._has_rules(value):
+                place = f"{primitive}.{name}"
+                if place not in storage.rules and place not in storage.callbacks:
+                    raise StorageError(f"the file has a rule as {name} of {primitive}")
 
     def trees(self, in_tree: Any, out_tree: Any) -> tuple[Any, Any]:
         """The structures of arguments and results; None for what cannot be had here.
@@ -235,6 +352,21 @@ class FileObjects(Objects):
     def note(self, missing: str) -> None:
         """Notes what the program cannot do."""
         self.left_out[missing] = None
+
+
+def _private_field(text: Any) -> str | None:
+    """The first field of a format text that leads to what is private; None where there is none."""
+    pending = [(text, 1)] if isinstance(text, str) else []
+    while pending:
+        text, depth = pending.pop()
+        # What is malformed is an error when it is filled in, after the fields before it.
+        with contextlib.suppress(ValueError):
+            for _, field, specification, _ in string.Formatter().parse(text):
+                if field is not None and _PRIVATE_FIELD.search(field):
+                    return str(field)
+                if specification and depth < _MAX_FORMATS:
+                    pending.append((specification, depth + 1))
+    return None
 
 
 def to_bytes(
@@ -314,6 +446,7 @@ def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
     root = _core.load(content, objects)
     match root:
         case (str(version), jaxpr, (in_tree, out_tree)) if hasattr(jaxpr, "in_avals"):
+            objects.check_rules(jaxpr)
             trees = objects.trees(in_tree, out_tree)
             for tree, avals in zip(trees, (jaxpr.in_avals, jaxpr.out_avals), strict=True):
                 if tree is not None and tree.num_leaves != len(avals):

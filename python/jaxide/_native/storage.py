@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from jaxide._native.content import name_of
 from jaxide._native.interruptions import is_of_signal
 
 
@@ -68,6 +69,12 @@ class Private(NamedTuple):
     late: Collection[str]
     whole: Callable[[], Private]
     version: str
+
+
+def function_name(private: Private, value: Any) -> str | None:
+    """The name of a function of jax that programs may have; None for anything else."""
+    name = f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', None)}"
+    return name if private.functions().get(name) is value else None
 
 
 class Records:
@@ -125,8 +132,7 @@ class Records:
         raise Unstorable(f"{_REASONS[what]}, which is Python code")
 
     def _function_name(self, value: Any) -> str | None:
-        name = f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', None)}"
-        return name if self._private.functions().get(name) is value else None
+        return function_name(self._private, value)
 
     def check_class(self, name: str) -> None:
         """Refuses an enumeration or a named tuple that no table has."""
@@ -184,7 +190,7 @@ class Objects:
         self._make: dict[str, Callable[[Any], Any]] = {}
         self._know(private)
         self._make["function"] = self._function
-        self._make["partial"] = lambda parts: functools.partial(parts[0], *parts[1], **parts[2])
+        self._make["partial"] = self._partial
         self._make["value"] = lambda value: value
 
     def _know(self, private: Private) -> None:
@@ -216,6 +222,16 @@ class Objects:
         if function is None:
             raise StorageError(f"jax {self._private.version} has no function {name}")
         return function
+
+    def _partial(self, parts: Any) -> Any:
+        function, args, keywords = parts
+        if not self.may_be_partial(function):
+            raise StorageError(f"a partial has a {name_of(type(function))} that is none of jax's")
+        return functools.partial(function, *args, **keywords)
+
+    def may_be_partial(self, function: Any) -> bool:
+        """Whether partials of a function are stored."""
+        return function_name(self._private, function) is not None
 
     def _class(self, name: str) -> type:
         if name.rpartition(".")[0] in self._private.late:
