@@ -243,6 +243,22 @@ def test_stored_programs(run: Run) -> None:
     assert run("diff", "loss.jaxide", *LOSS)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["show"], ["cost"], ["report", "-o", "odd.html"], ["optimize"]],
+)
+def test_programs_of_no_jax(run: Run, command: list[str]) -> None:
+    """A file may have params that the installed jax does not know."""
+    closed = jax.make_jaxpr(lambda x: jax.lax.reduce_precision(x @ x, 5, 3))(jnp.ones((2, 2)))
+    jaxpr = getattr(closed, "jaxpr", closed)
+    eqns = [eqn.replace(params={"other": 1}) for eqn in jaxpr.eqns]
+    odd = jaxide.from_jaxpr(closed.replace(jaxpr=jaxpr.replace(eqns=eqns)))
+    odd.save("odd.jaxide")
+    status, out, err = run(*command, "odd.jaxide")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "odd.jaxide: not a program as jax" in err and "Traceback" not in err
+
+
 @pytest.mark.parametrize("name", ["a.html", "a.dot", "a.py", "a.json", "a.pb.gz"])
 def test_reports(run: Run, tmp_path: Path, name: str) -> None:
     assert run("report", *LOSS, "--grad", "-o", name) == (0, "", "")

@@ -65,7 +65,16 @@ def _applied(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def _of_program(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how a function is traced."""
+    """The options that say how a function is traced; what fails is said in a line where the program
+    is one of a file."""
+
+    @functools.wraps(command)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        from jaxide._cli.targets import of_stored_programs
+
+        with of_stored_programs():
+            return command(*args, **kwargs)
+
     options = [
         click.option(
             "--arg",
@@ -97,9 +106,10 @@ def _of_program(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--x64", is_flag=True, help="With 64-bit types (jax_enable_x64)."),
     ]
+    decorated: Callable[..., Any] = told
     for option in reversed(options):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 def _call(ctx: click.Context, options: dict[str, Any]) -> Call:

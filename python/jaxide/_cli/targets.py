@@ -19,6 +19,10 @@ import jax
 
 import jaxide
 from jaxide import _compat
+from jaxide._program.checks import SwitchedOff
+
+# Where a command notes the files of which it has the programs.
+_LOADED = "jaxide.loaded"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +178,30 @@ def is_stored(target: str) -> bool:
 
 def _stored(path: Path) -> jaxide.Program:
     with in_one_line(path):
-        return jaxide.load(path)
+        program = jaxide.load(path)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta.setdefault(_LOADED, []).append(os.fspath(path))
+    return program
+
+
+@contextlib.contextmanager
+def of_stored_programs() -> Iterator[None]:
+    """Says in a line what fails with programs of files, whose params may be those of no jax.
+
+    Raises:
+      click.UsageError: something fails, and a program was loaded.
+    """
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort, OSError, SwitchedOff):
+        raise
+    except Exception as error:
+        if not (loaded := click.get_current_context().meta.get(_LOADED)):
+            raise
+        said = f"{type(error).__name__}: {error}"
+        why = f"not a program as jax {jax.__version__} has them: {said}"
+        raise click.UsageError(f"{', '.join(loaded)}: {why}") from error
 
 
 @contextlib.contextmanager
