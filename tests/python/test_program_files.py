@@ -560,12 +560,16 @@ def named(module: str, name: str) -> Any:
     return stored_structures._Named("global", module, name, name)
 
 
+# A class and how it is registered, without what jax keeps of a node.
+REGISTERED = stored_structures._registration(Registered, None)[:3]
+
+
 @pytest.mark.parametrize(
     "node",
     [
         ("jax._src.tree_util", "Static", ("val",), named("posix", "system")),
         ("jax._src.tree_util", "Partial", None, named("posix", "system")),
-        ("test_program_files", "Registered", None, (named("timeit", "timeit"), 3)),
+        (*REGISTERED, (named("timeit", "timeit"), 3)),
     ],
     ids=["static", "partial", "registered"],
 )
@@ -600,7 +604,7 @@ def test_functions_in_results_are_those_that_were_given() -> None:
 
 def test_nodes_of_a_file_have_no_functions() -> None:
     for value in (jnp.sin, functools.partial(jnp.sin), [len], {"f": jax.nn.relu}, X):
-        node = ("test_program_files", "Registered", None, value)
+        node = (*REGISTERED, value)
         with pytest.raises(StorageError, match="a node of a tree has a"):
             StoredTree((("leaf", None, 0), ("registered", node, 1)))
 
@@ -646,7 +650,7 @@ def test_nodes_of_dataclasses_have_their_fields() -> None:
     made = again(Data(X, X + 1, 2))
     assert (made.kept, type(made)) == (2, Data)
     np.testing.assert_array_equal(made.x, X + 1)
-    node = (Data.__module__, "Data", ("x", "y", "kept"), ())
+    node = (*stored_structures._registration(Data, None)[:3], ())
     rows = (("leaf", None, 0), ("leaf", None, 0), ("registered", node, 2))
     trees = StoredTree.of(program._in_tree), StoredTree(rows)
     root = (jax.__version__, program.jaxpr, trees)
@@ -966,3 +970,114 @@ def test_fields_in_another_order_are_another_class(monkeypatch: pytest.MonkeyPat
     content = stored(jaxide.trace(lambda p: p.first - p.second)(Pair(X, X)))
     monkeypatch.setattr(Pair, "_fields", ("second", "first"))
     assert any("Pair" in text for text in loaded(content).left_out)
+
+
+# A class of two numbers, and how it is registered with jax: as it was, and edited.
+NODE = """
+import dataclasses, functools, jax
+from typing import Any
+
+@dataclasses.dataclass
+class Node:
+    x: Any
+    y: Any
+    z: Any = 2.0
+    {methods}
+
+{registration}
+"""
+NODES = {
+    "class": (
+        """
+    def tree_flatten(self): return (self.{}, self.{}), self.{}
+    @classmethod
+    def tree_unflatten(cls, own, children): return cls(**dict(zip("{}{}{}", (*children, own))))
+""",
+        "jax.tree_util.register_pytree_node_class(Node)",
+    ),
+    "keys": (
+        """
+    def tree_flatten_with_keys(self):
+        names = "{}{}"
+        keys = tuple((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in names)
+        return keys, self.{}
+    @classmethod
+    def tree_unflatten(cls, own, children): return cls(**dict(zip("{}{}{}", (*children, own))))
+""",
+        "jax.tree_util.register_pytree_with_keys_class(Node)",
+    ),
+    "functions": (
+        "",
+        """
+def unflatten(names, own, children): return Node(**dict(zip(names, (*children, own))))
+jax.tree_util.register_pytree_node(
+    Node, lambda n: ((n.{}, n.{}), n.{}), functools.partial(unflatten, "{}{}{}")
+)
+""",
+    ),
+    "dataclass": (
+        "",
+        "jax.tree_util.register_dataclass(Node, ['{}', '{}'], ['{}'])",
+    ),
+}
+RegisteredAs = Callable[[str, str], Any]
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> RegisteredAs:
+    """Makes the module with the class, in a way and with the fields in an order."""
+
+    def make(way: str, order: str) -> Any:
+        parts = (text.format(*order, *order) for text in NODES[way])
+        module = types.ModuleType("registered")
+        monkeypatch.setitem(sys.modules, "registered", module)
+        exec(
+            NODE.format(**dict(zip(("methods", "registration"), parts, strict=True))), vars(module)
+        )
+        return module.Node
+
+    return make
+
+
+@pytest.mark.parametrize("order", ["yxz", "xzy"])
+@pytest.mark.parametrize("way", NODES)
+def test_how_a_class_is_registered_counts(way: str, order: str, registered: RegisteredAs) -> None:
+    """Another order of children, or other children, is another structure with as many leaves."""
+    node = registered(way, "xyz")
+    program = jaxide.trace(lambda n: node(n.x - 10 * n.y, n.x, n.z))(node(1.0, 2.0))
+    content = stored(program, complete=True)
+    again = registered(way, "xyz")
+    assert again is not node
+    made = loaded(content)(again(1.0, 2.0))
+    assert (type(made), float(made.x), float(made.y), made.z) == (again, -19.0, 1.0, 2.0)
+    registered(way, order)
+    changed = loaded(content)
+    assert len(changed.left_out) == 1
+    assert "registered.Node, which is not registered with jax here as it was" in changed.left_out[0]
+    np.testing.assert_array_equal(changed(1.0, 2.0), [-19.0, 1.0])
+
+
+def test_a_class_may_be_edited_elsewhere(
+    registered: RegisteredAs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = registered("class", "xyz")
+    content = stored(jaxide.trace(lambda n: n.x - n.y)(node(1.0, 2.0)), complete=True)
+    methods, registration = NODES["class"]
+    other = f"{methods}\n    def other(self): return object()\n    LIST = [object()]\n"
+    monkeypatch.setitem(NODES, "class", (other, registration))
+    assert loaded(content)(registered("class", "xyz")(1.0, 2.0)) == -1
+
+
+def test_registrations_are_compared_when_results_are_made(registered: RegisteredAs) -> None:
+    """A module may be imported again after a file was loaded."""
+    node = registered("dataclass", "xyz")
+    again = loaded(stored(jaxide.trace(lambda n: n)(node(1.0, 2.0)), complete=True))
+    other = registered("dataclass", "yxz")
+    with pytest.raises(TypeError, match="traced with arguments of structure"):
+        again(other(1.0, 2.0))
+
+
+def test_registrations_of_libraries_count_by_name() -> None:
+    for class_ in (Data, Registered):
+        bytecode, _ = stored_structures._digest(class_)
+        assert (bytecode == "") is (class_ is Data)

@@ -31,6 +31,7 @@ from jaxide._compat.stored_trees import (
     rows_of,
 )
 from jaxide._compat.symbols import symbol
+from jaxide._native import registrations
 from jaxide._native.content import name_of, text_of
 from jaxide._native.global_names import found_global, global_name, variables
 from jaxide._native.storage import Kind, StorageError, Unstorable
@@ -196,17 +197,38 @@ NAMED = Kind(
 def _registration(class_: Any, own: Any) -> Any:
     if (place := global_name(class_)) is None or issubclass(class_, functools.partial):
         raise Unstorable(f"{name_of(class_)} is no class that a module has")
-    return *place, fields_of(class_), _described(own)
+    return *place, _registered_as(class_), _described(own)
+
+
+def _registered_as(class_: Any) -> Any:
+    """How a class is registered: its fields, and what its functions do.
+
+    Raises:
+      Unstorable: that cannot be said.
+    """
+    fields = fields_of(class_)
+    return (fields, *_digest(class_)) if class_ in symbol("tree_util:_registry") else fields
+
+
+@functools.cache
+def _digest(class_: Any) -> tuple[str, str]:
+    """What the functions do that a class is registered with, which jax lets nobody replace."""
+    registration = symbol("tree_util:_registry")[class_]
+    return registrations.digest(class_, (registration.to_iter, registration.from_iter))
 
 
 def _registered_class(described: Any) -> Any:
     """The class of a node; None where none is registered here as it was."""
-    module, name, fields, _ = described
+    module, name, registered_as, _ = described
     class_ = found_global(module, name)
     if not isinstance(class_, type) or issubclass(class_, functools.partial):
         return None
-    is_known = class_ in symbol("tree_util:_registry") or is_named_tuple(class_)
-    return class_ if is_known and fields_of(class_) == fields else None
+    if class_ not in symbol("tree_util:_registry") and not is_named_tuple(class_):
+        return None
+    try:
+        return class_ if _registered_as(class_) == registered_as else None
+    except Unstorable:
+        return None
 
 
 def _parts_of_named(value: Any) -> Iterable[Any] | None:
@@ -307,7 +329,7 @@ def _text_of(name: str, own: Any, children: Sequence[str]) -> str:
     if name == "none":
         return "None"
     if name == "registered":
-        module, class_, _fields, kept = own
+        module, class_, _registered, kept = own
         if type(module) is not str or type(class_) is not str:
             raise StorageError("a name in a tree is no text")
         check_plain(kept, _parts_of_named)
@@ -334,7 +356,7 @@ def _made(making: _Making, name: str, own: Any, children: Sequence[Any]) -> Any:
         return data.class_(items) if data.factory is None else data.class_(data.factory, items)
     class_ = _registered_class(own)
     if class_ is None:
-        raise StorageError(f"{own[0]}.{own[1]} is not registered with jax here")
+        raise StorageError(f"{own[0]}.{own[1]} is not registered with jax here as it was")
     registration = symbol("tree_util:_registry").get(class_)
     try:
         kept = making.value(own[3])

@@ -24,6 +24,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``printing``            texts of objects of programs
 ``program_files``       programs in files, and what is left out of them
 ``pure_functions``      which functions are pure by analysis of their code
+``registrations``       what the functions do that classes are registered with
 ``requests``            by which call of its own jit jax makes a program
 ``roles``               which parts of jax matter to traces, lowering and printing
 ``rule_contents``       what a derivative rule of somebody's consists of

@@ -340,7 +340,7 @@ class FileObjects(Objects):
         for name in missing:
             self.note(
                 f"the structure of arguments and results has {name}, which is not registered with "
-                "jax here"
+                "jax here as it was"
             )
         if missing:
             return None, None

@@ -1,0 +1,83 @@
+"""How classes are registered with jax as nodes of trees: what their functions do, as a digest.
+
+What is of jax or of an installed library counts by its name, and by the plain values that it closes
+over. Example: ``jax.tree_util.register_dataclass`` counts by the names of the fields, in order.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from jaxide._native import trust
+from jaxide._native.content import PLAIN, name_of
+from jaxide._native.derivative_rules import contents
+from jaxide._native.rule_contents import _Words
+from jaxide._native.stored_rules import _BYTECODE
+
+
+def digest(class_: type, functions: Iterable[Any]) -> tuple[str, str]:
+    """The version of bytecode, and a digest of what the functions of a registration do. The first
+    is empty where no code but that of libraries counts.
+
+    Raises:
+      Unstorable: they have something of which that cannot be said.
+    """
+    words = _RegistrationWords(class_)
+    together: Any = list(functions)
+    said = repr(words.all_of(together))
+    found = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+    return _BYTECODE if words.have_code else "", found
+
+
+class _RegistrationWords(_Words):
+    """Says what the functions of a registration consist of, but for the class itself."""
+
+    def __init__(self, class_: type):
+        super().__init__()
+        self._registered = class_
+        self.have_code = False
+
+    def _object(self, value: Any) -> Any:
+        class_ = type(value)
+        if value is self._registered:
+            return ("the class",)
+        if class_ is operator.methodcaller:
+            parts: Any = value.__reduce__()[1]
+            return "method", self._methods(parts[0]), self._parts(parts[1:])
+        if class_ is types.MethodType and isinstance(value.__self__, type):
+            return "method", self._methods(value.__func__.__name__), self._part(value.__func__)
+        if class_ is types.FunctionType and _is_installed(value):
+            return "of a library", name_of(value), [*map(self._beside, contents(value))]
+        if class_ is functools.partial and _is_installed(value.func):
+            given = (*value.args, *sorted(value.keywords.items()))
+            return "partial", self._part(value.func), [*map(self._beside, given)]
+        self.have_code |= class_ is types.CodeType
+        return super()._object(value)
+
+    def _methods(self, name: str) -> list[Any]:
+        """What classes have under a name: each may call that of the next."""
+        found = (vars(base).get(name) for base in self._registered.__mro__)
+        return [self._part(method) for method in found if method is not None]
+
+    def _beside(self, value: Any) -> Any:
+        """What a function of a library has: what is neither plain nor a function counts by its
+        class."""
+        if type(value) is tuple:
+            return "tuple", [*map(self._beside, value)]
+        if value is self._registered or type(value) in (*PLAIN, *_FUNCTIONS):
+            return self._part(value)
+        return name_of(value if isinstance(value, type) else type(value))
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial, operator.methodcaller)
+
+
+def _is_installed(function: Any) -> bool:
+    """Whether a function is of jax, of Python or of an installed library."""
+    code = getattr(function, "__code__", None)
+    return code is not None and trust.is_installed_file(code.co_filename)
