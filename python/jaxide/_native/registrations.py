@@ -16,8 +16,7 @@ from typing import Any
 from jaxide._native import trust
 from jaxide._native.content import PLAIN, name_of
 from jaxide._native.derivative_rules import contents
-from jaxide._native.rule_contents import _Words
-from jaxide._native.stored_rules import _BYTECODE
+from jaxide._native.rule_contents import BYTECODE, Words
 
 
 def digest(class_: type, functions: Iterable[Any]) -> tuple[str, str]:
@@ -31,10 +30,10 @@ def digest(class_: type, functions: Iterable[Any]) -> tuple[str, str]:
     together: Any = list(functions)
     said = repr(words.all_of(together))
     found = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
-    return _BYTECODE if words.have_code else "", found
+    return BYTECODE if words.have_code else "", found
 
 
-class _RegistrationWords(_Words):
+class _RegistrationWords(Words):
     """Says what the functions of a registration consist of, but for the class itself."""
 
     def __init__(self, class_: type):

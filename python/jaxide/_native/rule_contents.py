@@ -13,6 +13,7 @@ import builtins
 import dataclasses
 import dis
 import functools
+import importlib.util
 import inspect
 import sys
 import types
@@ -30,6 +31,8 @@ from jaxide._native.global_names import global_name
 from jaxide._native.interruptions import is_of_signal
 from jaxide._native.storage import Unstorable
 
+# What another Python makes of the same lines is other code.
+BYTECODE = importlib.util.MAGIC_NUMBER.hex()
 # Of what a rule may consist: parts, and bytes of arrays and texts.
 _MAX_PARTS = 1 << 17
 _MAX_BYTES = 1 << 22
@@ -44,7 +47,7 @@ def words(function: types.FunctionType) -> bytes:
       Unstorable: that cannot be said.
     """
     try:
-        return repr(_Words().all_of(function)).encode("utf-8", "surrogatepass")
+        return repr(Words().all_of(function)).encode("utf-8", "surrogatepass")
     except Exception as error:
         if isinstance(error, Unstorable) or is_of_signal(error.__traceback__):
             raise
@@ -113,8 +116,8 @@ def _asked(code: types.CodeType) -> _Asked:
 # ---- words -------------------------------------------------------------------------------------
 
 
-class _Words:
-    """Says what a function consists of: plain values in place, anything else once, by a number."""
+class Words:
+    """Says what something consists of: plain values in place, anything else once, by a number."""
 
     def __init__(self) -> None:
         self._left, self._bytes_left = _MAX_PARTS, _MAX_BYTES
@@ -359,16 +362,16 @@ class _Words:
         return "ufunc", name
 
 
-def _attributes(*names: str) -> Callable[[_Words, Any], Any]:
+def _attributes(*names: str) -> Callable[[Words, Any], Any]:
     """Says an object by some of its attributes."""
 
-    def say(words_: _Words, value: Any) -> Any:
+    def say(words_: Words, value: Any) -> Any:
         return type(value).__name__, words_._parts(getattr(value, name) for name in names)
 
     return say
 
 
-def _items(words_: _Words, value: Mapping[Any, Any]) -> Any:
+def _items(words_: Words, value: Mapping[Any, Any]) -> Any:
     return type(value).__name__, [words_._parts(item) for item in value.items()]
 
 
@@ -381,14 +384,14 @@ _DESCRIPTORS = (
 )
 _GENERIC = ("__name__", "__bound__", "__constraints__", "__covariant__", "__contravariant__")
 # What is said of an object of the very class.
-_SAID: dict[type, Callable[[_Words, Any], Any]] = {
+_SAID: dict[type, Callable[[Words, Any], Any]] = {
     list: lambda words_, value: ("list", words_._parts(value)),
     dict: _items,
     types.MappingProxyType: _items,
-    types.FunctionType: _Words._function,
-    types.CodeType: _Words._code,
+    types.FunctionType: Words._function,
+    types.CodeType: Words._code,
     types.MethodType: _attributes("__func__", "__self__"),
-    types.BuiltinFunctionType: _Words._builtin,
+    types.BuiltinFunctionType: Words._builtin,
     types.MethodWrapperType: _attributes("__name__", "__self__"),
     **dict.fromkeys(_DESCRIPTORS, _attributes("__name__", "__objclass__")),
     types.CellType: _attributes("cell_contents"),
@@ -398,10 +401,10 @@ _SAID: dict[type, Callable[[_Words, Any], Any]] = {
     staticmethod: _attributes("__func__", "__dict__"),
     classmethod: _attributes("__func__", "__dict__"),
     property: _attributes("fget", "fset", "fdel", "__doc__"),
-    dataclasses.Field: _Words._field,
+    dataclasses.Field: Words._field,
     typing.TypeVar: _attributes(*_GENERIC),
     types.UnionType: _attributes("__args__"),
-    np.ufunc: _Words._ufunc,
+    np.ufunc: Words._ufunc,
 }
 # What consists of its attributes: functions with derivative rules.
 _WITH_ATTRIBUTES = frozenset(

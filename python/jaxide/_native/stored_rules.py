@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -20,15 +19,13 @@ from jaxide._native import trust
 from jaxide._native.content import name_of
 from jaxide._native.derivative_rules import LowTrace, Rules, closure
 from jaxide._native.global_names import variables
-from jaxide._native.rule_contents import library_name, words
+from jaxide._native.rule_contents import BYTECODE, library_name, words
 from jaxide._native.storage import Kind, StorageError, Unstorable
 
 # The functions of one with a derivative rule.
 _ROLES = ("jvp", "fwd", "bwd", "vmap_rule", "fun")
 # Of jits around a function, and of what jax has made around another function.
 _MAX_DEPTH = 4
-# What another Python makes of the same lines is other code.
-_BYTECODE = importlib.util.MAGIC_NUMBER.hex()
 _MISSING = "__jaxide_missing__"
 # The record of a rule that is not here.
 _RECORD = "__jaxide_record__"
@@ -296,7 +293,7 @@ class StoredRules:
             found = self._names.find(module, path, unwraps, role)
             if found is None:
                 return f"{of} is not there: {module} was not imported, or has none"
-            if bytecode not in ("", _BYTECODE):
+            if bytecode not in ("", BYTECODE):
                 return f"{of} cannot be compared: the program was stored by another Python"
             try:
                 is_same = _digests(found, module) == (bytecode, digest)
@@ -442,4 +439,4 @@ def _digests(function: types.FunctionType, module: str) -> tuple[str, str]:
     if module.startswith("jax.") and _is_of_jax(function):
         # jax's own are those of the installed jax, like primitives.
         return "", ""
-    return _BYTECODE, hashlib.sha256(words(function)).hexdigest()
+    return BYTECODE, hashlib.sha256(words(function)).hexdigest()
