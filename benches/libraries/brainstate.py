@@ -39,18 +39,20 @@ def rnn() -> Program:
 
     def step(values: Any, xs: Any, ys: Any) -> Any:
         before = {name: state.value for name, state in model.states().items()}
-        try:
-            for name, weight in weights.items():
-                weight.value = values[str(name)]
-            gradient = brainstate.transform.grad(loss, weights, return_value=True)
-            grads, value = gradient(xs, ys)
-            for name, weight in weights.items():
-                move = lambda w, g: w - 0.01 * g
-                weight.value = jax.tree.map(move, weight.value, grads[name])
-            return {str(name): weight.value for name, weight in weights.items()}, value
-        finally:
-            for name, state in model.states().items():
-                state.value = before[name]
+        # brainstate refuses to write tracers to states that nobody traces.
+        with brainstate.StateTraceStack():
+            try:
+                for name, weight in weights.items():
+                    weight.value = values[str(name)]
+                gradient = brainstate.transform.grad(loss, weights, return_value=True)
+                grads, value = gradient(xs, ys)
+                for name, weight in weights.items():
+                    move = lambda w, g: w - 0.01 * g
+                    weight.value = jax.tree.map(move, weight.value, grads[name])
+                return {str(name): weight.value for name, weight in weights.items()}, value
+            finally:
+                for name, state in model.states().items():
+                    state.value = before[name]
 
     xs = jax.random.normal(jax.random.key(0), (20, 4, 8))
     return Program(step, (values, xs, jnp.ones((20, 4, 4))))

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
 import pytest
 
 import libraries
@@ -161,3 +162,4 @@ def test_each_library_has_programs_and_its_place(ecosystem: ModuleType) -> None:
 def test_program(name: str) -> None:
     program = libraries.make(name)
     assert_same_when_warm((program.step, *program.args), rounds=1)
+    jax.eval_shape(program.step, *program.args)  # The same could be an error.
