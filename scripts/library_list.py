@@ -124,19 +124,23 @@ LIBRARIES: dict[str, Library] = {
     "keras": Library(
         "3.15.1",
         ("keras/src",),
-        ("pandas", "scipy", "scikit-learn", "dm-tree"),
+        ("pandas", "scipy", "scikit-learn", "dm-tree", "pillow", "einops"),
         excluded={
             "keras/src/backend/tensorflow/**": "needs TensorFlow",
             "keras/src/backend/torch/**": "needs PyTorch",
             "keras/src/applications/**": "downloads weights",
             "keras/src/datasets/**": "downloads data sets",
             "keras/src/export/**": "needs TensorFlow",
+            "keras/src/layers/preprocessing/image_preprocessing/**": "needs TensorFlow",
         },
     ),
     "orbax-checkpoint": Library(
         "0.12.8",
         ("checkpoint/orbax",),
-        ("flax==0.12.8", "chex", "mock", "aiofiles", "safetensors"),
+        (
+            *("flax==0.12.8", "chex", "mock", "aiofiles", "safetensors", "portpicker"),
+            "google-cloud-logging",
+        ),
         # The source distribution has helpers of tests alone.
         repository="https://github.com/google/orbax",
         tag="v0.12.8",
