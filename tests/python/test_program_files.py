@@ -995,6 +995,46 @@ NODES = {
 """,
         "jax.tree_util.register_pytree_node_class(Node)",
     ),
+    "names of a class": (
+        """
+    FIELDS = "{}", "{}", "{}"
+    def tree_flatten(self):
+        children = tuple(getattr(self, name) for name in self.FIELDS)
+        return children[:2], children[2]
+    @classmethod
+    def tree_unflatten(cls, own, children):
+        return cls(**dict(zip(cls.FIELDS, (*children, own))))
+# {} {} {}
+""",
+        "jax.tree_util.register_pytree_node_class(Node)",
+    ),
+    "method": (
+        """
+    def names(self): return self.within()
+    @staticmethod
+    def within(): return "{}{}{}"
+    def tree_flatten(self):
+        children = tuple(getattr(self, name) for name in self.names())
+        return children[:2], children[2]
+    @classmethod
+    def tree_unflatten(cls, own, children):
+        return cls(**dict(zip(Node.within(), (*children, own))))
+# {} {} {}
+""",
+        "jax.tree_util.register_pytree_node_class(Node)",
+    ),
+    "constructor": (
+        """
+    def __init__(self, x=None, y=None, z=2.0, children=()):
+        self.x, self.y, self.z = x, y, z
+        vars(self).update(zip("{}{}{}", children))
+    def __iter__(self): return iter((self.{}, self.{}, self.{}))
+    def tree_flatten(self): return tuple(self)[:2], tuple(self)[2]
+    @classmethod
+    def tree_unflatten(cls, own, children): return cls(children=(*children, own))
+""",
+        "jax.tree_util.register_pytree_node_class(Node)",
+    ),
     "keys": (
         """
     def tree_flatten_with_keys(self):

@@ -155,6 +155,7 @@ VALUES = {
     ),
     "unreadable": ("sub(Base, __dict__=property(lambda self: 1 / 0))", "V.k"),
     "union": ("(int | str) if FACTOR < 3 else (int | float)", "5.0 - 3.0 * (str in V.__args__)"),
+    "pattern": ("__import__('re').compile('a' * int(FACTOR))", "len(V.pattern)"),
     "generator": ("(FACTOR for _ in range(99))", "next(V)"),
     "cycle": ("[FACTOR]; V.append(V)", "V[1][0]"),
 }
@@ -168,6 +169,29 @@ OTHERS = {
     "asked by name": "import besides\nfun = ruled(lambda: getattr(besides, 'K'))",
     "attribute that is computed": "import besides\nfun = ruled(lambda: besides.computed)",
     "module in a closure": "import besides\nfun = (lambda m: ruled(lambda: m.K))(besides)",
+    "another name for eval": "K = FACTOR\nread = eval\nfun = ruled(lambda: read('K'))",
+    "variables of a function": "K = FACTOR\nfun = ruled(lambda: helper.__globals__['K'])",
+    "dict of a module": "import besides\nfun = ruled(lambda: besides.__dict__['K'])",
+    "module of a helper": """
+import besides
+def read(module): return module.K * float(np.float64(1))
+fun = ruled(lambda: read(besides))
+""",
+    "imported when it is called": """
+def imported():
+    try:
+        import not_there_yet
+    except ImportError:
+        return FACTOR
+fun = ruled(imported)
+""",
+    "relative": """
+__package__ = "besides"
+def imported():
+    from . import K
+    return K
+fun = ruled(imported)
+""",
     "evaluated": "K = FACTOR\nfun = ruled(lambda: eval('K'))",
     "all variables": "K = FACTOR\nfun = ruled(lambda: globals()['K'])",
     "import within": """
@@ -205,7 +229,9 @@ RULES = {
 # What is the same in a module that is read again, and nobody can say so.
 LEFT_OUT = {
     *(f"{way}: {name}" for way in ("global", "closure") for name in ("generator", "unreadable")),
-    *("asked by name", "evaluated", "all variables"),
+    *("asked by name", "evaluated", "all variables", "another name for eval"),
+    *("variables of a function", "dict of a module", "module of a helper"),
+    "imported when it is called",
 }
 
 
@@ -283,6 +309,15 @@ def test_a_module_that_is_named_as_one_of_python(
             if factor == "2.0":
                 content = pickle.dumps(jaxide.trace(lambda x, m=module: m.fun(x))(1.0))
         assert pickle.loads(content).left_out
+
+
+@pytest.mark.parametrize("container", ["tuple", "frozenset", "list"])
+def test_values_that_are_shared_often(container: str) -> None:
+    """Written out they would have 2^40 elements."""
+    more = f"for i in range(40): V = {container}([V, {container}([i, V])])"
+    module = write("2.0", f"V = {container}([FACTOR])\n{more}\nfun = ruled(lambda: 1 * bool(V))")
+    program = jaxide.trace(lambda x: module.fun(x))(1.0)
+    assert bool(pickle.loads(pickle.dumps(program)).left_out) is (container != "list")
 
 
 def test_an_array_that_was_deleted() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from jaxide._native import trust
 from jaxide._native.content import PLAIN, name_of
 from jaxide._native.derivative_rules import contents
-from jaxide._native.rule_contents import BYTECODE, Words
+from jaxide._native.rule_contents import BYTECODE, Words, asked_by
 
 
 def digest(class_: type, functions: Iterable[Any]) -> tuple[str, str]:
@@ -26,25 +26,36 @@ def digest(class_: type, functions: Iterable[Any]) -> tuple[str, str]:
     Raises:
       Unstorable: they have something of which that cannot be said.
     """
-    words = _RegistrationWords(class_)
-    together: Any = list(functions)
-    said = repr(words.all_of(together))
-    found = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
-    return BYTECODE if words.have_code else "", found
+    together: Any = [*functions, class_]
+    names: frozenset[str] = frozenset()
+    while True:
+        words = _RegistrationWords(class_, names)
+        said = words.of(together)
+        wanted = words.asked | _MAKE_INSTANCES if words.have_code else names
+        if wanted <= names:
+            return BYTECODE if words.have_code else "", hashlib.sha256(said).hexdigest()
+        names |= wanted
+
+
+# What is asked of a class when it is called, and when an instance is taken apart.
+_MAKE_INSTANCES = frozenset({"__new__", "__init__", "__post_init__", "__iter__", "__slots__"})
 
 
 class _RegistrationWords(Words):
-    """Says what the functions of a registration consist of, but for the class itself."""
+    """Says what the functions of a registration consist of. Of the class itself they have what is
+    asked for by name, so that other methods may be edited."""
 
-    def __init__(self, class_: type):
+    def __init__(self, class_: type, names: frozenset[str]):
         super().__init__()
-        self._registered = class_
+        self._registered, self._names = class_, names
         self.have_code = False
+        # The attributes that code asks for.
+        self.asked: frozenset[str] = frozenset()
 
     def _object(self, value: Any) -> Any:
         class_ = type(value)
         if value is self._registered:
-            return ("the class",)
+            return "the class", [*map(self._methods, sorted(self._names))]
         if class_ is operator.methodcaller:
             parts: Any = value.__reduce__()[1]
             return "method", self._methods(parts[0]), self._parts(parts[1:])
@@ -55,7 +66,9 @@ class _RegistrationWords(Words):
         if class_ is functools.partial and _is_installed(value.func):
             given = (*value.args, *sorted(value.keywords.items()))
             return "partial", self._part(value.func), [*map(self._beside, given)]
-        self.have_code |= class_ is types.CodeType
+        if class_ is types.CodeType:
+            self.have_code = True
+            self.asked |= frozenset(asked_by(value).attributes)
         return super()._object(value)
 
     def _methods(self, name: str) -> list[Any]:

@@ -15,6 +15,8 @@ import dis
 import functools
 import importlib.util
 import inspect
+import itertools
+import re
 import sys
 import types
 import typing
@@ -25,7 +27,7 @@ import jax
 import numpy as np
 
 from jaxide._native import trust
-from jaxide._native.content import PLAIN, name_of, text_of
+from jaxide._native.content import PLAIN, element_text, name_of, text_of
 from jaxide._native.derivative_rules import contents
 from jaxide._native.global_names import global_name
 from jaxide._native.interruptions import is_of_signal
@@ -46,13 +48,7 @@ def words(function: types.FunctionType) -> bytes:
     Raises:
       Unstorable: that cannot be said.
     """
-    try:
-        return repr(Words().all_of(function)).encode("utf-8", "surrogatepass")
-    except Exception as error:
-        if isinstance(error, Unstorable) or is_of_signal(error.__traceback__):
-            raise
-        # Objects of somebody's may refuse to be looked at; an array of jax's may be deleted.
-        raise Unstorable(f"a rule has what cannot be read: {error}") from error
+    return Words().of(function)
 
 
 # ---- libraries ---------------------------------------------------------------------------------
@@ -78,39 +74,56 @@ def is_of_library(module: Any) -> bool:
     return spec.origin in ("built-in", "frozen") or any(map(trust.is_installed_file, folders))
 
 
+def _places(package: str, name: str) -> list[str]:
+    """What a module may be that code of a package imports, by a name that may be relative."""
+    packages = package.split(".") if package else []
+    parts = ((*packages[:number], *filter(None, [name])) for number in range(len(packages) + 1))
+    return sorted({".".join(place) for place in parts if place})
+
+
+def _is_module_of_library(module: types.ModuleType) -> bool:
+    return is_of_library(module.__name__) and sys.modules.get(module.__name__) is module
+
+
 # ---- what code asks for ------------------------------------------------------------------------
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """The names that code asks for, with all code in it."""
 
     variables: tuple[str, ...]
     attributes: tuple[str, ...]
     modules: tuple[str, ...]
+    # Variables and attributes that are asked for nothing at once: others get what they stand for.
+    handed_on: frozenset[str]
 
 
-_NOTHING = _Asked((), (), ())
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR"})
 _VARIABLES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_CLOSED = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 
 
 @functools.lru_cache(maxsize=1024)
-def _asked(code: types.CodeType) -> _Asked:
-    variables: set[str] = set()
-    attributes: set[str] = set()
-    modules: set[str] = set()
+def asked_by(code: types.CodeType) -> Asked:
+    """What code asks for."""
+    found: dict[str, set[str]] = {field: set() for field in Asked._fields}
     pending = [code]
     while pending:
         now = pending.pop()
         pending += (const for const in now.co_consts if isinstance(const, types.CodeType))
-        for instruction in dis.get_instructions(now):
-            if instruction.opname in _VARIABLES:
-                variables.add(instruction.argval)
-            elif instruction.opname in _ATTRIBUTES:
-                attributes.add(instruction.argval)
-            elif instruction.opname == "IMPORT_NAME":
-                modules.add(instruction.argval)
-    return _Asked(*(tuple(sorted(names)) for names in (variables, attributes, modules)))
+        for instruction, following in itertools.pairwise(dis.get_instructions(now)):
+            name, operation = instruction.argval, instruction.opname
+            if operation == "IMPORT_NAME":
+                found["modules"].add(name)
+            elif operation in _VARIABLES or operation in _ATTRIBUTES:
+                kind = "variables" if operation in _VARIABLES else "attributes"
+                found[kind].add(name)
+            elif operation not in _CLOSED:
+                continue
+            if following.opname not in _ATTRIBUTES and operation != "IMPORT_NAME":
+                found["handed_on"].add(name)
+    variables, attributes, modules = (tuple(sorted(found[kind])) for kind in Asked._fields[:3])
+    return Asked(variables, attributes, modules, frozenset(found["handed_on"]))
 
 
 # ---- words -------------------------------------------------------------------------------------
@@ -125,9 +138,22 @@ class Words:
         self._numbers: dict[int, tuple[int, Any]] = {}
         self._objects: list[Any] = []
 
-    def all_of(self, function: types.FunctionType) -> list[Any]:
-        """The words of a function, and of all that it consists of."""
-        self._number(function)
+    def of(self, value: Any) -> bytes:
+        """The words of an object, and of all that it consists of.
+
+        Raises:
+          Unstorable: that cannot be said.
+        """
+        try:
+            return repr(self._all_of(value)).encode("utf-8", "surrogatepass")
+        except Exception as error:
+            if isinstance(error, Unstorable) or is_of_signal(error.__traceback__):
+                raise
+            # Objects of somebody's may refuse to be looked at; an array of jax's may be deleted.
+            raise Unstorable(f"there is what cannot be read: {error}") from error
+
+    def _all_of(self, value: Any) -> list[Any]:
+        self._number(value)
         said: list[Any] = []
         while len(said) < len(self._objects):
             said.append(self._object(self._objects[len(said)]))
@@ -141,9 +167,7 @@ class Words:
 
     def _part(self, value: Any, depth: int = 0) -> Any:
         """A part of something: what it is, or its number."""
-        self._left -= 1
-        if self._left < 0 or depth > _MAX_DEPTH:
-            raise Unstorable("a rule consists of too much")
+        self._count_part(depth)
         class_ = type(value)
         if class_ in PLAIN:
             if class_ in (str, bytes):
@@ -152,24 +176,37 @@ class Words:
         if class_ is tuple:
             return "tuple", [self._part(item, depth + 1) for item in value]
         if class_ in (set, frozenset):
-            return class_.__name__, sorted(repr(self._element(item, depth)) for item in value)
+            return class_.__name__, self._elements(value, depth)
         if (place := library_name(value)) is not None:
+            self._check_place(place)
             return "global", place
         if isinstance(value, types.ModuleType):
-            return self._module(value, _NOTHING, depth)
+            if not _is_module_of_library(value):
+                raise Unstorable(f"nothing tells what a rule asks the module {value.__name__} for")
+            return "module", value.__name__
         return "object", self._number(value)
 
     def _parts(self, values: Iterable[Any]) -> list[Any]:
         return [self._part(value) for value in values]
 
+    def _elements(self, values: Iterable[Any], depth: int) -> list[str]:
+        """The elements of a set, whose places among others nothing tells."""
+        return sorted(element_text(self._element(value, depth + 1)) for value in values)
+
     def _element(self, value: Any, depth: int) -> Any:
-        """An element of a set, whose place among others nothing tells."""
-        if type(value) not in PLAIN and type(value) not in (tuple, frozenset):
-            raise Unstorable(f"a {name_of(type(value))} is in a set")
         if type(value) in PLAIN:
-            return self._part(value, depth + 1)
-        within = [repr(self._element(item, depth + 1)) for item in value]
-        return type(value).__name__, within if type(value) is tuple else sorted(within)
+            return self._part(value, depth)
+        self._count_part(depth)
+        if type(value) is tuple:
+            return "tuple", [self._element(item, depth + 1) for item in value]
+        if type(value) is frozenset:
+            return "frozenset", self._elements(value, depth)
+        raise Unstorable(f"a {name_of(type(value))} is in a set")
+
+    def _count_part(self, depth: int) -> None:
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH:
+            raise Unstorable("a rule consists of too much")
 
     def _count(self, num_bytes: int) -> None:
         self._bytes_left -= num_bytes
@@ -201,9 +238,12 @@ class Words:
 
     def _function(self, function: types.FunctionType) -> Any:
         code, variables = function.__code__, function.__globals__
-        asked = _asked(code)
+        asked = asked_by(code)
         own = [function.__defaults__, function.__kwdefaults__, function.__doc__, vars(function)]
-        closed = [self._named(value, asked) for value in contents(function)]
+        if _REFLECTION.intersection(asked.attributes):
+            raise Unstorable("a rule asks for variables of other code")
+        cells = zip(code.co_freevars, contents(function), strict=True)
+        closed = [self._named(name, value, asked) for name, value in cells]
         module = variables.get("__name__")
         is_own = is_of_library(module) and vars(sys.modules[str(module)]) is variables
         found = self._constants if is_own else self._found
@@ -212,58 +252,62 @@ class Words:
 
     def _found(self, function: types.FunctionType) -> Any:
         """What a function of somebody's finds by global names."""
-        asked, variables = _asked(function.__code__), function.__globals__
+        asked, variables = asked_by(function.__code__), function.__globals__
         found = [(name, self._variable(function, name, asked)) for name in asked.variables]
         for name in asked.modules:
-            packages = str(variables.get("__package__") or "").split(".")
-            places = [".".join((*packages[:i], name)) for i in range(len(packages) + 1)]
+            places = _places(str(variables.get("__package__") or ""), name)
             modules = [sys.modules[place] for place in places if place in sys.modules]
-            found += [(name, self._named(module, asked)) for module in modules]
+            if not modules:
+                raise Unstorable(f"a rule imports {name}, which was not imported yet")
+            found += [(name, self._named(name, module, asked)) for module in modules]
         return found
 
-    def _variable(self, function: types.FunctionType, name: str, asked: _Asked) -> Any:
+    def _variable(self, function: types.FunctionType, name: str, asked: Asked) -> Any:
         if name in function.__globals__:
-            return self._named(function.__globals__[name], asked)
+            return self._named(name, function.__globals__[name], asked)
         found: dict[str, Any] = getattr(function, "__builtins__")  # noqa: B009
         if name not in found:
             return "nothing"
         value = found[name]
         if vars(builtins).get(name) is not value:
             return self._part(value)
-        if name in _LOOK_UP:
-            raise Unstorable(f"nothing tells what a rule finds by {name}")
+        self._check_place(("builtins", name))
         return "builtin", name
 
     def _constants(self, function: types.FunctionType) -> Any:
         """The plain values that a function of a library finds by global names."""
         variables = function.__globals__
-        asked = [n for n in _asked(function.__code__).variables if n in variables]
+        asked = [n for n in asked_by(function.__code__).variables if n in variables]
         return [(n, self._part(variables[n])) for n in asked if _is_constant(variables[n])]
 
-    def _named(self, value: Any, asked: _Asked) -> Any:
+    def _check_place(self, place: tuple[str, str]) -> None:
+        if place[0] == "builtins" and place[1] in _LOOK_UP:
+            raise Unstorable(f"nothing tells what a rule finds by {place[1]}")
+
+    def _named(self, name: str, value: Any, asked: Asked) -> Any:
         """What a name of a function's stands for: of a module what the function may ask it for."""
         if isinstance(value, types.ModuleType):
-            return self._module(value, asked, 0)
+            return self._module(name, value, asked, 0)
         return self._part(value)
 
-    def _module(self, module: types.ModuleType, asked: _Asked, depth: int) -> Any:
-        name = module.__name__
-        if is_of_library(name) and sys.modules.get(name) is module:
-            return "module", name
-        is_plain = type(module) is types.ModuleType and "getattr" not in asked.variables
-        if not is_plain or not asked.attributes or depth > _MAX_DEPTH:
-            raise Unstorable(f"nothing tells what a rule asks the module {name} for")
+    def _module(self, name: str, module: types.ModuleType, asked: Asked, depth: int) -> Any:
+        if _is_module_of_library(module):
+            return "module", module.__name__
+        is_told = name not in asked.handed_on and "getattr" not in asked.variables
+        is_told &= "__dict__" not in asked.attributes
+        if type(module) is not types.ModuleType or not is_told or depth > _MAX_DEPTH:
+            raise Unstorable(f"nothing tells what a rule asks the module {module.__name__} for")
         own = vars(module)
         found = []
         for attribute in asked.attributes:
             value = own.get(attribute)
             if isinstance(value, types.ModuleType):
-                found.append((attribute, self._module(value, asked, depth + 1)))
+                found.append((attribute, self._module(attribute, value, asked, depth + 1)))
             elif attribute in own:
                 found.append((attribute, self._part(value, depth)))
         if "__getattr__" in own:
             found.append(("__getattr__", self._part(own["__getattr__"], depth)))
-        return "module", name, found
+        return "module", module.__name__, found
 
     def _code(self, code: types.CodeType) -> Any:
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
@@ -405,6 +449,7 @@ _SAID: dict[type, Callable[[Words, Any], Any]] = {
     typing.TypeVar: _attributes(*_GENERIC),
     types.UnionType: _attributes("__args__"),
     np.ufunc: Words._ufunc,
+    re.Pattern: _attributes("pattern", "flags"),
 }
 # What consists of its attributes: functions with derivative rules.
 _WITH_ATTRIBUTES = frozenset(
@@ -426,7 +471,11 @@ _SAYS_LITTLE = frozenset(
     }
 )
 # What finds things by names that are no names of code.
-_LOOK_UP = frozenset({"__import__", "compile", "eval", "exec", "globals", "locals", "vars"})
+_LOOK_UP = frozenset({"__import__", "compile", "eval", "exec", "globals"})
+# Attributes that lead to the variables of other code, or to those of a module.
+_REFLECTION = frozenset(
+    {"__globals__", "f_globals", "f_locals", "f_back", "__getattribute__", "import_module"}
+)
 # Classes of plain values, of which others may be made, and what a value is as one of these.
 _PLAIN_BASES: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
