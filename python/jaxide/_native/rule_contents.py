@@ -160,10 +160,10 @@ class Words:
         return said
 
     def _number(self, value: Any) -> int:
-        if (known := self._numbers.get(id(value))) is None:
-            known = self._numbers[id(value)] = len(self._objects), value
-            self._objects.append(value)
-        return known[0]
+        number = len(self._objects)
+        self._numbers[id(value)] = number, value
+        self._objects.append(value)
+        return number
 
     def _part(self, value: Any, depth: int = 0) -> Any:
         """A part of something: what it is, or its number."""
@@ -177,6 +177,8 @@ class Words:
             return "tuple", [self._part(item, depth + 1) for item in value]
         if class_ in (set, frozenset):
             return class_.__name__, self._elements(value, depth)
+        if (known := self._numbers.get(id(value))) is not None:
+            return "object", known[0]
         if (place := library_name(value)) is not None:
             self._check_place(place)
             return "global", place
