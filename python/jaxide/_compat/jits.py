@@ -282,15 +282,11 @@ def program_place(jaxpr: Any) -> str | None:
     return getattr(info, "func_src_info", None)
 
 
-# Folders of what was installed: no code of whoever runs it.
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-
-
 def own_line(traceback: Any) -> str | None:
     """As ``user_line``, of the innermost code that is not installed, where there is any: what calls
     flax rather than flax."""
     frames = jit_tracing().frames(traceback)
-    is_own = lambda frame: not _INSTALLED.intersection(frame.file_name.split(os.sep))
+    is_own = lambda frame: not trust.is_installed_package(frame.file_name)
     return _line_of(next(filter(is_own, frames), next(iter(frames), None)))
 
 

@@ -218,7 +218,7 @@ class Words:
     def _object(self, value: Any) -> Any:
         """What an object is."""
         class_: Any = type(value)
-        if (say := _SAID.get(type(value))) is not None:
+        if (say := _SAID.get(class_)) is not None:
             return say(self, value)
         if isinstance(value, type):
             return self._class(value)

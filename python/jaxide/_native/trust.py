@@ -141,13 +141,18 @@ def _packages() -> tuple[str, ...]:
     return tuple(os.path.join(sysconfig.get_path(key), "") for key in ("purelib", "platlib"))
 
 
+# Folders of packages that were installed, as Python and Debian call them.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def is_installed_package(file: str) -> bool:
+    """Whether a file is one of a package that was installed: no code of whoever runs it."""
+    return not _INSTALLED.isdisjoint(file.split(os.sep))
+
+
 def is_installed_file(file: str) -> bool:
     """Whether a file is one of Python or of a package that was installed."""
-    return not _PACKAGES.isdisjoint(file.split(os.sep)) or _is_file_of_library(file)
-
-
-# Folders of packages that were installed, as Python and Debian call them.
-_PACKAGES = frozenset({"site-packages", "dist-packages"})
+    return is_installed_package(file) or _is_file_of_library(file)
 
 
 def _is_file_of_library(file: str) -> bool:
