@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import outcomes
 from environments import PROJECT
 from library_list import LIBRARIES
 
@@ -17,16 +20,55 @@ DOCUMENT = PROJECT / "docs" / "ecosystem.md"
 
 def read() -> dict[str, Any]:
     """What is kept, by library."""
-    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
+    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8"))
     return found
 
 
-def update(name: str, **parts: Any) -> None:
-    """Keeps parts of what was found for a library; the others stay."""
-    kept = read()
-    kept[name] = kept.get(name, {}) | parts
-    ordered = {name: kept[name] for name in LIBRARIES if name in kept}
-    KEPT.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
+@contextmanager
+def _changed() -> Iterator[dict[str, Any]]:
+    """What is kept, to be changed by one process at a time."""
+    with open(KEPT, "r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        kept: dict[str, Any] = json.load(file)
+        yield kept
+        ordered = {name: kept[name] for name in LIBRARIES if name in kept}
+        file.seek(0)
+        file.write(json.dumps(ordered, indent=1) + "\n")
+        file.truncate()
+
+
+def add_programs(name: str, versions: Mapping[str, str], programs: Mapping[str, Any]) -> None:
+    """Keeps what the programs of a library have come to."""
+    with _changed() as kept:
+        kept[name] = _of_versions(kept, name, versions) | {"programs": programs}
+
+
+def begin_suite(
+    name: str, versions: Mapping[str, str], files: Sequence[str], *, again: bool
+) -> None:
+    """Says which files with tests a library has; forgets what they came to if run `again`."""
+    with _changed() as kept:
+        before = _of_versions(kept, name, versions)
+        results = [] if again or "suite" not in before else before["suite"]["results"]
+        kept[name] = before | {"suite": {"files": list(files), "results": results}}
+
+
+def _of_versions(kept: Mapping[str, Any], name: str, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What is kept of a library: the versions alone where they were others."""
+    before = kept.get(name, {})
+    is_same = all(before.get(key) == version for key, version in versions.items())
+    return {**(before if is_same else {}), **versions}
+
+
+def done(name: str) -> set[str]:
+    """The files of a library that were run."""
+    return {file for found in read()[name]["suite"]["results"] for file in found["files"]}
+
+
+def add_result(name: str, result: Mapping[str, Any]) -> None:
+    """Keeps what a file of tests has come to."""
+    with _changed() as kept:
+        kept[name]["suite"]["results"].append(result)
 
 
 def write_document() -> None:
@@ -59,9 +101,14 @@ def with_section(text: str, name: str, content: str) -> str:
 def is_worse(results: Mapping[str, Any]) -> bool:
     """Whether something is not as with stock jax."""
     programs = [p for result in results.values() for p in result.get("programs", {}).values()]
-    suites = [result["suite"] for result in results.values() if "suite" in result]
+    suites = [suite for result in results.values() if (suite := _suite(result))]
     differ = any(p["identical"] is False or p["results"] is False for p in programs)
     return differ or any(suite["worse"] for suite in suites)
+
+
+def _suite(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the suite of a library has come to; None where it was not run."""
+    return outcomes.total(**result["suite"]) if "suite" in result else None
 
 
 def suite_table(results: Mapping[str, Any]) -> str:
@@ -69,7 +116,7 @@ def suite_table(results: Mapping[str, Any]) -> str:
     header = ["library", "version", "files", "run", "passed", "passed with stock", "worse"]
     rows = []
     for name, result in results.items():
-        suite = result.get("suite")
+        suite = _suite(result)
         if not suite:
             rows.append([name, result["version"], "not run", *[""] * 4])
             continue
@@ -123,7 +170,7 @@ def notes(results: Mapping[str, Any]) -> str:
         "idle": "not traced by jaxide at the end of the file, although installed",
     }
     for name, result in results.items():
-        suite = result.get("suite")
+        suite = _suite(result)
         if not suite:
             continue
         for key, title in titles.items():

@@ -110,32 +110,47 @@ def _is_worse(stock: str, ours: str) -> bool:
     return ours == "skipped" and stock in GOOD
 
 
-def summary(
-    files: Sequence[str],
-    compared: Mapping[str, Compared],
-    again: Mapping[str, Compared],
-    *,
-    cut: Sequence[str],
-    idle: Sequence[str],
+def result(
+    file: str, first: Compared, again: Compared | None, *, jaxide: str, is_cut: bool, is_idle: bool
 ) -> dict[str, Any]:
-    """What a suite has come to: of its files those that were run, and those run again.
+    """What a file has come to, to be kept: in its run and, where tests are worse, run `again`.
 
-    A test that is worse in the first run of its file and not in the second is flaky. Files are
+    A test that is worse in the first run of its file and not in the second is flaky. A file is
     `idle` after which jax's own tracers were in use although jaxide was installed.
     """
     worse, flaky = {}, {}
-    for file, found in compared.items():
-        for test, pair in found.worse.items():
-            (worse if test in again[file].worse else flaky)[test] = pair
+    for test, pair in first.worse.items():
+        (worse if again and test in again.worse else flaky)[test] = pair
     return {
-        "files": len(compared),
-        "all": len(files),
-        "left": [file for file in files if file not in compared],
-        "cut": list(cut),
-        "idle": list(idle),
-        "run": sum(found.run for found in compared.values()),
-        "stock": sum(found.stock for found in compared.values()),
-        "ours": sum(found.ours for found in compared.values()),
+        "files": [file],
+        "jaxide": jaxide,
+        "cut": [file] if is_cut else [],
+        "idle": [file] if is_idle else [],
+        "run": first.run,
+        "stock": first.stock,
+        "ours": first.ours,
         "worse": worse,
         "flaky": flaky,
+    }
+
+
+def total(files: Sequence[str], results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a suite has come to: its files, and the results of those that were run."""
+
+    def together(key: str) -> list[str]:
+        return sorted(file for found in results for file in found[key])
+
+    def all_of(key: str) -> dict[str, Any]:
+        return {test: pair for found in results for test, pair in found[key].items()}
+
+    done = together("files")
+    return {
+        "files": len(done),
+        "all": len(files),
+        "left": sorted(set(files) - set(done)),
+        "cut": together("cut"),
+        "idle": together("idle"),
+        **{key: sum(found[key] for found in results) for key in ("run", "stock", "ours")},
+        "worse": all_of("worse"),
+        "flaky": all_of("flaky"),
     }

@@ -1,15 +1,19 @@
 """The pytest plugin of `scripts/libraries`: installs jaxide, and writes each outcome as it comes.
 
 `JAXIDE_TEST_SUITE_LOG` names the file. jaxide is installed where `JAXIDE_TEST_SUITE_INSTALL` is 1.
-A line is written when a test begins, too: where the process dies, the log says in which test.
+A line is written when a test begins, too: where the process dies, the log says in which test. Tests
+run in an order of chance, always the same, where `JAXIDE_TEST_SUITE_SAMPLE` is 1.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections import Counter
 from typing import Any
 
+import outcomes
 import pytest
 
 # So much of what pytest says of a failure is kept, from the end.
@@ -40,6 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
         import jaxide
 
         jaxide.install()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("JAXIDE_TEST_SUITE_SAMPLE") != "1":
+        return
+    times: Counter[str] = Counter()
+    places = {}
+    for item in items:
+        name = outcomes.without_addresses(item.nodeid)
+        times[name] += 1
+        places[item] = hashlib.sha256(f"{name} {times[name]}".encode()).digest()
+    items.sort(key=places.__getitem__)
 
 
 def pytest_runtest_logstart(nodeid: str, location: Any) -> None:

@@ -1,8 +1,7 @@
 """Sets up libraries and runs their own tests, for `scripts/libraries`.
 
 A library has an environment of its own below `.versions/`, with jaxide's wheel in it. Each file of
-tests runs in two processes, with stock jax and with jaxide installed. A file that is done is not
-run again for the same wheel, so that a suite may be run in parts.
+tests runs in two processes, with stock jax and with jaxide installed.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import sys
 import sysconfig
 import tarfile
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,7 +50,6 @@ class Place(NamedTuple):
     name: str
     library: Library
     home: Path
-    wheel: str
 
     @property
     def python(self) -> Path:
@@ -108,7 +107,7 @@ def wheel(given: str | None) -> Path:
 def set_up(name: str, library: Library, built: Path, checkout: str | None) -> Place:
     """The environment of a library, made if it is not there, with its tests beside it."""
     digest = hashlib.sha256(built.read_bytes()).hexdigest()[:16]
-    place = Place(name, library, HOME / name, digest)
+    place = Place(name, library, HOME / name)
     if not place.python.exists():
         shutil.rmtree(place.home / "venv", ignore_errors=True)
         check(sys.executable, "-m", "venv", str(place.home / "venv"))
@@ -163,36 +162,72 @@ def _unpack(place: Place, checkout: str | None) -> None:
 # ---- runs -----------------------------------------------------------------------------------
 
 
-def run_suite(place: Place, *, seconds: float, of_a_file: float, processes: int) -> None:
-    """Runs the files that are not done, until the time is over."""
+class Limits(NamedTuple):
+    """How long tests run, and how."""
+
+    seconds: float
+    of_a_file: float
+    processes: int
+    # Whether the tests of a file run in an order of chance, so that a part of them is a sample.
+    is_sample: bool
+
+
+def run_suite(
+    place: Place, files: Iterable[str], limits: Limits, keep: Callable[[dict[str, Any]], None]
+) -> None:
+    """Runs files until the time is over, and gives `keep` what each has come to."""
     (place.home / "logs").mkdir(exist_ok=True)
-    deadline = time.monotonic() + seconds
-    with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(lambda file: _run_file(place, file, deadline, of_a_file), place.files()))
+    deadline = time.monotonic() + limits.seconds
+    commit = _commit()
+
+    def run(file: str) -> None:
+        found = _run_file(place, file, deadline, limits, commit)
+        if found:
+            keep(found)
+
+    with ThreadPoolExecutor(limits.processes) as pool:
+        list(pool.map(run, files))
 
 
-def _run_file(place: Place, file: str, deadline: float, of_a_file: float) -> None:
-    """Runs a file both ways, and again where a test is worse with jaxide."""
-    if is_done(place, file):
-        return
+def _commit() -> str:
+    """The commit of jaxide that is tested."""
+    command = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def _run_file(
+    place: Place, file: str, deadline: float, limits: Limits, commit: str
+) -> dict[str, Any] | None:
+    """Runs a file both ways, and again where a test is worse with jaxide; None without time."""
     for kind in KINDS:
-        left = min(of_a_file, deadline - time.monotonic())
-        is_ended = left > 0 and _run(place, file, place.log(file, kind), kind, left)
-        if not is_ended and left < of_a_file:
-            return  # What had too little time is begun anew by the next run.
+        left = min(limits.of_a_file, deadline - time.monotonic())
+        is_ended = left > 0 and _run(place, file, kind, left, limits)
+        if not is_ended and left < limits.of_a_file:
+            return None  # What had too little time is begun anew by the next run.
     stock, ours = runs(place, file)
     compared = outcomes.compare(stock, ours)
+    again = None
     if compared.worse:
         for kind in KINDS:
-            _run(place, file, place.log(file, f"{kind}-again"), kind, of_a_file)
+            _run(place, file, f"{kind}-again", limits.of_a_file, limits)
+        again = outcomes.compare(*runs(place, file, "-again"))
     count = f"{compared.run} run, {compared.ours} passed, {compared.stock} with stock"
     worse = f", {len(compared.worse)} worse" if compared.worse else ""
-    print(f"{place.name}: {file}: {count}{worse}", flush=True)
-    _stamp(place, file).write_text(place.wheel, "utf-8")
+    is_cut = stock.is_cut or ours.is_cut
+    print(f"{place.name}: {file}: {count}{worse}{', in part' if is_cut else ''}", flush=True)
+    return outcomes.result(
+        file,
+        compared,
+        again,
+        jaxide=commit,
+        is_cut=is_cut,
+        is_idle=ours.is_installed is False,
+    )
 
 
-def _run(place: Place, file: str, log: Path, kind: str, seconds: float) -> bool:
+def _run(place: Place, file: str, kind: str, seconds: float, limits: Limits) -> bool:
     """Runs a file in a process; whether the process came to its end in time."""
+    log = place.log(file, kind)
     log.unlink(missing_ok=True)
     command = ["nice", str(place.python), "-m", "pytest", file, *QUIET, *place.library.options]
     command += ["-q", "--tb=short", f"--rootdir={place.source}", "-p", "suite_plugin"]
@@ -201,7 +236,8 @@ def _run(place: Place, file: str, log: Path, kind: str, seconds: float) -> bool:
     environment |= {
         "PYTHONPATH": str(HERE),
         "JAXIDE_TEST_SUITE_LOG": str(log),
-        "JAXIDE_TEST_SUITE_INSTALL": "1" if kind == "jaxide" else "0",
+        "JAXIDE_TEST_SUITE_INSTALL": "1" if kind.startswith("jaxide") else "0",
+        "JAXIDE_TEST_SUITE_SAMPLE": "1" if limits.is_sample else "0",
     }
     with open(log.with_suffix(".txt"), "wb") as text:
         process = subprocess.Popen(
@@ -227,16 +263,6 @@ def _run(place: Place, file: str, log: Path, kind: str, seconds: float) -> bool:
     return not is_cut
 
 
-def _stamp(place: Place, file: str) -> Path:
-    return place.log(file, "done")
-
-
-def is_done(place: Place, file: str) -> bool:
-    """Whether a file was run both ways with this wheel."""
-    stamp = _stamp(place, file)
-    return stamp.exists() and stamp.read_text("utf-8") == place.wheel
-
-
 def runs(place: Place, file: str, suffix: str = "") -> tuple[outcomes.Run, outcomes.Run]:
     """What a file has come to with stock jax and with jaxide."""
     stock, ours = (
@@ -244,21 +270,6 @@ def runs(place: Place, file: str, suffix: str = "") -> tuple[outcomes.Run, outco
         for kind in KINDS
     )
     return stock, ours
-
-
-def summary(place: Place) -> dict[str, Any]:
-    """What the files that are done have come to."""
-    files = place.files()
-    done = [file for file in files if is_done(place, file)]
-    compared = {}
-    again = {}
-    for file in done:
-        compared[file] = outcomes.compare(*runs(place, file))
-        if compared[file].worse:
-            again[file] = outcomes.compare(*runs(place, file, "-again"))
-    idle = [file for file in done if runs(place, file)[1].is_installed is False]
-    cut = [file for file in done if any(run.is_cut for run in runs(place, file))]
-    return outcomes.summary(files, compared, again, cut=cut, idle=idle)
 
 
 def run_programs(place: Place, rounds: int, fresh: int) -> dict[str, Any]:

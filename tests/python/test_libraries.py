@@ -111,20 +111,56 @@ def test_what_is_missing_is_worse_unless_the_time_was_over(outcomes: ModuleType)
     assert not outcomes.parse(log(*test_of("a", "passed"), ENDS, {"cut": True})).is_cut
 
 
+def kept(outcomes: ModuleType, file: str, *found: Any, is_cut: bool = False) -> dict[str, Any]:
+    """The result of a file that was run once, or twice."""
+    first, again = (*found, None)[:2]
+    result = outcomes.result(file, first, again, jaxide="c0ffee", is_cut=is_cut, is_idle=is_cut)
+    loaded: dict[str, Any] = json.loads(json.dumps(result))
+    return loaded
+
+
 def test_what_is_worse_once_is_flaky(outcomes: ModuleType) -> None:
     worse = {"a": ("passed", "failed"), "b": ("passed", "error")}
-    first = {"f": outcomes.Compared(3, 3, 1, worse), "g": outcomes.Compared(2, 1, 1, {})}
-    again = {"f": outcomes.Compared(3, 3, 2, {"b": ("passed", "error")})}
-    found = outcomes.summary(["f", "g", "h"], first, again, cut=["g"], idle=[])
-    assert found["worse"] == {"b": ("passed", "error")}
-    assert found["flaky"] == {"a": ("passed", "failed")}
+    results = [
+        kept(
+            outcomes,
+            "f",
+            outcomes.Compared(3, 3, 1, worse),
+            outcomes.Compared(3, 3, 2, {"b": ("passed", "error")}),
+        ),
+        kept(outcomes, "g", outcomes.Compared(2, 1, 1, {}), is_cut=True),
+    ]
+    found = outcomes.total(["f", "g", "h"], results)
+    assert found["worse"] == {"b": ["passed", "error"]}
+    assert found["flaky"] == {"a": ["passed", "failed"]}
     assert (found["run"], found["stock"], found["ours"]) == (5, 4, 2)
     assert (found["files"], found["all"], found["left"], found["cut"]) == (2, 3, ["h"], ["g"])
 
 
+def test_results_are_kept_until_a_version_changes(
+    outcomes: ModuleType, ecosystem: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ecosystem, "KEPT", tmp_path / "kept.json")
+    ecosystem.KEPT.write_text("{}")
+    files = ["f", "g"]
+    result = kept(outcomes, "f", outcomes.Compared(3, 3, 3, {}))
+    ecosystem.add_programs("optax", {"version": "1"}, {"p": {}})
+    ecosystem.begin_suite("optax", {"version": "1"}, files, again=False)
+    ecosystem.add_result("optax", result)
+    ecosystem.begin_suite("optax", {"version": "1"}, files, again=False)
+    assert ecosystem.done("optax") == {"f"}
+    assert ecosystem.read()["optax"]["programs"] == {"p": {}}
+    ecosystem.begin_suite("optax", {"version": "1"}, files, again=True)
+    assert not ecosystem.done("optax")
+    ecosystem.add_result("optax", result)
+    ecosystem.begin_suite("optax", {"version": "2"}, files, again=False)
+    assert not ecosystem.done("optax") and "programs" not in ecosystem.read()["optax"]
+
+
 def test_the_tables_say_what_is_missing(outcomes: ModuleType, ecosystem: ModuleType) -> None:
-    compared = {"f": outcomes.Compared(3, 3, 2, {"t": ("passed", "failed")})}
-    suite = outcomes.summary(["f", "h"], compared, compared, cut=["f"], idle=["f"])
+    compared = outcomes.Compared(3, 3, 2, {"t": ("passed", "failed")})
+    results_kept = [kept(outcomes, "f", compared, compared, is_cut=True)]
+    suite = {"files": ["f", "h"], "results": results_kept}
     program = {"equations": 1200, "identical": False, "results": True}
     ratios = {"cold": 1.0, "warm": 2.5, "store": 3.0}
     results = {

@@ -87,7 +87,10 @@ def _stored_rules() -> StoredRules | None:
     variables = {code: own for _, code, own in rule_functions()}
     classes = [*reader.private.custom_rule_types, symbol("custom_batching:custom_vmap")]
     closed_rule = symbol("custom_batching:ClosedRule")
-    return StoredRules(Private(reader, variables, tuple(classes), closed_rule, _eqn))
+    private = Private(
+        reader, variables, tuple(classes), closed_rule, symbol("tree_util:_registry"), _eqn
+    )
+    return StoredRules(private)
 
 
 def _eqn(params: dict[str, Any]) -> Any:

@@ -207,14 +207,15 @@ def _registered_as(class_: Any) -> Any:
       Unstorable: that cannot be said.
     """
     fields = fields_of(class_)
-    return (fields, *_digest(class_)) if class_ in symbol("tree_util:_registry") else fields
+    if class_ in symbol("tree_util:_registry") or not registrations.is_made_plainly(class_):
+        return fields, *_digest(class_)
+    return fields
 
 
 @functools.cache
 def _digest(class_: Any) -> tuple[str, str]:
     """What the functions do that a class is registered with, which jax lets nobody replace."""
-    registration = symbol("tree_util:_registry")[class_]
-    return registrations.digest(class_, (registration.to_iter, registration.from_iter))
+    return registrations.digest(class_, symbol("tree_util:_registry"))
 
 
 def _registered_class(described: Any) -> Any:

@@ -28,6 +28,7 @@ Nothing here knows a version of jax: what depends on one is handed in by :mod:`j
 ``requests``            by which call of its own jit jax makes a program
 ``roles``               which parts of jax matter to traces, lowering and printing
 ``rule_contents``       what a derivative rule of somebody's consists of
+``rule_sources``        the sources of the modules that such a rule may use
 ``storage``             objects of stored programs
 ``stored_rules``        derivative rules in a stored program
 ``symbolic_texts``      how much it is to read the text of symbolic dimensions

@@ -10,9 +10,10 @@ from typing import Any
 
 def variables(module: Any) -> dict[str, Any]:
     """The variables of a module that was imported; none of something else."""
-    found = sys.modules.get(module) if type(module) is str and module != "__main__" else None
-    # A lazy one is not asked for what it has.
-    return vars(found) if isinstance(found, types.ModuleType) else {}
+    found: Any = sys.modules.get(module) if type(module) is str and module != "__main__" else None
+    # One that is imported when it is asked for something is not asked.
+    asks: Any = getattr(type(found), "__getattribute__")  # noqa: B009
+    return vars(found) if asks is types.ModuleType.__getattribute__ else {}
 
 
 def global_name(value: Any) -> tuple[str, str] | None:

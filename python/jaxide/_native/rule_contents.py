@@ -13,24 +13,27 @@ import builtins
 import dataclasses
 import dis
 import functools
+import gc
 import importlib.util
 import inspect
 import itertools
 import re
+import struct
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxide._native import trust
+from jaxide._native import rule_sources
 from jaxide._native.content import PLAIN, element_text, name_of, text_of
 from jaxide._native.derivative_rules import contents
 from jaxide._native.global_names import global_name
 from jaxide._native.interruptions import is_of_signal
+from jaxide._native.rule_sources import imported_by, instructions_of, is_of_library, places
 from jaxide._native.storage import Unstorable
 
 # What another Python makes of the same lines is other code.
@@ -42,13 +45,18 @@ _MAX_BYTES = 1 << 22
 _MAX_DEPTH = 32
 
 
-def words(function: types.FunctionType) -> bytes:
-    """What a function consists of.
+def words(function: types.FunctionType, registry: Mapping[type, Any]) -> bytes:
+    """What a function consists of, with the sources of the modules that it may use.
+
+    Args:
+      registry: how classes are registered with jax as nodes of trees.
 
     Raises:
       Unstorable: that cannot be said.
     """
-    return Words().of(function)
+    words_ = Words(registry)
+    said = words_.of(function)
+    return said + rule_sources.digest(words_.modules)
 
 
 # ---- libraries ---------------------------------------------------------------------------------
@@ -60,25 +68,12 @@ def library_name(value: Any) -> tuple[str, str] | None:
     return place if place is not None and is_of_library(place[0]) else None
 
 
-def is_of_library(module: Any) -> bool:
-    """Whether a module is Python's, or one of an installed library."""
-    found = sys.modules.get(module) if type(module) is str else None
-    if found is None or module == "__main__":
-        return False
-    if (file := getattr(found, "__file__", None)) is not None:
-        return trust.is_installed_file(file)
-    if (spec := getattr(found, "__spec__", None)) is None:
-        # What an extension has made, within its own.
-        return is_of_library(module.rpartition(".")[0])
-    folders = list(getattr(found, "__path__", ()))
-    return spec.origin in ("built-in", "frozen") or any(map(trust.is_installed_file, folders))
-
-
-def _places(package: str, name: str) -> list[str]:
-    """What a module may be that code of a package imports, by a name that may be relative."""
-    packages = package.split(".") if package else []
-    parts = ((*packages[:number], *filter(None, [name])) for number in range(len(packages) + 1))
-    return sorted({".".join(place) for place in parts if place})
+def owner(function: types.FunctionType) -> str | None:
+    """The module whose variables a function has; None where no module has them."""
+    name = function.__globals__.get("__name__")
+    found = sys.modules.get(name) if type(name) is str else None
+    is_own = found is not None and getattr(found, "__dict__", None) is function.__globals__
+    return name if is_own else None
 
 
 def _is_module_of_library(module: types.ModuleType) -> bool:
@@ -94,7 +89,7 @@ class Asked(NamedTuple):
     variables: tuple[str, ...]
     attributes: tuple[str, ...]
     modules: tuple[str, ...]
-    # Variables and attributes that are asked for nothing at once: others get what they stand for.
+    # Names that are asked for nothing at once: others get what they stand for.
     handed_on: frozenset[str]
 
 
@@ -107,23 +102,65 @@ _CLOSED = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 def asked_by(code: types.CodeType) -> Asked:
     """What code asks for."""
     found: dict[str, set[str]] = {field: set() for field in Asked._fields}
-    pending = [code]
-    while pending:
-        now = pending.pop()
-        pending += (const for const in now.co_consts if isinstance(const, types.CodeType))
-        for instruction, following in itertools.pairwise(dis.get_instructions(now)):
-            name, operation = instruction.argval, instruction.opname
-            if operation == "IMPORT_NAME":
-                found["modules"].add(name)
-            elif operation in _VARIABLES or operation in _ATTRIBUTES:
-                kind = "variables" if operation in _VARIABLES else "attributes"
-                found[kind].add(name)
-            elif operation not in _CLOSED:
-                continue
-            if following.opname not in _ATTRIBUTES and operation != "IMPORT_NAME":
-                found["handed_on"].add(name)
+    uses = [*_uses(code)]
+    # What variables of functions were imported as.
+    imported: dict[str, set[str]] = {}
+    for use in uses:
+        if use.operation in _IMPORTS and use.following.opname.startswith("STORE_"):
+            stored, *_ = _names(use.following)
+            imported.setdefault(stored, set()).update(use.names)
+    for operation, names, following in uses:
+        is_asked = following.opname in _ATTRIBUTES
+        if operation == "IMPORT_NAME":
+            found["modules"].update(names)
+        elif operation in _ATTRIBUTES:
+            found["attributes"].update(names)
+        elif operation in _VARIABLES:
+            found["variables"].update(names)
+        if operation in _IMPORTS:
+            continue
+        handed_on = names[operation.startswith("STORE_") : len(names) - is_asked]
+        if operation in _VARIABLES | _ATTRIBUTES | _CLOSED:
+            found["handed_on"].update(handed_on)
+        found["handed_on"].update(*(imported.get(name, ()) for name in handed_on))
     variables, attributes, modules = (tuple(sorted(found[kind])) for kind in Asked._fields[:3])
     return Asked(variables, attributes, modules, frozenset(found["handed_on"]))
+
+
+_IMPORTS = frozenset({"IMPORT_NAME", "IMPORT_FROM"})
+
+
+class _Use(NamedTuple):
+    """What an instruction does with names."""
+
+    operation: str
+    names: tuple[str, ...]
+    following: dis.Instruction
+
+
+def _uses(code: types.CodeType) -> Iterator[_Use]:
+    """What code, and all code in it, does with names."""
+    instructions = instructions_of(code)
+    for place, (instruction, following) in enumerate(itertools.pairwise(instructions)):
+        names = _names(instruction)
+        if instruction.opname == "IMPORT_NAME":
+            names = (imported_by(instructions, place),)
+        if names:
+            yield _Use(instruction.opname, names, following)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _uses(const)
+
+
+def _names(instruction: dis.Instruction) -> tuple[str, ...]:
+    """The names in an instruction; Python has instructions for two variables."""
+    name = instruction.argval
+    if type(name) is tuple and "_FAST" in instruction.opname:
+        return name
+    return (name,) if type(name) is str and instruction.opname not in _NO_NAMES else ()
+
+
+_NO_NAMES = ("LOAD_CONST", "RETURN_CONST", "KW_NAMES", "COMPARE_OP")
 
 
 # ---- words -------------------------------------------------------------------------------------
@@ -132,7 +169,10 @@ def asked_by(code: types.CodeType) -> Asked:
 class Words:
     """Says what something consists of: plain values in place, anything else once, by a number."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Mapping[type, Any]) -> None:
+        self._registry = registry
+        # The modules of somebody's that the code and the classes are of.
+        self.modules: set[str] = set()
         self._left, self._bytes_left = _MAX_PARTS, _MAX_BYTES
         # By address, with the objects themselves: some exist for these words alone.
         self._numbers: dict[int, tuple[int, Any]] = {}
@@ -172,6 +212,8 @@ class Words:
         if class_ in PLAIN:
             if class_ in (str, bytes):
                 self._count(len(value))
+            elif class_ is int:
+                self._count(value.bit_length() // 8)
             return PLAIN[class_](value)
         if class_ is tuple:
             return "tuple", [self._part(item, depth + 1) for item in value]
@@ -220,21 +262,21 @@ class Words:
         class_: Any = type(value)
         if (say := _SAID.get(class_)) is not None:
             return say(self, value)
-        if isinstance(value, type):
+        if issubclass(class_, type):
             return self._class(value)
-        if isinstance(value, np.dtype):
+        if issubclass(class_, np.dtype):
             return self._dtype(value)
-        if class_ is np.ndarray or isinstance(value, np.generic):
+        if name_of(class_) in _JITS:
+            return self._jit(value)
+        if library_name(class_) is None:
+            return self._instance(value)
+        if class_ is np.ndarray or issubclass(class_, np.generic):
             return self._array(value)
         if isinstance(value, jax.Array):
             return self._array_of_jax(value)
         if name_of(class_) in _WITH_ATTRIBUTES:
             return name_of(class_), self._part(vars(value))
-        if name_of(class_) in _JITS:
-            return self._jit(value)
-        if library_name(class_) is not None:
-            return self._of_library(value)
-        return self._instance(value)
+        return self._of_library(value)
 
     # ---- code ----
 
@@ -247,8 +289,10 @@ class Words:
         cells = zip(code.co_freevars, contents(function), strict=True)
         closed = [self._named(name, value, asked) for name, value in cells]
         module = variables.get("__name__")
-        is_own = is_of_library(module) and vars(sys.modules[str(module)]) is variables
-        found = self._constants if is_own else self._found
+        is_of_theirs = is_of_library(module) and owner(function) is not None
+        found = self._constants if is_of_theirs else self._found
+        if not is_of_theirs:
+            self.modules.add(str(module))
         names = function.__name__, function.__qualname__, str(function.__module__)
         return "function", str(module), names, self._parts((code, *own)), closed, found(function)
 
@@ -257,8 +301,8 @@ class Words:
         asked, variables = asked_by(function.__code__), function.__globals__
         found = [(name, self._variable(function, name, asked)) for name in asked.variables]
         for name in asked.modules:
-            places = _places(str(variables.get("__package__") or ""), name)
-            modules = [sys.modules[place] for place in places if place in sys.modules]
+            candidates = places(str(variables.get("__package__") or ""), name)
+            modules = [sys.modules[place] for place in candidates if place in sys.modules]
             if not modules:
                 raise Unstorable(f"a rule imports {name}, which was not imported yet")
             found += [(name, self._named(name, module, asked)) for module in modules]
@@ -283,7 +327,7 @@ class Words:
         return [(n, self._part(variables[n])) for n in asked if _is_constant(variables[n])]
 
     def _check_place(self, place: tuple[str, str]) -> None:
-        if place[0] == "builtins" and place[1] in _LOOK_UP:
+        if place in _LOOK_UP:
             raise Unstorable(f"nothing tells what a rule finds by {place[1]}")
 
     def _named(self, name: str, value: Any, asked: Asked) -> Any:
@@ -351,7 +395,11 @@ class Words:
             for name, value in vars(class_).items()
             if name not in _SAYS_LITTLE and not isinstance(value, types.GetSetDescriptorType)
         ]
-        return "class", name_of(class_), self._parts((type(class_), *class_.__bases__)), own
+        self.modules.add(str(class_.__module__))
+        entry = self._registry.get(class_)
+        registered = () if entry is None else (entry.to_iter, entry.from_iter)
+        parts = self._parts((type(class_), *class_.__bases__, *registered))
+        return "class", name_of(class_), parts, own
 
     def _instance(self, value: Any) -> Any:
         """An instance of somebody's class."""
@@ -359,6 +407,9 @@ class Words:
         hidden: list[Any] = [base for base in class_.__mro__ if _hides(base)]
         if hidden:
             raise Unstorable(f"nothing is known of what a {name_of(hidden[0])} has")
+        for base, size in _SIZES.items():
+            if issubclass(class_, base):
+                self._count(size(value))
         plain = [self._part(base_value(value)) for base_value in _values_of(class_)]
         own = dict(getattr(value, "__dict__", {}))
         own.pop("__objclass__", None)
@@ -373,6 +424,7 @@ class Words:
     def _of_library(self, value: Any) -> Any:
         """An instance of a library's class, by what it is pickled as."""
         class_ = type(value)
+        self._count(sys.getsizeof(value))
         try:
             reduced = value.__reduce_ex__(2)
         except Exception as error:
@@ -395,6 +447,13 @@ class Words:
                 raise Unstorable(f"{name} is not what its module has")
             return "builtin", of.__name__, name
         return "method", name, self._part(of)
+
+    def _cache(self, cache: Any) -> Any:
+        """A function that keeps its results."""
+        # The class in C shows its function to the garbage collector alone.
+        if not any(cache.__wrapped__ is held for held in gc.get_referents(cache)):
+            raise Unstorable(f"nothing tells which function {cache.__name__} keeps the results of")
+        return "cache", self._part(vars(cache))
 
     def _field(self, field: Any) -> Any:
         names = [name for name in field.__slots__ if name not in ("type", "_field_type")]
@@ -443,7 +502,7 @@ _SAID: dict[type, Callable[[Words, Any], Any]] = {
     types.CellType: _attributes("cell_contents"),
     functools.partial: _attributes("func", "args", "keywords", "__dict__"),
     functools.cached_property: _attributes("func", "attrname"),
-    type(functools.lru_cache(len)): _attributes("__dict__"),
+    type(functools.lru_cache(len)): Words._cache,
     staticmethod: _attributes("__func__", "__dict__"),
     classmethod: _attributes("__func__", "__dict__"),
     property: _attributes("fget", "fset", "fdel", "__doc__"),
@@ -473,7 +532,13 @@ _SAYS_LITTLE = frozenset(
     }
 )
 # What finds things by names that are no names of code.
-_LOOK_UP = frozenset({"__import__", "compile", "eval", "exec", "globals"})
+_LOOK_UP = frozenset(
+    {
+        *(("builtins", name) for name in ("__import__", "compile", "eval", "exec", "globals")),
+        *(("importlib", "import_module"), ("importlib", "reload"), ("pkgutil", "resolve_name")),
+        ("pydoc", "locate"),
+    }
+)
 # Attributes that lead to the variables of other code, or to those of a module.
 _REFLECTION = frozenset(
     {"__globals__", "f_globals", "f_locals", "f_back", "__getattribute__", "import_module"}
@@ -491,6 +556,8 @@ _PLAIN_BASES: dict[type, Callable[[Any], Any]] = {
     set: lambda value: set(set.__iter__(value)),
     frozenset: lambda value: frozenset(frozenset.__iter__(value)),
 }
+# The bytes of such values, before they are copied.
+_SIZES: dict[Any, Any] = {base: base.__sizeof__ for base in _PLAIN_BASES}
 
 
 def _values_of(class_: type) -> list[Callable[[Any], Any]]:
@@ -502,10 +569,15 @@ def _hides(class_: type) -> bool:
     if class_ is object or class_ in _PLAIN_BASES:
         return False
     is_of_python = bool(class_.__flags__ & _HEAP) and not class_.__flags__ & _IMMUTABLE
+    slots = sum(isinstance(own, types.MemberDescriptorType) for own in vars(class_).values())
+    # A class in Python adds its slots, and attributes and weak references.
+    added = class_.__basicsize__ - (class_.__base__ or object).__basicsize__
+    is_of_python &= added <= (slots + 2) * _POINTER
     return not is_of_python or class_.__module__.partition(".")[0] == "jaxlib"
 
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+_POINTER = struct.calcsize("P")
 
 
 def _in_slot(member: types.MemberDescriptorType, value: Any) -> Any:

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxide._native import trust
@@ -44,6 +44,8 @@ class Private(NamedTuple):
     classes: tuple[Any, ...]
     # What jax makes of a batching rule, and what that consists of.
     batching_rule: Any
+    # How classes are registered as nodes of trees.
+    registry: Mapping[type, Any]
     # An equation with these params, and nothing else.
     make_eqn: Callable[[dict[str, Any]], Any]
 
@@ -158,7 +160,7 @@ class StoredRules:
             place = self._names.of(value)
             if place is None:
                 return None
-            return "rule", (*place, _own(value), *_digests(value, place[0]))
+            return "rule", (*place, _own(value), *self._digests(value, place[0]))
         return None
 
     def _wrapped_record(self, wrapped: Any) -> tuple[str, Any] | None:
@@ -218,6 +220,19 @@ class StoredRules:
         if self._private.reader.kind(function) is not None:
             return True
         return isinstance(function, types.FunctionType) and self._record(function) is not None
+
+    def _digests(self, function: types.FunctionType, module: str) -> tuple[str, str]:
+        """The version of bytecode, and a digest of what a function does. It is the rule of
+        something that a module has.
+
+        Raises:
+          Unstorable: it has something of which that cannot be said.
+        """
+        if module.startswith("jax.") and _is_of_jax(function):
+            # jax's own are those of the installed jax, like primitives.
+            return "", ""
+        said = words(function, self._private.registry)
+        return BYTECODE, hashlib.sha256(said).hexdigest()
 
     # ---- functions of records ----
 
@@ -296,7 +311,7 @@ class StoredRules:
             if bytecode not in ("", BYTECODE):
                 return f"{of} cannot be compared: the program was stored by another Python"
             try:
-                is_same = _digests(found, module) == (bytecode, digest)
+                is_same = self._digests(found, module) == (bytecode, digest)
             except Unstorable:
                 is_same = False
             return found if is_same else f"{of} has changed since the program was stored"
@@ -384,7 +399,8 @@ class _Names:
         for name in sorted(modules):
             for path, value in list(variables(name).items()):
                 unwraps = 0
-                while isinstance(value, self._jit_type) and unwraps < _MAX_DEPTH:
+                # Not by what somebody's objects say of themselves.
+                while type(value) is self._jit_type and unwraps < _MAX_DEPTH:
                     value, unwraps = value.__wrapped__, unwraps + 1
                 if type(value) in self._classes:
                     self._note(name, path, unwraps, value)
@@ -427,16 +443,3 @@ _FOUNDATION = ("jax", "jaxlib", "ml_dtypes", "numpy")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # What `functools.wraps` leaves; what was wrapped is in a closure if it is called.
 _OF_WRAPS = frozenset({"__wrapped__", "__signature__"})
-
-
-def _digests(function: types.FunctionType, module: str) -> tuple[str, str]:
-    """The version of bytecode, and a digest of what a function does. It is the rule of something
-    that a module has.
-
-    Raises:
-      Unstorable: it has something of which that cannot be said.
-    """
-    if module.startswith("jax.") and _is_of_jax(function):
-        # jax's own are those of the installed jax, like primitives.
-        return "", ""
-    return BYTECODE, hashlib.sha256(words(function)).hexdigest()

@@ -1,0 +1,199 @@
+"""The sources of the modules that a derivative rule may use, as a digest.
+
+What a rule consists of is read off its code and its objects (``rule_contents.py``). Python can
+reach more than can be read off: by tables that others fill, by names that are computed. All that
+was written down somewhere, so the sources count too: those of the modules that a rule's code and
+classes are of, of the modules that these import anywhere, and so on. Comments and blank lines do
+not count. What is of an installed library has no sources here. Example: a rule of ``model.py``,
+which imports ``layers.py``, is another one once something in ``layers.py`` is edited.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import importlib.machinery
+import sys
+import types
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any, NamedTuple
+
+from jaxide._native import trust
+from jaxide._native.content import PLAIN, element_text
+from jaxide._native.storage import Unstorable
+
+# Of the sources of a rule.
+_MAX_BYTES = 1 << 24
+
+
+def is_of_library(module: Any) -> bool:
+    """Whether a module that was imported is Python's, or one of an installed library."""
+    found = sys.modules.get(module) if type(module) is str else None
+    if found is None or module == "__main__":
+        return False
+    if (file := getattr(found, "__file__", None)) is not None:
+        return trust.is_installed_file(file)
+    if (spec := getattr(found, "__spec__", None)) is None:
+        # What an extension has made, within its own.
+        return is_of_library(module.rpartition(".")[0])
+    folders = list(getattr(found, "__path__", ()))
+    return spec.origin in ("built-in", "frozen") or any(map(trust.is_installed_file, folders))
+
+
+def imported_by(instructions: Sequence[dis.Instruction], place: int) -> str:
+    """What an ``IMPORT_NAME`` asks for, as a statement has it: with a dot for each level."""
+    level: int = instructions[place - 2].argval
+    return "." * level + str(instructions[place].argval)
+
+
+def instructions_of(code: types.CodeType) -> list[dis.Instruction]:
+    """The instructions of code, without those that belong to others."""
+    found = dis.get_instructions(code)
+    return [instruction for instruction in found if instruction.opname != "EXTENDED_ARG"]
+
+
+def places(package: str, name: str) -> list[str]:
+    """The modules that code of a package imports by a name: the last, and the packages it is in."""
+    relative = name.lstrip(".")
+    levels = len(name) - len(relative)
+    base = package.split(".") if levels and package else []
+    parts = [*base[: len(base) - levels + 1], *filter(None, relative.split("."))]
+    return [".".join(parts[:number]) for number in range(1, len(parts) + 1)]
+
+
+def digest(modules: Iterable[str]) -> bytes:
+    """A digest of the sources of modules, and of all that these import.
+
+    Raises:
+      Unstorable: they cannot be read, or are too many.
+    """
+    found: dict[str, bytes] = {}
+    seen = set(modules)
+    pending = sorted(seen)
+    left = _MAX_BYTES
+    while pending:
+        name = pending.pop()
+        source = _source(name)
+        if source is None:
+            continue
+        left -= source.num_bytes
+        if left < 0:
+            raise Unstorable("a rule may use too many modules")
+        found[name] = source.digest
+        new = source.imports - seen
+        seen |= new
+        pending += sorted(new)
+    said = hashlib.sha256()
+    for name, of in sorted(found.items()):
+        said.update(b"%d %s %s" % (len(name), name.encode(), of))
+    return said.digest()
+
+
+class _Source(NamedTuple):
+    num_bytes: int
+    digest: bytes
+    # What the module may import, by all names that it may have.
+    imports: frozenset[str]
+
+
+def _source(name: str) -> _Source | None:
+    """The source of a module; None where it is of a library, or there is none."""
+    spec = _spec(name)
+    if spec is None or spec.loader is None or not _is_of_somebody(spec):
+        return None
+    try:
+        content = _read(spec, name)
+    except (OSError, ImportError) as error:
+        raise Unstorable(f"the source of {name} cannot be read: {error}") from error
+    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+    return _parsed(content, package, bool(spec.origin and spec.origin.endswith(_OF_CODE)))
+
+
+_OF_CODE = tuple(importlib.machinery.SOURCE_SUFFIXES)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a module is; imports nothing."""
+    if (found := sys.modules.get(name)) is not None:
+        spec = getattr(found, "__spec__", None)
+        return spec if isinstance(spec, ModuleSpec) else None
+    package = name.rpartition(".")[0]
+    if not package:
+        return importlib.machinery.PathFinder.find_spec(name)
+    parent = _spec(package)
+    if parent is None or parent.submodule_search_locations is None or not _is_of_somebody(parent):
+        return None
+    return importlib.machinery.PathFinder.find_spec(name, parent.submodule_search_locations)
+
+
+def _is_of_somebody(spec: ModuleSpec) -> bool:
+    if spec.origin in ("built-in", "frozen"):
+        return False
+    places_ = [spec.origin] if spec.has_location and spec.origin else []
+    places_ += spec.submodule_search_locations or ()
+    return not any(map(trust.is_installed_file, places_))
+
+
+def _read(spec: ModuleSpec, name: str) -> bytes:
+    loader: Any = spec.loader
+    if hasattr(loader, "get_data") and spec.has_location and spec.origin:
+        content: bytes = loader.get_data(spec.origin)
+        return content
+    source = loader.get_source(name) if hasattr(loader, "get_source") else None
+    return (source or "").encode()
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(content: bytes, package: str, is_code: bool) -> _Source:
+    """What a source says: without comments and lines where it is one of Python."""
+    if not is_code:
+        return _Source(len(content), hashlib.sha256(content).digest(), frozenset())
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            code = compile(content, "<module>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise Unstorable(f"a source is no code of this Python: {error}") from error
+    said = repr(_said(code)).encode("utf-8", "surrogatepass")
+    imports = frozenset(_imports(code, package))
+    return _Source(len(content), hashlib.sha256(said).digest(), imports)
+
+
+def _said(code: types.CodeType) -> Any:
+    """What code does, in words, wherever its lines are."""
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    consts = [*map(_constant, code.co_consts)]
+    return code.co_qualname, code.co_code, code.co_exceptiontable, counts, names, consts
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, types.CodeType):
+        return _said(value)
+    if type(value) is tuple:
+        return "tuple", [*map(_constant, value)]
+    if type(value) is frozenset:
+        return "frozenset", sorted(element_text(_constant(item)) for item in value)
+    return PLAIN[type(value)](value) if type(value) in PLAIN else repr(value)
+
+
+def _imports(code: types.CodeType, package: str) -> Iterator[str]:
+    """The modules that code may import."""
+    if _IMPORT_NAME in code.co_code[::2]:
+        instructions = instructions_of(code)
+        last = ""
+        for place, instruction in enumerate(instructions):
+            if instruction.opname == "IMPORT_NAME":
+                found = places(package, imported_by(instructions, place))
+                yield from found
+                last = found[-1] if found else ""
+            elif instruction.opname == "IMPORT_FROM":
+                yield f"{last}.{instruction.argval}"
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _imports(const, package)
+
+
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
