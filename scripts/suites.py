@@ -198,7 +198,8 @@ def _commit() -> str:
 def _run_file(
     place: Place, file: str, deadline: float, limits: Limits, commit: str
 ) -> dict[str, Any] | None:
-    """Runs a file both ways, and again where a test is worse with jaxide; None without time."""
+    """Runs a file both ways, and again where a test is worse with jaxide; None where the time was
+    not enough for a test."""
     for kind in KINDS:
         left = min(limits.of_a_file, deadline - time.monotonic())
         is_ended = left > 0 and _run(place, file, kind, left, limits)
@@ -214,6 +215,8 @@ def _run_file(
     count = f"{compared.run} run, {compared.ours} passed, {compared.stock} with stock"
     worse = f", {len(compared.worse)} worse" if compared.worse else ""
     is_cut = stock.is_cut or ours.is_cut
+    if is_cut and not stock.outcomes.keys() & ours.outcomes.keys():
+        return None
     print(f"{place.name}: {file}: {count}{worse}{', in part' if is_cut else ''}", flush=True)
     return outcomes.result(
         file,
