@@ -8,6 +8,7 @@ import importlib.util
 import pickle
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ import pytest
 
 import jaxide
 from jaxide._native import rule_sources
+from jaxide._native.storage import Unstorable
 
 RULED = """
 import dataclasses, functools, gc, importlib, inspect, operator, pydoc, random, types
 import jax, jax.numpy as jnp, numpy as np
+import edited_library
 from importlib import import_module
 
 def ruled(scale):
@@ -275,6 +278,37 @@ def flatten(pair):
     return [vars(pair)[name] for name in vars(own)["ORDER_OF"]], None
 jax.tree_util.register_pytree_node(Pair, flatten, lambda _, c: Pair(*c))
 """,
+    "dropped field": """
+@dataclasses.dataclass
+class Pair:
+    a: float
+    b: float
+    c: str = "ORDER"
+jax.tree_util.register_dataclass(Pair, ["a", "b"], [], drop_fields=["c"])
+""",
+    "computed fields": """
+class Swapped:
+    def __set_name__(self, owner, name): self.name = name
+    def __get__(self, own, owner): return vars(own)["ORDER"["ab".index(self.name)]]
+    def __set__(self, own, value): vars(own)[self.name] = value
+class Pair:
+    a, b = Swapped(), Swapped()
+    def __init__(self, a, b): self.a, self.b = a, b
+edited_library.register(Pair, ["a", "b"])
+""",
+    "method for a library": """
+class Pair(edited_library.Node):
+    def names(self): return "ORDER"
+""",
+    "attribute for a library": """
+class Pair(edited_library.Node):
+    FIELDS = "ORDER"
+""",
+    "set for a library": """
+class Pair:
+    def __init__(self, a, b): self.a, self.b = a, b
+edited_library.register_with(Pair, {"ORDER"})
+""",
     "dispatched": f"""{PAIR}
 @functools.singledispatch
 def flatten(pair): raise TypeError
@@ -283,6 +317,27 @@ def _(pair): return [vars(pair)[name] for name in "ORDER"], None
 jax.tree_util.register_pytree_node(Pair, flatten, lambda _, c: Pair(*c))
 """,
 }
+# In a folder of installed packages.
+LIBRARY = """
+import jax
+
+class Node:
+    FIELDS = "ab"
+    def __init__(self, a, b): self.a, self.b = a, b
+    def __init_subclass__(cls):
+        make = lambda _, children: cls(*children)
+        jax.tree_util.register_pytree_node(cls, lambda node: (node.taken(), None), make)
+    def names(self): return self.FIELDS
+    def taken(self): return [vars(self)[name] for name in self.names()]
+
+def register(cls, names):
+    flatten = lambda node: ([getattr(node, name) for name in names], None)
+    jax.tree_util.register_pytree_node(cls, flatten, lambda _, children: cls(*children))
+
+def register_with(cls, names):
+    flatten = lambda node: ([vars(node)[name] for name in min(names)], None)
+    jax.tree_util.register_pytree_node(cls, flatten, lambda _, children: cls(*children))
+"""
 TREES_LEFT_OUT = {"local import"}
 Write = Callable[..., Any]
 
@@ -291,6 +346,7 @@ Write = Callable[..., Any]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes the module and those beside it, and imports them anew."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def forget() -> None:
@@ -308,8 +364,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
             "edited_package/__init__.py": HELPER,
             "edited_package/part.py": HELPER + of_other,
             "edited_package/other.py": HELPER,
+            "site-packages/edited_library.py": LIBRARY,
         }
-        (tmp_path / "edited_package").mkdir(exist_ok=True)
+        for folder in ("edited_package", "site-packages"):
+            (tmp_path / folder).mkdir(exist_ok=True)
         for name, text in files.items():
             written = text.replace("VALUE", value).replace("ORDER", order)
             (tmp_path / name).write_text(f"{head}{written}")
@@ -359,6 +417,23 @@ def test_trees(name: str, write: Write) -> None:
     assert "the structure of arguments and results" in again.left_out[0]
 
 
+@pytest.mark.parametrize("use", ["argument", "result"])
+def test_a_library_that_has_its_fields_in_another_order(use: str, write: Write) -> None:
+    """What is installed counts by name; numpyro has such fields in the order of a set."""
+    make = write(f"{RULED}class Pair(edited_library.Node): pass\n").Pair
+    fun = (lambda pair: pair.a) if use == "argument" else (lambda x: make(x, x + 1))
+    args = (make(3.0, 7.0),) if use == "argument" else (3.0,)
+    stored = pickle.dumps(jaxide.trace(fun)(*args))
+    again = pickle.loads(stored)
+    assert not again.left_out
+    assert jax.tree.leaves(again(*args)) == jax.tree.leaves(fun(*args))
+    make.__mro__[1].FIELDS = "ba"
+    again = pickle.loads(stored)
+    error: Any = TypeError if use == "argument" else jaxide.StorageError
+    with pytest.raises(error, match=r"in another way|in another order"):
+        again(*args)
+
+
 def test_sources_of_all_modules_that_are_imported(write: Write, tmp_path: Path) -> None:
     """Whatever a rule's module imports anywhere counts, and nothing beside."""
     unseen = "def unseen():\n    from edited_package import other\n"
@@ -371,6 +446,57 @@ def test_sources_of_all_modules_that_are_imported(write: Write, tmp_path: Path) 
     assert again.left_out
     with pytest.raises(jaxide.StorageError, match="has changed since the program was stored"):
         jax.grad(again)(1.0)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"__init__.py": "from . import part, other"},  # the package of the rule's module runs
+        {"part.py": "from edited_package import *", "__init__.py": "__all__ = ['other', 'part']"},
+        {"part.py": "def later():\n    import edited_package.other"},
+        {"part.py": "from .within import what", "within.py": "from edited_package import other"},
+    ],
+)
+def test_sources(files: dict[str, str], write: Write, tmp_path: Path) -> None:
+    """Of all that is imported, whether it was or not."""
+    write("")
+    folder = tmp_path / "edited_package"
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    filters = [*warnings.filters]
+    before = rule_sources.digest(["edited_package.part"])
+    importlib.import_module("edited_package.other")
+    assert rule_sources.digest(["edited_package.part"]) == before
+    content = (folder / "other.py").read_text()
+    (folder / "other.py").write_text(f"# Comments do not count.\n\n{content}")
+    assert rule_sources.digest(["edited_package.part"]) == before
+    (folder / "other.py").write_text("FACTOR = '\\d'\n")
+    with warnings.catch_warnings(action="error"):
+        assert rule_sources.digest(["edited_package.part"]) != before
+    assert {*warnings.filters} >= {*filters}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["no Python", "x = " + "-" * 9000 + "1", "x = y" + ".z" * 20000, "\0"],
+    ids=["words", "signs", "attributes", "zero"],
+)
+def test_sources_that_cannot_be_read(content: str, write: Write, tmp_path: Path) -> None:
+    write("")
+    (tmp_path / "edited_package" / "other.py").write_text(content)
+    with pytest.raises(Unstorable, match="is no code of this Python"):
+        rule_sources.digest(["edited_package.part"])
+
+
+def test_folders_of_modules_have_no_source(write: Write, tmp_path: Path) -> None:
+    """Such as are packages without ``__init__.py``, imported or not."""
+    write("")
+    (tmp_path / "edited_folder").mkdir()
+    (tmp_path / "edited_folder" / "one.py").write_text("x = 1")
+    (tmp_path / "edited_package" / "other.py").write_text("import edited_folder.one")
+    before = rule_sources.digest(["edited_package.part"])
+    importlib.import_module("edited_folder.one")
+    assert rule_sources.digest(["edited_package.part"]) == before
 
 
 def test_sources_that_are_no_code(write: Write, tmp_path: Path) -> None:

@@ -561,7 +561,7 @@ def named(module: str, name: str) -> Any:
 
 
 # A class and how it is registered, without what jax keeps of a node.
-REGISTERED = stored_structures._registration(Registered, None)[:3]
+REGISTERED = stored_structures._registration(Registered, None, 1)[:3]
 
 
 @pytest.mark.parametrize(
@@ -650,7 +650,7 @@ def test_nodes_of_dataclasses_have_their_fields() -> None:
     made = again(Data(X, X + 1, 2))
     assert (made.kept, type(made)) == (2, Data)
     np.testing.assert_array_equal(made.x, X + 1)
-    node = (*stored_structures._registration(Data, None)[:3], ())
+    node = (*stored_structures._registration(Data, None, 1)[:3], ())
     rows = (("leaf", None, 0), ("leaf", None, 0), ("registered", node, 2))
     trees = StoredTree.of(program._in_tree), StoredTree(rows)
     root = (jax.__version__, program.jaxpr, trees)

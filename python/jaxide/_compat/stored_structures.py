@@ -194,10 +194,18 @@ NAMED = Kind(
 # ---- structures --------------------------------------------------------------------------------
 
 
-def _registration(class_: Any, own: Any) -> Any:
+def _registration(class_: Any, own: Any, num_children: int) -> Any:
+    """A node in a file: its class, how that is registered, what jax keeps of the node, and the
+    order of its children."""
     if (place := global_name(class_)) is None or issubclass(class_, functools.partial):
         raise Unstorable(f"{name_of(class_)} is no class that a module has")
-    return *place, _registered_as(class_), _described(own)
+    return *place, _registered_as(class_), _described(own), *_order(class_, own, num_children)
+
+
+def _order(class_: Any, own: Any, num_children: int) -> list[Any]:
+    """The order in which a node has its children; empty where nothing tells."""
+    found = registrations.order(class_, symbol("tree_util:_registry"), own, num_children)
+    return [] if found is None else [found]
 
 
 def _registered_as(class_: Any) -> Any:
@@ -220,7 +228,7 @@ def _digest(class_: Any) -> tuple[str, str]:
 
 def _registered_class(described: Any) -> Any:
     """The class of a node; None where none is registered here as it was."""
-    module, name, registered_as, _ = described
+    module, name, registered_as, *_ = described
     class_ = found_global(module, name)
     if not isinstance(class_, type) or issubclass(class_, functools.partial):
         return None
@@ -301,10 +309,14 @@ class StoredTree:
 
     def named(self) -> dict[tuple[Any, ...], _Named]:
         """What its nodes have by name, by key."""
-        return {named.key: named for *_, own in self._registered() for named in _named_within(own)}
+        return {named.key: named for own in self._kept() for named in _named_within(own)}
 
     def _registered(self) -> Iterator[Any]:
         return (own for name, own, _ in self.rows if name == "registered")
+
+    def _kept(self) -> Iterator[Any]:
+        """What jax keeps of its nodes."""
+        return (own[3] for own in self._registered())
 
     def results(self, leaves: Sequence[Any], arguments: Any) -> Any:
         """Results of this structure. What it has by name is taken from the structure of the
@@ -330,7 +342,7 @@ def _text_of(name: str, own: Any, children: Sequence[str]) -> str:
     if name == "none":
         return "None"
     if name == "registered":
-        module, class_, _registered, kept = own
+        module, class_, _registered, kept, *_ = own
         if type(module) is not str or type(class_) is not str:
             raise StorageError("a name in a tree is no text")
         check_plain(kept, _parts_of_named)
@@ -365,6 +377,8 @@ def _made(making: _Making, name: str, own: Any, children: Sequence[Any]) -> Any:
         raise StorageError(f"no argument has {error}") from None
     if registration is None:
         return class_(*children)
+    if _order(class_, kept, len(children)) != list(own[4:]):
+        raise StorageError(f"{own[0]}.{own[1]} has its children in another order here")
     return registration.from_iter(kept, tuple(children))
 
 

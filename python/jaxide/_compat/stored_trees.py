@@ -70,17 +70,17 @@ def _is_of_traces(tree: Any) -> bool:
     return False
 
 
-def _class_name(class_: Any, own: Any) -> Any:
+def _class_name(class_: Any, own: Any, num_children: int) -> Any:
     if issubclass(class_, MissingNode):
         return *class_.place, repr(own)
     return str(class_.__module__), class_.__qualname__, text_of(own)
 
 
-def _unregistered(class_: Any, own: Any) -> Any:
+def _unregistered(class_: Any, own: Any, num_children: int) -> Any:
     raise Unstorable(f"{name_of(class_)} is no standard container")
 
 
-def rows_of(tree: Any, registration: Callable[[Any, Any], Any]) -> Any:
+def rows_of(tree: Any, registration: Callable[[Any, Any, int], Any]) -> Any:
     rows: list[Any] = []
     pending = [(tree, False)]
     while pending:
@@ -100,7 +100,7 @@ def rows_of(tree: Any, registration: Callable[[Any, Any], Any]) -> Any:
 
 
 def _row(
-    data: tuple[Any, Any], num_children: int, registration: Callable[[Any, Any], Any]
+    data: tuple[Any, Any], num_children: int, registration: Callable[[Any, Any, int], Any]
 ) -> tuple[Any, ...]:
     class_, own = data
     name = class_.__name__
@@ -114,7 +114,7 @@ def _row(
         return name, own, num_children
     if _nodes().get(name_of(class_)) is class_:
         return name_of(class_), own, num_children
-    return "registered", registration(class_, own), num_children
+    return "registered", registration(class_, own, num_children), num_children
 
 
 def tree_of(parts: Any) -> Any:

@@ -12,12 +12,13 @@ import functools
 import hashlib
 import operator
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jaxide._native import trust
 from jaxide._native.content import PLAIN, name_of
 from jaxide._native.derivative_rules import contents
+from jaxide._native.interruptions import is_of_signal
 from jaxide._native.rule_contents import BYTECODE, Words, asked_by, owner
 from jaxide._native.rule_sources import is_of_library
 
@@ -34,7 +35,7 @@ def digest(class_: type, registry: Mapping[type, Any]) -> tuple[str, str]:
     functions = () if entry is None else (entry.to_iter, entry.from_iter)
     words = _RegistrationWords(class_, registry, is_whole=False)
     said = words.of([*functions, class_])
-    if words.asks_class or (_calls_class(functions) and _has_own_constructor(class_)):
+    if words.asks_class or _runs_own_code(class_, functions, words.texts):
         words = _RegistrationWords(class_, registry, is_whole=True)
         said = words.of([*functions, class_])
     return BYTECODE if words.have_code else "", hashlib.sha256(said).hexdigest()
@@ -56,11 +57,14 @@ class _RegistrationWords(Words):
         self.have_code = False
         # Whether somebody's code has nodes of the class.
         self.asks_class = False
+        # Texts that functions of libraries close over, such as names of fields.
+        self.texts: set[str] = set()
 
     def _object(self, value: Any) -> Any:
         class_ = type(value)
         if value is self._registered and not self._is_whole:
-            return "the class", name_of(value), self._fields(value)
+            overrides = [(name, self._beside(own)) for name, own in _overrides(value).items()]
+            return "the class", name_of(value), overrides
         if class_ is operator.methodcaller:
             parts: Any = value.__reduce__()[1]
             return "method", self._methods(parts[0]), self._parts(parts[1:])
@@ -77,11 +81,6 @@ class _RegistrationWords(Words):
             self.have_code = True
         return super()._object(value)
 
-    def _fields(self, class_: Any) -> Any:
-        """What the constructor of a dataclass makes of its own accord."""
-        fields = vars(class_).get("__dataclass_fields__", {}).values()
-        return [(field.name, self._part(field)) for field in fields if not field.init]
-
     def _methods(self, name: str) -> list[Any]:
         """What classes have under a name: each may call that of the next."""
         found = (vars(base).get(name) for base in self._registered.__mro__)
@@ -90,15 +89,21 @@ class _RegistrationWords(Words):
     def _beside(self, value: Any) -> Any:
         """What a function of a library has: what is neither plain nor can be called counts by its
         class."""
-        if type(value) in (tuple, list):
-            return type(value).__name__, [*map(self._beside, value)]
-        if type(value) is dict:
-            return "dict", [*map(self._beside, value.items())]
-        if value is self._registered or type(value) in PLAIN:
-            return self._part(value)
-        if isinstance(value, type):
+        class_ = type(value)
+        if class_ in (tuple, list):
+            return class_.__name__, [*map(self._beside, value)]
+        if isinstance(value, (dict, types.MappingProxyType)):
+            return class_.__name__, [*map(self._beside, value.items())]
+        if class_ is str:
+            self.texts.add(value)
+        if class_ in (set, frozenset):
+            self.texts.update(item for item in value if type(item) is str)
+        if isinstance(value, type) and value is not self._registered:
             return name_of(value)
-        return self._part(value) if callable(value) else name_of(type(value))
+        is_kept = class_ in (*PLAIN, set, frozenset) or value is self._registered
+        if is_kept or callable(value) or not is_of_library(class_.__module__):
+            return self._part(value)
+        return name_of(class_)
 
 
 def _is_installed(function: Any) -> bool:
@@ -114,7 +119,7 @@ def _takes_attributes(function: types.FunctionType) -> bool:
     return owner(function) is None and _OF_ATTRIBUTES.issuperset(attributes)
 
 
-_OF_ATTRIBUTES = frozenset({"__dict__", "get"})
+_OF_ATTRIBUTES = frozenset({"__dict__", "get", "__new__", "__setattr__"})
 
 
 def _calls_class(functions: Sequence[Any]) -> bool:
@@ -124,27 +129,94 @@ def _calls_class(functions: Sequence[Any]) -> bool:
     make = functions[1]
     function = getattr(make.func if isinstance(make, functools.partial) else make, "__func__", make)
     function = function.func if isinstance(function, functools.partial) else function
-    makes_empty = _is_installed(function) and "__new__" in function.__code__.co_names
-    return not makes_empty
+    is_theirs = _is_installed(function) or (
+        isinstance(function, types.FunctionType) and owner(function) is None
+    )
+    return not (is_theirs and "__new__" in function.__code__.co_names)
 
 
-def _has_own_constructor(class_: type) -> bool:
-    """Whether somebody's code runs when a class is called."""
-    places = [(base, name) for base in class_.__mro__ for name in _CONSTRUCTORS]
+def _runs_own_code(class_: type, functions: Sequence[Any], fields: Collection[str]) -> bool:
+    """Whether somebody's code runs when a library takes nodes apart or makes them."""
+    owns = [vars(base) for base in class_.__mro__ if not is_of_library(base.__module__)]
+    hooks = [own.get(name) for own in owns for name in _HOOKS]
+    if any(hook is not None and not _is_of_python(hook) for hook in hooks):
+        return True
+    if any(_computes(own.get(field)) for own in owns for field in fields):
+        return True
+    if any(map(_is_code, _overrides(class_).values())):
+        return True
+    if not _calls_class(functions):
+        return False
+    made = vars(class_).get("__dataclass_fields__", {})
+    if any(not field.init or field.name not in fields for field in made.values()):
+        return True  # with what its constructor makes of its own accord
     meta: Any = type(class_)
-    places += [(base, "__call__") for base in meta.__mro__]
-    found = [vars(base).get(name) for base, name in places if not is_of_library(base.__module__)]
-    return any(_is_own(getattr(made, "__func__", made)) for made in found if made is not None)
+    metas = [vars(base) for base in meta.__mro__ if not is_of_library(base.__module__)]
+    found = [own.get(name) for own in owns for name in _CONSTRUCTORS]
+    found += [own.get("__call__") for own in metas]
+    return any(_is_own(getattr(make, "__func__", make)) for make in found if make is not None)
 
 
-_CONSTRUCTORS = ("__new__", "__init__", "__post_init__", "__setattr__")
+# What is asked for attributes.
+_HOOKS = ("__getattribute__", "__getattr__", "__dict__")
+_CONSTRUCTORS = ("__new__", "__init__", "__post_init__", "__setattr__", "__attrs_attrs__")
+
+
+def _computes(value: Any) -> bool:
+    """Whether a field is more than a value: a property or another descriptor."""
+    has_hooks = hasattr(type(value), "__get__") or hasattr(type(value), "__set__")
+    return has_hooks and not _is_of_python(value) and type(value) is not types.FunctionType
+
+
+def _is_of_python(value: Any) -> bool:
+    return isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType))
+
+
+def _overrides(class_: type) -> dict[str, Any]:
+    """What a class has of somebody's in place of what a base of a library has: the library's code
+    may ask for it."""
+    theirs = [vars(base) for base in class_.__mro__ if is_of_library(base.__module__)]
+    owns = [vars(base) for base in class_.__mro__ if not is_of_library(base.__module__)]
+    known = {name for own in theirs for name in own if not _is_dunder(name)} - {"_abc_impl"}
+    found = {name: value for own in reversed(owns) for name, value in own.items() if name in known}
+    return {name: found[name] for name in sorted(found) if not _is_installed(found[name])}
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_code(value: Any) -> bool:
+    return callable(value) or hasattr(type(value), "__get__")
 
 
 def _is_own(value: Any) -> bool:
-    """Whether somebody has written a constructor; dataclasses and attrs make theirs."""
+    """Whether somebody has written a constructor; dataclasses make theirs."""
     if not isinstance(value, types.FunctionType):
         return True
-    code = value.__code__
-    is_made = code.co_qualname.startswith("__create_fn__.<locals>.")
-    is_made |= code.co_filename.startswith("<attrs generated")
+    is_made = value.__code__.co_qualname.startswith("__create_fn__.<locals>.")
     return not is_made and not _is_installed(value)
+
+
+def order(class_: type, registry: Mapping[type, Any], kept: Any, num_children: int) -> Any:
+    """In which order a node has its children: which attributes of it they are, and which of them
+    come of taking it apart. What is of a library counts by name otherwise, and may go by the order
+    of a set. None where nothing tells, as for nodes that ask their children for something.
+
+    Args:
+      kept: what jax keeps of the node.
+    """
+    entry = registry.get(class_)
+    if entry is None:
+        return None
+    marks = tuple(object() for _ in range(num_children))
+    places = {id(mark): place for place, mark in enumerate(marks)}
+    try:
+        made = entry.from_iter(kept, marks)
+        taken = [places.get(id(child), -1) for child in entry.to_iter(made)[0]]
+        own = vars(made)
+    except Exception as error:
+        if is_of_signal(error.__traceback__):
+            raise
+        return None
+    return sorted((str(n), places[id(v)]) for n, v in own.items() if id(v) in places), taken

@@ -14,6 +14,8 @@ import dis
 import functools
 import hashlib
 import importlib.machinery
+import os
+import re
 import sys
 import types
 import warnings
@@ -23,6 +25,8 @@ from typing import Any, NamedTuple
 
 from jaxide._native import trust
 from jaxide._native.content import PLAIN, element_text
+from jaxide._native.global_names import variables
+from jaxide._native.interruptions import is_of_signal
 from jaxide._native.storage import Unstorable
 
 # Of the sources of a rule.
@@ -34,13 +38,24 @@ def is_of_library(module: Any) -> bool:
     found = sys.modules.get(module) if type(module) is str else None
     if found is None or module == "__main__":
         return False
-    if (file := getattr(found, "__file__", None)) is not None:
-        return trust.is_installed_file(file)
-    if (spec := getattr(found, "__spec__", None)) is None:
+    own = variables(module)
+    if type(file := own.get("__file__")) is str:
+        return _is_installed(file)
+    if not isinstance(spec := own.get("__spec__"), ModuleSpec):
         # What an extension has made, within its own.
         return is_of_library(module.rpartition(".")[0])
-    folders = list(getattr(found, "__path__", ()))
-    return spec.origin in ("built-in", "frozen") or any(map(trust.is_installed_file, folders))
+    folders = spec.submodule_search_locations or ()
+    return spec.origin in ("built-in", "frozen") or any(map(_is_installed, folders))
+
+
+def _is_installed(file: str) -> bool:
+    return _is_installed_with(file, len(sys.modules))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed_with(file: str, num_modules: int) -> bool:
+    """Whether a file is of a library, with so many modules: they say what jax is built on."""
+    return trust.is_installed_file(file)
 
 
 def imported_by(instructions: Sequence[dis.Instruction], place: int) -> str:
@@ -71,7 +86,8 @@ def digest(modules: Iterable[str]) -> bytes:
       Unstorable: they cannot be read, or are too many.
     """
     found: dict[str, bytes] = {}
-    seen = set(modules)
+    # The packages of a module run before it.
+    seen = {place for name in modules for place in places("", name)}
     pending = sorted(seen)
     left = _MAX_BYTES
     while pending:
@@ -101,64 +117,105 @@ class _Source(NamedTuple):
 
 def _source(name: str) -> _Source | None:
     """The source of a module; None where it is of a library, or there is none."""
-    spec = _spec(name)
-    if spec is None or spec.loader is None or not _is_of_somebody(spec):
-        return None
     try:
+        spec = _spec(name)
+        if spec is None or not _has_source(spec):
+            return None
         content = _read(spec, name)
-    except (OSError, ImportError) as error:
+    except Exception as error:
+        # Finders and loaders are somebody's, too.
+        if is_of_signal(error.__traceback__):
+            raise
         raise Unstorable(f"the source of {name} cannot be read: {error}") from error
-    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
-    return _parsed(content, package, bool(spec.origin and spec.origin.endswith(_OF_CODE)))
+    is_package = spec.submodule_search_locations is not None
+    package = name if is_package else name.rpartition(".")[0]
+    return _parsed(content, package, is_package, str(spec.origin).endswith(_OF_CODE))
 
 
 _OF_CODE = tuple(importlib.machinery.SOURCE_SUFFIXES)
 
 
+def _has_source(spec: ModuleSpec) -> bool:
+    """Whether a module is somebody's, and more than a folder of others."""
+    if not spec.has_location and spec.submodule_search_locations is not None:
+        return False
+    return spec.loader is not None and _is_of_somebody(spec)
+
+
 def _spec(name: str) -> ModuleSpec | None:
     """Where a module is; imports nothing."""
-    if (found := sys.modules.get(name)) is not None:
-        spec = getattr(found, "__spec__", None)
-        return spec if isinstance(spec, ModuleSpec) else None
+    if name == "__main__":
+        return None
+    if isinstance(spec := variables(name).get("__spec__"), ModuleSpec):
+        return spec
     package = name.rpartition(".")[0]
     if not package:
-        return importlib.machinery.PathFinder.find_spec(name)
+        return _found(name, None, (*sys.path, *map(id, sys.meta_path)))
     parent = _spec(package)
-    if parent is None or parent.submodule_search_locations is None or not _is_of_somebody(parent):
+    folders = None if parent is None else parent.submodule_search_locations
+    if parent is None or folders is None or not _is_of_somebody(parent):
         return None
-    return importlib.machinery.PathFinder.find_spec(name, parent.submodule_search_locations)
+    return _found(name, tuple(folders), (*map(id, sys.meta_path),))
+
+
+@functools.lru_cache(maxsize=4096)
+def _found(name: str, folders: tuple[str, ...] | None, among: tuple[Any, ...]) -> ModuleSpec | None:
+    """Where finders find a module that was not imported, below folders of its package."""
+    for finder in sys.meta_path:
+        if (find := getattr(finder, "find_spec", None)) is not None:
+            found: ModuleSpec | None = find(name, None if folders is None else [*folders])
+            if found is not None:
+                return found
+    return None
 
 
 def _is_of_somebody(spec: ModuleSpec) -> bool:
     if spec.origin in ("built-in", "frozen"):
         return False
-    places_ = [spec.origin] if spec.has_location and spec.origin else []
-    places_ += spec.submodule_search_locations or ()
-    return not any(map(trust.is_installed_file, places_))
+    files = [spec.origin] if spec.has_location and spec.origin else []
+    files += spec.submodule_search_locations or ()
+    return not any(map(_is_installed, files))
 
 
 def _read(spec: ModuleSpec, name: str) -> bytes:
     loader: Any = spec.loader
-    if hasattr(loader, "get_data") and spec.has_location and spec.origin:
-        content: bytes = loader.get_data(spec.origin)
-        return content
-    source = loader.get_source(name) if hasattr(loader, "get_source") else None
-    return (source or "").encode()
+    if not (hasattr(loader, "get_data") and spec.has_location and spec.origin):
+        source = loader.get_source(name) if hasattr(loader, "get_source") else None
+        return (source or "").encode()
+    try:
+        known = os.stat(spec.origin)
+    except OSError:  # such as a file in an archive
+        return bytes(loader.get_data(spec.origin))
+    if known.st_size > _MAX_BYTES:
+        raise Unstorable("it is too long")
+    return _content(loader, spec.origin, known.st_mtime_ns, known.st_size, known.st_ino)
 
 
-@functools.lru_cache(maxsize=4096)
-def _parsed(content: bytes, package: str, is_code: bool) -> _Source:
+@functools.lru_cache(maxsize=1024)
+def _content(loader: Any, file: str, *version: int) -> bytes:
+    return bytes(loader.get_data(file))
+
+
+_FILE = "<jaxide: a source>"
+_OF_FILE = re.compile(re.escape(_FILE))
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(content: bytes, package: str, is_package: bool, is_code: bool) -> _Source:
     """What a source says: without comments and lines where it is one of Python."""
     if not is_code:
         return _Source(len(content), hashlib.sha256(content).digest(), frozenset())
+    # What Python has to say of a source it says to those who import it. `catch_warnings` is not for
+    # several threads.
+    if not any(rule[3] == _OF_FILE for rule in warnings.filters[:1]):
+        warnings.filterwarnings("ignore", module=_OF_FILE.pattern)
     try:
-        with warnings.catch_warnings(action="ignore"):
-            code = compile(content, "<module>", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
+        code = compile(content, _FILE, "exec", dont_inherit=True, optimize=0)
+        said = repr(_said(code)).encode("utf-8", "surrogatepass")
+        imports = {*_imports(code, package), *(_exported(code, package) if is_package else ())}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Unstorable(f"a source is no code of this Python: {error}") from error
-    said = repr(_said(code)).encode("utf-8", "surrogatepass")
-    imports = frozenset(_imports(code, package))
-    return _Source(len(content), hashlib.sha256(said).digest(), imports)
+    return _Source(len(content), hashlib.sha256(said).digest(), frozenset(imports))
 
 
 def _said(code: types.CodeType) -> Any:
@@ -197,3 +254,11 @@ def _imports(code: types.CodeType, package: str) -> Iterator[str]:
 
 
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
+
+
+def _exported(code: types.CodeType, package: str) -> Iterator[str]:
+    """The modules of a package that ``import *`` may import: its texts name them."""
+    texts = [
+        item for const in code.co_consts for item in (const if type(const) is tuple else [const])
+    ]
+    yield from (f"{package}.{text}" for text in texts if type(text) is str and text.isidentifier())

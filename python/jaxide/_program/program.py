@@ -854,9 +854,11 @@ class Program:
         if self._in_tree is not None:
             flat, tree = jax.tree.flatten((args, kwargs))
             if not _compat.is_structure(tree, self._in_tree):
+                is_alike = str(tree) == str(self._in_tree)
+                hint = ", where a class is registered with jax in another way" if is_alike else ""
                 raise TypeError(
                     "this program was traced with arguments of structure "
-                    f"{self._in_tree}, got {tree}"
+                    f"{self._in_tree}, got {tree}{hint}"
                 )
             if self._out_tree is not None:
                 results = _compat.results(self._out_tree, tree)
