@@ -430,7 +430,7 @@ def test_a_library_that_has_its_fields_in_another_order(use: str, write: Write) 
     make.__mro__[1].FIELDS = "ba"
     again = pickle.loads(stored)
     error: Any = TypeError if use == "argument" else jaxide.StorageError
-    with pytest.raises(error, match=r"in another way|in another order"):
+    with pytest.raises(error, match="in another way"):
         again(*args)
 
 

@@ -561,7 +561,7 @@ def named(module: str, name: str) -> Any:
 
 
 # A class and how it is registered, without what jax keeps of a node.
-REGISTERED = stored_structures._registration(Registered, None, 1)[:3]
+REGISTERED = stored_structures._registration(False, Registered, None, 1)[:3]
 
 
 @pytest.mark.parametrize(
@@ -650,7 +650,7 @@ def test_nodes_of_dataclasses_have_their_fields() -> None:
     made = again(Data(X, X + 1, 2))
     assert (made.kept, type(made)) == (2, Data)
     np.testing.assert_array_equal(made.x, X + 1)
-    node = (*stored_structures._registration(Data, None, 1)[:3], ())
+    node = (*stored_structures._registration(False, Data, None, 1)[:3], ())
     rows = (("leaf", None, 0), ("leaf", None, 0), ("registered", node, 2))
     trees = StoredTree.of(program._in_tree), StoredTree(rows)
     root = (jax.__version__, program.jaxpr, trees)
@@ -948,11 +948,39 @@ def test_targets_that_call_python_are_refused() -> None:
 def test_odd_values_of_nodes_are_left_out() -> None:
     cyclic: list[Any] = []
     cyclic.append(cyclic)
-    for value in ((jnp.ones(2),), cyclic, lambda: 1, X.sum, object()):
+    for value in ((jnp.ones(2),), cyclic, object()):
         program = jaxide.trace(lambda t: t.value * 2)(Registered(X, value))
         again = loaded(stored(program))
         assert again.left_out == ("the structure of arguments and results was left out",)
         pickle.dumps(program)
+
+
+class Model:
+    def __init__(self, number: float):
+        self.number = number
+
+    def apply(self, x: Any) -> Any:
+        return x * self.number
+
+
+@pytest.mark.parametrize("way", ["method", "function"])
+def test_functions_of_nodes_are_those_that_were_given(way: str) -> None:
+    """Such as `apply_fn` of a `TrainState` of flax, and its optimizer. They count by their names,
+    so there may be one of each."""
+
+    def state(number: float) -> Data:
+        return Data(X, X, Model(number).apply if way == "method" else lambda x: x * number)
+
+    program = jaxide.trace(lambda t: Data(t.kept(t.x), t.y, t.kept))(state(2.0))
+    again = loaded(stored(program, complete=True))
+    given = state(3.0)
+    made = again(given)
+    assert made.kept is given.kept
+    np.testing.assert_array_equal(made.x, 2.0 * X)
+    with pytest.raises(TypeError, match="traced with arguments of structure"):
+        again(Data(X, X, max))
+    two = lambda t, u: (Data(t.x, u.y, u.kept), t)
+    assert loaded(stored(jaxide.trace(two)(state(2.0), state(3.0)))).left_out
 
 
 def test_names_survive_where_nothing_is_imported(ruled: Any) -> None:
@@ -1125,5 +1153,5 @@ def test_registrations_are_compared_when_results_are_made(registered: Registered
 
 def test_registrations_of_libraries_count_by_name() -> None:
     for class_ in (Data, Registered):
-        bytecode, _ = stored_structures._digest(class_)
+        bytecode, *_ = stored_structures._digest(class_)
         assert (bytecode == "") is (class_ is Data)

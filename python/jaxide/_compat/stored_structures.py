@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -77,6 +78,8 @@ def _described(value: Any, depth: int = 0) -> Any:
         return dict(zip(within(value), within(value.values()), strict=True))
     if callable(value) and (place := global_name(value)) is not None:
         return _Named("global", *place, text_of(value), value=value)
+    if (local := _local_name(value)) is not None:
+        return _Named("local", *local, text_of(value), value=value)
     if isinstance(value, enum.Enum):
         return _Named("member", *_place(class_), text_of(value), value.name, value=value)
     if is_named_tuple(class_):
@@ -85,6 +88,19 @@ def _described(value: Any, depth: int = 0) -> Any:
     if (name := _module_name(value)) is not None:
         return _Named("value", class_.__module__, name, text_of(value), value=value)
     return value
+
+
+def _local_name(value: Any) -> tuple[str, str] | None:
+    """The module and the name of a local function, or of a method with the class of its object."""
+    if isinstance(value, types.FunctionType):
+        return str(value.__module__), value.__qualname__
+    if not isinstance(value, types.MethodType) or not isinstance(
+        value.__func__, types.FunctionType
+    ):
+        return None
+    return str(
+        value.__module__
+    ), f"{value.__func__.__qualname__} of {name_of(type(value.__self__))}"
 
 
 def _module_name(value: Any) -> str | None:
@@ -194,36 +210,68 @@ NAMED = Kind(
 # ---- structures --------------------------------------------------------------------------------
 
 
-def _registration(class_: Any, own: Any, num_children: int) -> Any:
-    """A node in a file: its class, how that is registered, what jax keeps of the node, and the
-    order of its children."""
-    if (place := global_name(class_)) is None or issubclass(class_, functools.partial):
+def _rows_of(tree: Any) -> Any:
+    """A structure of jax's in rows. Where somebody's own code has a node, it may ask the nodes in
+    that for anything: all classes count whole.
+
+    Raises:
+      Unstorable: a class or a value has no name, or nothing tells what it consists of.
+    """
+    classes: dict[Any, None] = {}
+    rows_of(tree, lambda class_, own, num_children: classes.setdefault(class_))
+    is_whole = any(_digest(class_).is_whole for class_ in classes if _has_digest(class_))
+    rows = rows_of(tree, functools.partial(_registration, is_whole))
+    kept = [own[3] for name, own, _ in rows if name == "registered"]
+    known: dict[Any, Any] = {}
+    for named in _named_within(kept):
+        if named.kind == "local" and known.setdefault(named.key, named.value) != named.value:
+            raise Unstorable(f"a tree has two functions that are {named.module}.{named.name}")
+    return rows
+
+
+def _registration(is_whole: bool, class_: Any, own: Any, num_children: int) -> Any:
+    """A node in a file: its class, how that is registered, what jax keeps of the node, and how it
+    is here."""
+    if issubclass(class_, functools.partial):
+        raise Unstorable(f"a {name_of(class_)} has a function")
+    if (place := global_name(class_)) is None:
         raise Unstorable(f"{name_of(class_)} is no class that a module has")
-    return *place, _registered_as(class_), _described(own), *_order(class_, own, num_children)
+    registered_as = _registered_as(class_, is_whole)
+    described = _described(own)
+    return *place, registered_as, described, *_state(class_, own, num_children, described, is_whole)
 
 
-def _order(class_: Any, own: Any, num_children: int) -> list[Any]:
-    """The order in which a node has its children; empty where nothing tells."""
-    found = registrations.order(class_, symbol("tree_util:_registry"), own, num_children)
-    return [] if found is None else [found]
+def _state(class_: Any, own: Any, num_children: int, described: Any, is_whole: bool) -> list[Any]:
+    """In which order a node has its children, and what that consists of which it has by name,
+    where somebody's own code may use it."""
+    registry = symbol("tree_util:_registry")
+    order = registrations.order(class_, registry, own, num_children)
+    values = [named.value for named in _named_within(described)] if is_whole else []
+    digest = registrations.digest_of(values, registry) if values else ""
+    return [order, digest] if digest or order is not None else []
 
 
-def _registered_as(class_: Any) -> Any:
+def _registered_as(class_: Any, is_whole: bool) -> Any:
     """How a class is registered: its fields, and what its functions do.
 
     Raises:
       Unstorable: that cannot be said.
     """
     fields = fields_of(class_)
-    if class_ in symbol("tree_util:_registry") or not registrations.is_made_plainly(class_):
-        return fields, *_digest(class_)
+    if is_whole or _has_digest(class_):
+        return fields, *_digest(class_, is_whole)
     return fields
 
 
+def _has_digest(class_: Any) -> bool:
+    """Whether a class is more than its fields."""
+    return class_ in symbol("tree_util:_registry") or not registrations.is_made_plainly(class_)
+
+
 @functools.cache
-def _digest(class_: Any) -> tuple[str, str]:
+def _digest(class_: Any, is_whole: bool = False) -> registrations.Digest:
     """What the functions do that a class is registered with, which jax lets nobody replace."""
-    return registrations.digest(class_, symbol("tree_util:_registry"))
+    return registrations.digest(class_, symbol("tree_util:_registry"), is_whole=is_whole)
 
 
 def _registered_class(described: Any) -> Any:
@@ -235,9 +283,17 @@ def _registered_class(described: Any) -> Any:
     if class_ not in symbol("tree_util:_registry") and not is_named_tuple(class_):
         return None
     try:
-        return class_ if _registered_as(class_) == registered_as else None
+        return (
+            class_
+            if _registered_as(class_, _counts_whole(registered_as)) == registered_as
+            else None
+        )
     except Unstorable:
         return None
+
+
+def _counts_whole(registered_as: Any) -> bool:
+    return type(registered_as) is tuple and len(registered_as) == 4 and registered_as[3] is True
 
 
 def _parts_of_named(value: Any) -> Iterable[Any] | None:
@@ -255,6 +311,8 @@ class StoredTree:
         self.rows = rows
         # The structure of jax's that it described last.
         self._last: Any = None
+        # The nodes of results that were compared, by their rows: what they were made of.
+        self._compared: dict[int, list[Any]] = {}
         # What it prints as; also looks at all of it.
         self._text = fold(rows, lambda: "*", _text_of)
 
@@ -266,7 +324,7 @@ class StoredTree:
           Unstorable: a class or a value has no name.
           StorageError: a node has something else than values.
         """
-        return cls(rows_of(tree, _registration))
+        return cls(_rows_of(tree))
 
     def __repr__(self) -> str:
         return f"PyTreeDef({self._text})"
@@ -290,7 +348,7 @@ class StoredTree:
         if self._last is not None and tree == self._last:
             return True
         try:
-            rows = rows_of(tree, _registration)
+            rows = _rows_of(tree)
         except Unstorable:
             return False
         is_same = _same(rows, self.rows)
@@ -330,7 +388,7 @@ class StoredTree:
             found = StoredTree.of(arguments).named()
             given = {key: named.value for key, named in found.items()}
         making, rest = _Making(given), iter(leaves)
-        return fold(self.rows, lambda: next(rest), functools.partial(_made, making))
+        return fold(self.rows, lambda: next(rest), functools.partial(_made, making, self._compared))
 
 
 def _text_of(name: str, own: Any, children: Sequence[str]) -> str:
@@ -358,7 +416,9 @@ def _text_of(name: str, own: Any, children: Sequence[str]) -> str:
     return f"{{{inside}}}" if data.class_ is dict else f"{name}({{{inside}}})"
 
 
-def _made(making: _Making, name: str, own: Any, children: Sequence[Any]) -> Any:
+def _made(
+    making: _Making, compared: dict[int, list[Any]], name: str, own: Any, children: Sequence[Any]
+) -> Any:
     """A node of results."""
     if name == "none":
         return None
@@ -377,8 +437,14 @@ def _made(making: _Making, name: str, own: Any, children: Sequence[Any]) -> Any:
         raise StorageError(f"no argument has {error}") from None
     if registration is None:
         return class_(*children)
-    if _order(class_, kept, len(children)) != list(own[4:]):
-        raise StorageError(f"{own[0]}.{own[1]} has its children in another order here")
+    used = [class_, *(making.given[named.key] for named in _named_within(own[3]))]
+    known = compared.get(id(own))
+    if known is None or any(one is not other for one, other in zip(known, used, strict=True)):
+        is_whole = _counts_whole(own[2])
+        described = _described(kept)
+        if _state(class_, kept, len(children), described, is_whole) != list(own[4:]):
+            raise StorageError(f"{own[0]}.{own[1]} is made in another way or order here")
+        compared[id(own)] = used
     return registration.from_iter(kept, tuple(children))
 
 

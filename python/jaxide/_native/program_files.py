@@ -432,7 +432,12 @@ def _why_not(private: FilePrivate, own: Sequence[Any], trees: Sequence[Any]) -> 
     stored, (in_tree, out_tree) = own[1], trees
     if type(stored) is type(out_tree) or stored.unknown(own[0]):
         return None
-    made = stored.results([0] * stored.num_leaves, in_tree)
+    try:
+        made = stored.results([0] * stored.num_leaves, in_tree)
+    except Exception as error:
+        if isinstance(error, StorageError) or is_of_signal(error.__traceback__):
+            raise
+        return None  # Its class wants arrays, which a call has.
     return None if private.structure(made) == out_tree else "jax makes another structure of it"
 
 

@@ -8,12 +8,13 @@ node for anything.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import operator
 import types
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxide._native import trust
 from jaxide._native.content import PLAIN, name_of
@@ -23,22 +24,43 @@ from jaxide._native.rule_contents import BYTECODE, Words, asked_by, owner
 from jaxide._native.rule_sources import is_of_library
 
 
-def digest(class_: type, registry: Mapping[type, Any]) -> tuple[str, str]:
-    """The version of bytecode, and a digest of what the functions do that a class is registered
-    with, or of how it is made if it is not registered. The first is empty where no code but that of
-    libraries counts.
+class Digest(NamedTuple):
+    """What the functions do that a class is registered with."""
+
+    # The version of bytecode; empty where no code but that of libraries counts.
+    bytecode: str
+    digest: str
+    # Whether somebody's own code has nodes of the class.
+    is_whole: bool
+
+
+def digest(class_: type, registry: Mapping[type, Any], *, is_whole: bool = False) -> Digest:
+    """What the functions do that a class is registered with, or how it is made if it is not
+    registered.
+
+    Args:
+      is_whole: whether somebody's own code has nodes of the class in any case.
 
     Raises:
       Unstorable: they have something of which that cannot be said.
     """
     entry = registry.get(class_)
     functions = () if entry is None else (entry.to_iter, entry.from_iter)
-    words = _RegistrationWords(class_, registry, is_whole=False)
+    words = _RegistrationWords(class_, registry, is_whole=is_whole)
     said = words.of([*functions, class_])
-    if words.asks_class or _runs_own_code(class_, functions, words.texts):
-        words = _RegistrationWords(class_, registry, is_whole=True)
-        said = words.of([*functions, class_])
-    return BYTECODE if words.have_code else "", hashlib.sha256(said).hexdigest()
+    if not is_whole and (words.asks_class or _runs_own_code(class_, functions, words.texts)):
+        return digest(class_, registry, is_whole=True)
+    bytecode = BYTECODE if words.have_code else ""
+    return Digest(bytecode, hashlib.sha256(said).hexdigest(), is_whole)
+
+
+def digest_of(values: Sequence[Any], registry: Mapping[type, Any]) -> str:
+    """What values of nodes consist of.
+
+    Raises:
+      Unstorable: that cannot be said.
+    """
+    return hashlib.sha256(Words(registry).of([*values])).hexdigest()
 
 
 def is_made_plainly(class_: Any) -> bool:
@@ -123,16 +145,15 @@ _OF_ATTRIBUTES = frozenset({"__dict__", "get", "__new__", "__setattr__"})
 
 
 def _calls_class(functions: Sequence[Any]) -> bool:
-    """Whether nodes are made by calling the class."""
+    """Whether nodes are made by calling the class, and not as empty objects by a library."""
     if not functions:
         return True
     make = functions[1]
-    function = getattr(make.func if isinstance(make, functools.partial) else make, "__func__", make)
-    function = function.func if isinstance(function, functools.partial) else function
-    is_theirs = _is_installed(function) or (
-        isinstance(function, types.FunctionType) and owner(function) is None
-    )
-    return not (is_theirs and "__new__" in function.__code__.co_names)
+    while isinstance(make, (functools.partial, types.MethodType)):
+        make = make.func if isinstance(make, functools.partial) else make.__func__
+    if not isinstance(make, types.FunctionType) or "__new__" not in make.__code__.co_names:
+        return True
+    return not _is_installed(make) and owner(make) is not None
 
 
 def _runs_own_code(class_: type, functions: Sequence[Any], fields: Collection[str]) -> bool:
@@ -147,8 +168,8 @@ def _runs_own_code(class_: type, functions: Sequence[Any], fields: Collection[st
         return True
     if not _calls_class(functions):
         return False
-    made = vars(class_).get("__dataclass_fields__", {})
-    if any(not field.init or field.name not in fields for field in made.values()):
+    made: Any = dataclasses.fields(class_) if dataclasses.is_dataclass(class_) else ()
+    if any(not field.init or field.name not in fields for field in made):
         return True  # with what its constructor makes of its own accord
     meta: Any = type(class_)
     metas = [vars(base) for base in meta.__mro__ if not is_of_library(base.__module__)]
@@ -207,7 +228,7 @@ def order(class_: type, registry: Mapping[type, Any], kept: Any, num_children: i
       kept: what jax keeps of the node.
     """
     entry = registry.get(class_)
-    if entry is None:
+    if entry is None or _is_told(entry) or hasattr(class_, "__del__"):
         return None
     marks = tuple(object() for _ in range(num_children))
     places = {id(mark): place for place, mark in enumerate(marks)}
@@ -220,3 +241,14 @@ def order(class_: type, registry: Mapping[type, Any], kept: Any, num_children: i
             raise
         return None
     return sorted((str(n), places[id(v)]) for n, v in own.items() if id(v) in places), taken
+
+
+def _is_told(entry: Any) -> bool:
+    """Whether the functions of a registration say in which order they have children: those of
+    jax's dataclasses close over names, and those of equinox have them in their code."""
+    function = entry.to_iter
+    if not isinstance(function, types.FunctionType):
+        return False
+    is_of_jax = trust.is_own_function(function)
+    name = function.__qualname__
+    return (is_of_jax and name.startswith("register_dataclass.")) or owner(function) is None

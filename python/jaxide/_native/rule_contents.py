@@ -33,7 +33,13 @@ from jaxide._native.content import PLAIN, element_text, name_of, text_of
 from jaxide._native.derivative_rules import contents
 from jaxide._native.global_names import global_name
 from jaxide._native.interruptions import is_of_signal
-from jaxide._native.rule_sources import imported_by, instructions_of, is_of_library, places
+from jaxide._native.rule_sources import (
+    imported_by,
+    instructions_of,
+    is_of_library,
+    places,
+    without_lines,
+)
 from jaxide._native.storage import Unstorable
 
 # What another Python makes of the same lines is other code.
@@ -358,8 +364,8 @@ class Words:
     def _code(self, code: types.CodeType) -> Any:
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
         names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-        consts = self._parts(code.co_consts)
-        return "code", code.co_code, code.co_exceptiontable, counts, names, consts
+        bytecode, consts = without_lines(code)
+        return "code", bytecode, code.co_exceptiontable, counts, names, self._parts(consts)
 
     def _jit(self, jit: Any) -> Any:
         own = dict(vars(jit))
@@ -393,7 +399,9 @@ class Words:
         own = [
             (name, self._part(value))
             for name, value in vars(class_).items()
-            if name not in _SAYS_LITTLE and not isinstance(value, types.GetSetDescriptorType)
+            if name not in _SAYS_LITTLE
+            and not isinstance(value, types.GetSetDescriptorType)
+            and not (name == "__doc__" and _is_of_dataclass(class_, value))
         ]
         self.modules.add(str(class_.__module__))
         entry = self._registry.get(class_)
@@ -585,6 +593,13 @@ def _in_slot(member: types.MemberDescriptorType, value: Any) -> Any:
         return member.__get__(value)
     except AttributeError:  # nothing was assigned yet
         return inspect.Parameter.empty
+
+
+def _is_of_dataclass(class_: Any, doc: Any) -> bool:
+    """Whether a docstring may be the signature that a dataclass gets: with what defaults print as,
+    which may be addresses."""
+    is_signature = isinstance(doc, str) and doc.startswith(f"{class_.__name__}(")
+    return is_signature and "__dataclass_fields__" in vars(class_)
 
 
 def _is_constant(value: Any) -> bool:

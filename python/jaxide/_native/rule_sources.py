@@ -14,11 +14,13 @@ import dis
 import functools
 import hashlib
 import importlib.machinery
+import itertools
 import os
 import re
 import sys
 import types
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple
@@ -222,8 +224,26 @@ def _said(code: types.CodeType) -> Any:
     """What code does, in words, wherever its lines are."""
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-    consts = [*map(_constant, code.co_consts)]
-    return code.co_qualname, code.co_code, code.co_exceptiontable, counts, names, consts
+    bytecode, consts = without_lines(code)
+    said = [*map(_constant, consts)]
+    return code.co_qualname, bytecode, code.co_exceptiontable, counts, names, said
+
+
+def without_lines(code: types.CodeType) -> tuple[bytes, list[Any]]:
+    """The bytecode and the constants of code, without the line of a class, which the code of its
+    body has from Python 3.13 on."""
+    bytecode, consts = bytearray(code.co_code), [*code.co_consts]
+    if "__firstlineno__" in code.co_names:
+        instructions = [*dis.get_instructions(code)]
+        loaded = Counter(found.arg for found in instructions if found.opname == "LOAD_CONST")
+        for line, store in itertools.pairwise(instructions):
+            if store.argval != "__firstlineno__" or not store.opname.startswith("STORE"):
+                continue
+            if line.opname != "LOAD_CONST":
+                bytecode[line.offset + 1] = 0  # The number is in the instruction.
+            elif loaded[line.arg] == 1:
+                consts[line.arg or 0] = 0
+    return bytes(bytecode), consts
 
 
 def _constant(value: Any) -> Any:
