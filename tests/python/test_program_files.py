@@ -963,6 +963,27 @@ class Model:
         return x * self.number
 
 
+class Shaped:
+    """What is made of nothing but arrays."""
+
+    def __init__(self, value: Any, kept: Any = None):
+        self.value, self.kept, self.shape = value, kept, value.shape
+
+
+jax.tree_util.register_pytree_node(
+    Shaped, lambda node: ((node.value,), node.kept), lambda kept, values: Shaped(*values, kept)
+)
+
+
+def test_nodes_that_want_arrays_are_stored() -> None:
+    program = jaxide.trace(lambda node: Shaped(node.value + 1, node.kept))(Shaped(X, len))
+    made = loaded(stored(program, complete=True))(Shaped(X, len))
+    assert made.shape == X.shape and made.kept is len
+    functions = [lambda x: x + number for number in range(2)]
+    program = jaxide.trace(lambda node: Shaped(node.value, functions[1]))(Shaped(X, functions[0]))
+    assert loaded(stored(program)).left_out
+
+
 @pytest.mark.parametrize("way", ["method", "function"])
 def test_functions_of_nodes_are_those_that_were_given(way: str) -> None:
     """Such as `apply_fn` of a `TrainState` of flax, and its optimizer. They count by their names,

@@ -283,13 +283,10 @@ def _registered_class(described: Any) -> Any:
     if class_ not in symbol("tree_util:_registry") and not is_named_tuple(class_):
         return None
     try:
-        return (
-            class_
-            if _registered_as(class_, _counts_whole(registered_as)) == registered_as
-            else None
-        )
+        is_same = _registered_as(class_, _counts_whole(registered_as)) == registered_as
     except Unstorable:
         return None
+    return class_ if is_same else None
 
 
 def _counts_whole(registered_as: Any) -> bool:

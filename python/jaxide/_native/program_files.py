@@ -437,8 +437,12 @@ def _why_not(private: FilePrivate, own: Sequence[Any], trees: Sequence[Any]) -> 
     except Exception as error:
         if isinstance(error, StorageError) or is_of_signal(error.__traceback__):
             raise
-        return None  # Its class wants arrays, which a call has.
-    return None if private.structure(made) == out_tree else "jax makes another structure of it"
+        # Its class wants arrays, which a call has.
+        given, wanted = (private.stored_tree(tree).named() for tree in (in_tree, out_tree))
+        is_same = all(given[key].value == named.value for key, named in wanted.items())
+    else:
+        is_same = private.structure(made) == out_tree
+    return None if is_same else "jax makes another structure of it"
 
 
 def of_bytes(private: FilePrivate, content: bytes) -> Loaded:
