@@ -19,26 +19,20 @@ import pytest
 import jaxide
 from jaxide._native import rule_sources
 from jaxide._native.storage import Unstorable
+from test_rule_contents import RULED
 
-RULED = """
+HEAD = f"""
 import dataclasses, functools, gc, importlib, inspect, operator, pydoc, random, types
 import jax, jax.numpy as jnp, numpy as np
 import edited_library
 from importlib import import_module
-
-def ruled(scale):
-    @jax.custom_jvp
-    def fun(x):
-        return jnp.sin(x)
-    fun.defjvp(lambda primals, tangents: (jnp.sin(*primals), tangents[0] * scale()))
-    return fun
-"""
+{RULED}"""
 PAIR = """
 class Pair:
     def __init__(self, a, b): self.a, self.b = a, b
 """
 HELPER = "FACTOR = VALUE\nif FACTOR < 3: SMALL = True\n"
-# Modules of rules; `mended`, and `whole` with `whole.part`, have other constants.
+# Modules of rules. VALUE is another number once the module, or one beside it, is edited.
 RULES = {
     "nodes of a class": f"""{PAIR}
 jax.tree_util.register_pytree_node(Pair, lambda p: ([p.a * VALUE], None), lambda _, c: Pair(*c, 1))
@@ -379,7 +373,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name: str, write: Write) -> None:
-    content = RULED + RULES[name]
+    content = HEAD + RULES[name]
     module = write(content)
     program = jaxide.trace(lambda x: module.fun(x))(1.0)
     gradient = float(jax.grad(program)(1.0))
@@ -403,7 +397,7 @@ def test_trees(name: str, write: Write) -> None:
         first, second = jax.tree.leaves(pair)
         return first - 10 * second, jax.tree.map(lambda x: x + 1, pair)
 
-    content = RULED + TREES[name]
+    content = HEAD + TREES[name]
     module = write(content)
     make = lambda: module.Pair(3.0, 7.0)
     stored = pickle.dumps(jaxide.trace(use)(make()))
@@ -420,7 +414,7 @@ def test_trees(name: str, write: Write) -> None:
 @pytest.mark.parametrize("use", ["argument", "result"])
 def test_a_library_that_has_its_fields_in_another_order(use: str, write: Write) -> None:
     """What is installed counts by name; numpyro has such fields in the order of a set."""
-    make = write(f"{RULED}class Pair(edited_library.Node): pass\n").Pair
+    make = write(f"{HEAD}class Pair(edited_library.Node): pass\n").Pair
     fun = (lambda pair: pair.a) if use == "argument" else (lambda x: make(x, x + 1))
     args = (make(3.0, 7.0),) if use == "argument" else (3.0,)
     stored = pickle.dumps(jaxide.trace(fun)(*args))
@@ -437,7 +431,7 @@ def test_a_library_that_has_its_fields_in_another_order(use: str, write: Write) 
 def test_sources_of_all_modules_that_are_imported(write: Write, tmp_path: Path) -> None:
     """Whatever a rule's module imports anywhere counts, and nothing beside."""
     unseen = "def unseen():\n    from edited_package import other\n"
-    content = f"{RULED}{unseen}fun = ruled(lambda: 2.0)\n"
+    content = f"{HEAD}{unseen}fun = ruled(lambda: 2.0)\n"
     stored = pickle.dumps(jaxide.trace(write(content).fun)(1.0))
     write(content, value="2.0", order="ba")  # `edited_helper` alone has the order
     assert not pickle.loads(stored).left_out
@@ -500,7 +494,7 @@ def test_folders_of_modules_have_no_source(write: Write, tmp_path: Path) -> None
 
 
 def test_sources_that_are_no_code(write: Write, tmp_path: Path) -> None:
-    content = f"{RULED}def unseen(): import edited_helper\nfun = ruled(lambda: 2.0)\n"
+    content = f"{HEAD}def unseen(): import edited_helper\nfun = ruled(lambda: 2.0)\n"
     module = write(content)
     (tmp_path / "edited_helper.py").write_text("no Python")
     assert pickle.loads(pickle.dumps(jaxide.trace(module.fun)(1.0))).left_out

@@ -13,17 +13,20 @@ import pytest
 
 import jaxide
 
-HEAD = """
-import array, collections, dataclasses, decimal, enum, fractions, functools, types, typing
-import jax, jax.numpy as jnp, numpy as np
-
+# Makes a function with a rule.
+RULED = """
 def ruled(scale):
     @jax.custom_jvp
     def fun(x):
         return jnp.sin(x)
     fun.defjvp(lambda primals, tangents: (jnp.sin(*primals), tangents[0] * scale()))
     return fun
-
+"""
+HEAD = f"""
+import array, collections, dataclasses, decimal, enum, fractions, functools, types, typing
+import jax, jax.numpy as jnp, numpy as np
+{RULED}"""
+HEAD += """
 class Flag(enum.IntFlag):
     A = 1
 

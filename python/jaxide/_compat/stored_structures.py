@@ -92,15 +92,11 @@ def _described(value: Any, depth: int = 0) -> Any:
 
 def _local_name(value: Any) -> tuple[str, str] | None:
     """The module and the name of a local function, or of a method with the class of its object."""
-    if isinstance(value, types.FunctionType):
-        return str(value.__module__), value.__qualname__
-    if not isinstance(value, types.MethodType) or not isinstance(
-        value.__func__, types.FunctionType
-    ):
+    function = value.__func__ if isinstance(value, types.MethodType) else value
+    if not isinstance(function, types.FunctionType):
         return None
-    return str(
-        value.__module__
-    ), f"{value.__func__.__qualname__} of {name_of(type(value.__self__))}"
+    of = "" if function is value else f" of {name_of(type(value.__self__))}"
+    return str(function.__module__), f"{function.__qualname__}{of}"
 
 
 def _module_name(value: Any) -> str | None:

@@ -37,8 +37,8 @@ from jaxide._native.rule_sources import (
     imported_by,
     instructions_of,
     is_of_library,
+    parts_of,
     places,
-    without_lines,
 )
 from jaxide._native.storage import Unstorable
 
@@ -362,10 +362,8 @@ class Words:
         return "module", module.__name__, found
 
     def _code(self, code: types.CodeType) -> Any:
-        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
-        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-        bytecode, consts = without_lines(code)
-        return "code", bytecode, code.co_exceptiontable, counts, names, self._parts(consts)
+        own, consts = parts_of(code)
+        return "code", *own, self._parts(consts)
 
     def _jit(self, jit: Any) -> Any:
         own = dict(vars(jit))

@@ -42,22 +42,12 @@ def is_of_library(module: Any) -> bool:
         return False
     own = variables(module)
     if type(file := own.get("__file__")) is str:
-        return _is_installed(file)
+        return trust.is_installed_file(file)
     if not isinstance(spec := own.get("__spec__"), ModuleSpec):
         # What an extension has made, within its own.
         return is_of_library(module.rpartition(".")[0])
     folders = spec.submodule_search_locations or ()
-    return spec.origin in ("built-in", "frozen") or any(map(_is_installed, folders))
-
-
-def _is_installed(file: str) -> bool:
-    return _is_installed_with(file, len(sys.modules))
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_installed_with(file: str, num_modules: int) -> bool:
-    """Whether a file is of a library, with so many modules: they say what jax is built on."""
-    return trust.is_installed_file(file)
+    return spec.origin in ("built-in", "frozen") or any(map(trust.is_installed_file, folders))
 
 
 def imported_by(instructions: Sequence[dis.Instruction], place: int) -> str:
@@ -176,7 +166,7 @@ def _is_of_somebody(spec: ModuleSpec) -> bool:
         return False
     files = [spec.origin] if spec.has_location and spec.origin else []
     files += spec.submodule_search_locations or ()
-    return not any(map(_is_installed, files))
+    return not any(map(trust.is_installed_file, files))
 
 
 def _read(spec: ModuleSpec, name: str) -> bytes:
@@ -222,14 +212,19 @@ def _parsed(content: bytes, package: str, is_package: bool, is_code: bool) -> _S
 
 def _said(code: types.CodeType) -> Any:
     """What code does, in words, wherever its lines are."""
+    own, consts = parts_of(code)
+    return code.co_qualname, *own, [*map(_constant, consts)]
+
+
+def parts_of(code: types.CodeType) -> tuple[tuple[Any, ...], list[Any]]:
+    """What code consists of wherever its lines are, and its constants."""
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-    bytecode, consts = without_lines(code)
-    said = [*map(_constant, consts)]
-    return code.co_qualname, bytecode, code.co_exceptiontable, counts, names, said
+    bytecode, consts = _without_lines(code)
+    return (bytecode, code.co_exceptiontable, counts, names), consts
 
 
-def without_lines(code: types.CodeType) -> tuple[bytes, list[Any]]:
+def _without_lines(code: types.CodeType) -> tuple[bytes, list[Any]]:
     """The bytecode and the constants of code, without the line of a class, which the code of its
     body has from Python 3.13 on."""
     bytecode, consts = bytearray(code.co_code), [*code.co_consts]

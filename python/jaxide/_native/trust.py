@@ -152,6 +152,12 @@ def is_installed_package(file: str) -> bool:
 
 def is_installed_file(file: str) -> bool:
     """Whether a file is one of Python or of a package that was installed."""
+    return _is_installed_with(file, len(sys.modules))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed_with(file: str, num_modules: int) -> bool:
+    # How many modules there are tells whether more of what jax is built on may be imported.
     return is_installed_package(file) or _is_file_of_library(file)
 
 
