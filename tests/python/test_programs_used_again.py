@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend import core
 
 import covering
 import jaxide
@@ -208,6 +209,19 @@ def test_used_twice_after_it_was_used_once(
     """How programs repeat was not seen yet: jax is asked."""
     once, twice = case(kind, body, [use]), case(kind, body, [use, other or use])
     compare([once, once, twice, twice, once, twice, twice], rounds=1)
+
+
+@pytest.mark.parametrize("seed", range(covering.examples(30, 200)))
+def test_programs_at_addresses_of_others(seed: int) -> None:
+    """What jax closes anew may be where one was that is gone: it is another one all the same."""
+    rng = random.Random(seed)
+    empty = jax.make_jaxpr(lambda: None)().jaxpr
+    closed = [core.ClosedJaxpr(empty, ()) for _ in range(rng.randint(0, 500))]
+    rng.shuffle(closed)
+    del closed[::2]  # leaves room here and there
+    use = rng.choice([gradient, pulled_back])
+    once, twice = case("scan", "sine", [use]), case("scan", "sine", [use, use])
+    compare([once, once, twice, twice, once, twice], rounds=1)
 
 
 OUTER: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {

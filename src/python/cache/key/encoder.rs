@@ -18,7 +18,7 @@ use crate::python::cache::key::trace_context::TraceContext;
 use crate::python::cache::key::transformations::Stack;
 use crate::python::cache::key::whole::Whole;
 use crate::python::cache::programs::forms::open;
-use crate::python::cache::programs::registry::first_transposed_at;
+use crate::python::cache::programs::registry::{first_transposed_at, serial_as_given};
 use crate::python::cache::reasons::{
     CHANGES, FOLDS_EAGERLY, Reason, UNKNOWN_OBJECT, USERS_PRIMITIVE, WRITES,
 };
@@ -157,7 +157,8 @@ impl<'a, 'py> Encoder<'a, 'py> {
             // SAFETY: an argument of the call.
             let program = unsafe { Bound::from_borrowed_ptr(self.py, program) };
             let (open, _) = open(self.jax, &program)?;
-            let first = first_transposed_at(&open, address(&program), kinds, &now);
+            let given = serial_as_given(&open, &program);
+            let first = first_transposed_at(&open, given, kinds, &now);
             let first = self.traceback(&first)?;
             self.call.transposed_at.push(address(&first));
         }

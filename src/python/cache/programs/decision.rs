@@ -56,7 +56,7 @@ impl Programs {
 
     /// Notes that the call has programs.
     pub fn note_given(&self, py: Python<'_>, given: &Given) {
-        note_given(given.first(py), self.number, given.programs[0].as_ptr() as usize);
+        note_given(given.first(py), self.number, given.serial(py));
     }
 
     /// Notes that the call has those of this recording.
@@ -76,8 +76,7 @@ impl Programs {
             return None;
         }
         let before = last_given(given.first(py), self.number)?;
-        let same = before == given.programs[0].as_ptr() as usize;
-        Some(if same { Repeat::Same } else { Repeat::Closed })
+        Some(if given.serial(py) == before { Repeat::Same } else { Repeat::Closed })
     }
 
     /// How a call with other programs, or the same, is replayed.

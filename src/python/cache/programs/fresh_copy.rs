@@ -15,7 +15,7 @@ use crate::python::cache::key::objects::{fields_of, is_plain_namedtuple};
 use crate::python::cache::programs::forms::{Form, close};
 use crate::python::cache::programs::given::Given;
 use crate::python::cache::programs::registry::{
-    Label, Lineage, Maker, Others, label_of, made, note, note_made,
+    Label, Lineage, Maker, Others, label_of, made, note, note_made, serial_of,
 };
 use crate::python::cache::programs::sharing::has_multiple;
 use crate::python::cache::programs::structural_id::{StructuralId, structural_id_of};
@@ -73,7 +73,7 @@ impl Given {
             structural_id_of(jax, open.bind(py)).ok().hash(&mut hasher);
         }
         let first = self.first(py).clone();
-        let others = self.open[1..].iter().map(|program| program.as_ptr() as usize).collect();
+        let others = self.open[1..].iter().map(|open| serial_of(open.bind(py))).collect();
         let label = Label { lineage: Lineage { id, of: hasher.finish() }, maker };
         Place { first, others, label }
     }

@@ -9,7 +9,9 @@ use crate::segments::Key;
 
 use crate::python::cache::key::arguments::Call;
 use crate::python::cache::programs::forms::{open, rules_of};
-use crate::python::cache::programs::registry::{has_replays, nested_of, was_given_as};
+use crate::python::cache::programs::registry::{
+    has_replays, nested_of, serial_as_given, was_given_as,
+};
 use crate::python::cache::programs::running::is_running;
 use crate::python::cache::programs::sharing::are_ambiguous;
 use crate::python::cache::programs::structural_id::{
@@ -113,6 +115,11 @@ impl Given {
         self.open[0].bind(py)
     }
 
+    /// The serial of the first, closed or not.
+    pub(super) fn serial(&self, py: Python<'_>) -> u64 {
+        serial_as_given(self.first(py), self.programs[0].bind(py))
+    }
+
     /// Whether other calls had some of them, but not all.
     pub fn are_ambiguous(&self, py: Python<'_>, jax: &Jax) -> bool {
         let nested = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());
@@ -192,7 +199,7 @@ impl Given {
     pub fn replayed(&self, py: Python<'_>, jax: &Jax) -> Option<Repeat> {
         let first = self.first(py);
         if has_replays(first) {
-            let same = was_given_as(first, self.programs[0].as_ptr() as usize);
+            let same = was_given_as(first, self.serial(py));
             return Some(if same { Repeat::Same } else { Repeat::Closed });
         }
         let nested = self.nested.iter().filter_map(|inner| open(jax, inner.bind(py)).ok());

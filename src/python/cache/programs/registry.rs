@@ -27,8 +27,10 @@ struct ProgramFacts {
     nested: Vec<(StructuralId, Py<PyAny>)>,
     /// Those of them that jits have, which may use them elsewhere too.
     of_jits: Vec<Py<PyAny>>,
-    /// Calls that had it, each with the closed one that was given last.
-    given: SmallVec<[(u64, usize); 2]>,
+    /// The closed ones of it that calls had, with the serial of each.
+    closed: SmallVec<[(Py<PyWeakrefReference>, u64); 1]>,
+    /// Calls that had it, each with the serial of the one, closed or not, that was given last.
+    given: SmallVec<[(u64, u64); 2]>,
     /// What was made of it, by what else it was made of and by its structural id.
     made: FxHashMap<(Others, Label), Made>,
     /// In which outermost trace it was first seen.
@@ -43,8 +45,8 @@ struct ProgramFacts {
 
 /// The first transposition of a program for operands of some kinds.
 struct FirstTransposed {
-    /// The address of the closed one that was given.
-    given: usize,
+    /// The serial of the one, closed or not, that was given.
+    given: u64,
     kinds: u64,
     traceback: Py<PyAny>,
 }
@@ -82,8 +84,8 @@ pub enum Maker {
     Replay,
 }
 
-/// The addresses of the programs that a call has besides the first one.
-pub type Others = SmallVec<[usize; 1]>;
+/// The serials of the programs that a call has besides the first one.
+pub type Others = SmallVec<[u64; 1]>;
 
 static PROGRAMS: AddressCache<ProgramFacts> = AddressCache::new();
 
@@ -113,6 +115,7 @@ pub fn note(
         serial: next_serial(),
         nested,
         of_jits: Vec::new(),
+        closed: SmallVec::new(),
         given: SmallVec::new(),
         made: FxHashMap::default(),
         since: session::outermost(),
@@ -149,8 +152,39 @@ pub fn nested_of(program: &Bound<'_, PyAny>) -> Vec<(StructuralId, Py<PyAny>)> {
     with(program, copy).unwrap_or_default()
 }
 
-/// As what a call had a program last: its address, closed or not.
-pub(super) fn last_given(program: &Bound<'_, PyAny>, call: u64) -> Option<usize> {
+/// The serial of a program as it is given, closed or not: its address may be used again. A new one where
+/// nothing is known of it.
+pub fn serial_as_given(open: &Bound<'_, PyAny>, program: &Bound<'_, PyAny>) -> u64 {
+    if program.is(open) {
+        return serial_of(open);
+    }
+    let py = open.py();
+    let find = |known: &mut ProgramFacts| {
+        let mut closed = known.closed.iter();
+        let is_it = |weak: &Py<PyWeakrefReference>| {
+            weak.bind(py).upgrade().is_some_and(|closed| closed.is(program))
+        };
+        closed.find(|(weak, _)| is_it(weak)).map(|&(_, serial)| serial)
+    };
+    if let Some(serial) = with(open, find).flatten() {
+        return serial;
+    }
+    let serial = next_serial();
+    let Ok(weak) = PyWeakrefReference::new(program) else { return serial };
+    let gone = with(open, |known| {
+        let all = std::mem::take(&mut known.closed).into_iter();
+        let (mut alive, gone): (Vec<_>, Vec<_>) =
+            all.partition(|(weak, _)| weak.bind(py).upgrade().is_some());
+        alive.push((weak.unbind(), serial));
+        known.closed = alive.into();
+        gone
+    });
+    drop(gone);
+    serial
+}
+
+/// As what a call had a program last: its serial, closed or not.
+pub(super) fn last_given(program: &Bound<'_, PyAny>, call: u64) -> Option<u64> {
     let find = |known: &mut ProgramFacts| {
         let all = known.given.iter();
         all.rev().find(|(other, _)| *other == call).map(|&(_, given)| given)
@@ -158,14 +192,14 @@ pub(super) fn last_given(program: &Bound<'_, PyAny>, call: u64) -> Option<usize>
     with(program, find)?
 }
 
-/// Whether some call had a program as the closed one at an address.
-pub(super) fn was_given_as(program: &Bound<'_, PyAny>, given: usize) -> bool {
+/// Whether some call had a program as the one with a serial.
+pub(super) fn was_given_as(program: &Bound<'_, PyAny>, given: u64) -> bool {
     let any = |known: &mut ProgramFacts| known.given.iter().any(|&(_, other)| other == given);
     with(program, any).unwrap_or(false)
 }
 
 /// Notes that a call has a program.
-pub(super) fn note_given(program: &Bound<'_, PyAny>, call: u64, given: usize) {
+pub(super) fn note_given(program: &Bound<'_, PyAny>, call: u64, given: u64) {
     with(program, |known| {
         known.given.retain(|(other, _)| *other != call);
         known.given.push((call, given));
@@ -226,11 +260,11 @@ pub fn own_var<'py>(
     Ok(own)
 }
 
-/// The traceback at which a program, given as one at an address, was first transposed for operands of some
-/// kinds: `traceback` where it was not before.
+/// The traceback at which a program, given as the one with a serial, was first transposed for operands of
+/// some kinds: `traceback` where it was not before.
 pub fn first_transposed_at<'py>(
     program: &Bound<'py, PyAny>,
-    given: usize,
+    given: u64,
     kinds: u64,
     traceback: &Bound<'py, PyAny>,
 ) -> Bound<'py, PyAny> {
@@ -310,9 +344,9 @@ pub fn note_made(
     drop(old);
 }
 
-/// What tells a program from all others that ever were.
-pub(super) fn serial_of(program: &Bound<'_, PyAny>) -> Option<u64> {
-    with(program, |known| known.serial)
+/// What tells a program from all others that ever were; a new one where nothing is known of it.
+pub(super) fn serial_of(program: &Bound<'_, PyAny>) -> u64 {
+    with(program, |known| known.serial).unwrap_or_else(next_serial)
 }
 
 /// The structural id of a program, whether the program is new in this outermost trace, and whether it came

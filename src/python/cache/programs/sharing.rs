@@ -42,7 +42,7 @@ pub fn are_ambiguous(
     outermost: bool,
     py: Python<'_>,
 ) -> bool {
-    let together: Together = given.iter().filter_map(|open| serial_of(open.bind(py))).collect();
+    let together: Together = given.iter().map(|open| serial_of(open.bind(py))).collect();
     let given = given.iter().map(|open| (open.bind(py), Place::Given));
     let nested = nested.iter().map(|open| (open, Place::Nested));
     let mut ambiguous = false;
