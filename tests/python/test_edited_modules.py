@@ -4,6 +4,7 @@ the trees that it was saved with, or none."""
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import pickle
 import sys
@@ -491,6 +492,26 @@ def test_folders_of_modules_have_no_source(write: Write, tmp_path: Path) -> None
     before = rule_sources.digest(["edited_package.part"])
     importlib.import_module("edited_folder.one")
     assert rule_sources.digest(["edited_package.part"]) == before
+
+
+def test_finders_that_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at the address of another that is gone is another one."""
+
+    class Finder:
+        def __init__(self, origin: str) -> None:
+            self.origin = origin
+
+        def find_spec(self, name: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+            is_known = name == "edited_nowhere"
+            return (
+                importlib.machinery.ModuleSpec(name, None, origin=self.origin) if is_known else None
+            )
+
+    others = [*sys.meta_path]
+    for origin in map(str, range(5)):
+        monkeypatch.setattr(sys, "meta_path", [*others, Finder(origin)])
+        found = rule_sources._spec("edited_nowhere")
+        assert found is not None and found.origin == origin
 
 
 def test_sources_that_are_no_code(write: Write, tmp_path: Path) -> None:

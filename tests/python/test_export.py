@@ -23,7 +23,7 @@ from jax import Array, lax
 from py_mini_racer import MiniRacer
 
 import jaxide
-from jaxide._export import dot, pprof
+from jaxide._export import dot, expressions, pprof
 from jaxide._export import html as page_parts
 from jaxide._program import files
 from rebuilding import assert_rebuilt, rebuilt
@@ -262,6 +262,22 @@ def test_source_code_calls_public_functions(program: jaxide.Program) -> None:
     assert "test_export.py" in text
     # No public function makes a `cond` alone.
     assert set(re.findall(r"= _bind\('(\w+)'", text)) == {"cond"}
+
+
+def test_names_that_were_there_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function at the address of another that had a name has none."""
+
+    def helper() -> Callable[..., Any]:
+        return lambda x: x
+
+    expressions._public_names.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(jnp, "patched", helper(), raising=False)
+        assert expressions.public_name(jnp.sin) == "jnp.sin"
+    for function in [helper() for _ in range(1000)]:
+        with pytest.raises(expressions.Unwritable):
+            expressions.public_name(function)
+    expressions._public_names.cache_clear()
 
 
 def test_large_constants_are_arguments() -> None:

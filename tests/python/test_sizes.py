@@ -15,6 +15,7 @@ from jax import lax
 
 import covering
 import jaxide
+from alone import run_alone
 from expansion import assert_same_when_warm, empty_cache, total, warm_up
 from jaxide._compat import pointwise
 from jaxide._compat.symbols import optional_symbol
@@ -97,20 +98,20 @@ def calls_of(function: Callable[..., Any], arity: int, dtype: str) -> list[tuple
 
 @pytest.mark.parametrize("name", UNARY)
 def test_of_one_array(name: str) -> None:
-    for dtype in covering.one_in(3, DTYPES, list(UNARY).index(name)):
+    for dtype in covering.one_in(6, DTYPES, list(UNARY).index(name)):
         assert_same_when_warm(*calls_of(UNARY[name], 1, dtype), rounds=1)
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_arrays(name: str) -> None:
-    for dtype in covering.one_in(3, DTYPES, list(BINARY).index(name)):
+    for dtype in covering.one_in(6, DTYPES, list(BINARY).index(name)):
         assert_same_when_warm(*calls_of(BINARY[name], 2, dtype), rounds=1)
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_types(name: str) -> None:
     pairs = [(a, b) for a in DTYPES for b in DTYPES if a != b]
-    for dtypes in covering.one_in(6, pairs, list(BINARY).index(name)):
+    for dtypes in covering.one_in(15, pairs, list(BINARY).index(name)):
         of_types = [[array(shape, dtype) for dtype in dtypes] for shape in SHAPES]
         assert_same_when_warm(*((BINARY[name], *args) for args in of_types), rounds=1)
 
@@ -138,7 +139,7 @@ def test_under_transformations(transformation: str) -> None:
     transformed = TRANSFORMATIONS[transformation]
     number = list(TRANSFORMATIONS).index(transformation)
     for arity, functions in ((1, UNARY), (2, BINARY)):
-        for name in covering.one_in(4, list(functions), number):
+        for name in covering.one_in(len(TRANSFORMATIONS), list(functions), number):
             assert_same_when_warm(
                 *calls_of(transformed(functions[name]), arity, "float32"), rounds=1
             )
@@ -181,6 +182,52 @@ def test_what_is_changed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
             for make in (jax.make_jaxpr, jaxide.make_jaxpr)
         ]
     assert traced[0] == traced[1]
+
+
+# Calls of one type each are known for all sizes. Then that is forgotten and the types are gone, and
+# another type is at the address of one, of which a call is known.
+WHERE_ANOTHER_WAS = """
+import jax, jax.numpy as jnp, jaxide
+from jax import lax
+from jax._src import core
+from jaxide import _core
+
+def trace(function, dtype, size, make=jaxide.make_jaxpr):
+    return make(lambda x: function(x))(jax.ShapeDtypeStruct((size,), dtype))
+
+functions = [lax.sinh, lax.cosh, lax.tan, lax.asin, lax.acos, lax.atan, lax.asinh, lax.exp, lax.log]
+places = {}
+for number, function in enumerate(functions, 31):
+    for _ in range(2):
+        trace(function, "float16", number)
+    places[id(core.ShapedArray((number,), jnp.dtype("float16")))] = function
+info = _core.fragment_info()
+bounds = [info[f"max_{of}"] for of in ("entries_per_callable", "entries", "bytes")]
+_core.set_fragment_bounds(1, *bounds[1:])
+for function in functions:
+    trace(function, "bfloat16", 7)
+_core.set_fragment_bounds(*bounds)
+for start in range(0, 70_000, 1000):  # more than all types that are kept
+    types = [jax.ShapeDtypeStruct((start + n, 2), "int8") for n in range(1000)]
+    jaxide.make_jaxpr(lambda *xs: [lax.rev(x, (0,)) for x in xs])(*types)
+kept = []
+for size in range(3000, 100_000):
+    kept.append(core.ShapedArray((size,), jnp.dtype("float32")))
+    if (function := places.get(id(kept[-1]))) is not None:
+        break
+if function is None:
+    raise SystemExit
+for _ in range(2):
+    trace(function, "float32", size)
+assert str(trace(function, "float16", 5)) == str(trace(function, "float16", 5, jax.make_jaxpr))
+print("again")
+"""
+
+
+@pytest.mark.skipif(covering.is_short, reason="70,000 types: half a minute")
+def test_a_type_where_another_one_was() -> None:
+    # Whether an address is used again is chance.
+    assert "again\n" in (run_alone(WHERE_ANOTHER_WAS).stdout for _ in range(6))
 
 
 def test_settings_count() -> None:

@@ -43,13 +43,13 @@ class Unwritable(Exception):
 
 
 @functools.cache
-def _public_names() -> dict[int, str]:
-    """Names of functions, classes and enumerations, by their addresses; modules keep them alive."""
-    names: dict[int, str] = {}
+def _public_names() -> dict[int, tuple[Any, str]]:
+    """Functions, classes and enumerations with their names, by their addresses."""
+    names: dict[int, tuple[Any, str]] = {}
     for alias, module in MODULES.items():
         for name, value in getattr(module, "__dict__", {}).items():
             if not name.startswith("_") and (callable(value) or inspect.isclass(value)):
-                names.setdefault(id(value), f"{alias}.{name}")
+                names.setdefault(id(value), (value, f"{alias}.{name}"))
     return names
 
 
@@ -59,10 +59,9 @@ def public_name(value: Any) -> str:
     Raises:
       Unwritable: it is no public one.
     """
-    name = _public_names().get(id(value))
-    if name is None:
+    if (known := _public_names().get(id(value))) is None:
         raise Unwritable(f"{_named(value)} has no public name")
-    return name
+    return known[1]
 
 
 def _named(value: Any) -> str:

@@ -8,6 +8,21 @@ from typing import Any, Generic, TypeVar
 V = TypeVar("V")
 
 
+class ByIdentity:
+    """An object in a key, which keeps the object alive and is equal to that of no other object."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and self.of is other.of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+
 class AddressCache(Generic[V]):
     """Values by the very object that they are of, which is not kept alive.
 

@@ -44,7 +44,8 @@ STATEFUL = {
     "savez",
 }
 
-_interposed: set[int] = set()
+# What is interposed, by address.
+_interposed: dict[int, Any] = {}
 
 # Callables of jax that are no functions, by address, with their names. They live as long as the
 # process.
@@ -112,7 +113,7 @@ def interpose_new() -> None:
                 if name not in STATEFUL and _is_own(value) and not _takes_functions(value):
                     interpose(value, f"{module_name}.{name}")
             elif type(value) in _types and not trust.is_foreign(value):
-                _interposed.add(id(value))
+                _interposed[id(value)] = value
                 _callables[id(value)] = value, f"{module_name}.{name}"
                 _core.trust_callable(value)
                 _trust_within(value, _types)
@@ -203,7 +204,7 @@ def interpose(
     """
     if id(function) in _interposed:
         return
-    _interposed.add(id(function))
+    _interposed[id(function)] = function
     if function.__code__ is _filter_code:
         interpose(vars(function)["__wrapped__"], name, original, types_only)
         return

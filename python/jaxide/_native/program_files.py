@@ -303,12 +303,12 @@ class FileObjects(Objects):
         names = dict(_core.histogram(_core.graph_of(closed), "once")).keys()
         if names <= self._files.call_nothing:
             return
-        seen: set[int] = set()
+        seen: dict[int, Any] = {}
         while self._programs:
             jaxpr = self._programs.pop()
             jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
             if id(jaxpr) not in seen:
-                seen.add(id(jaxpr))
+                seen[id(jaxpr)] = jaxpr
                 for eqn in jaxpr.eqns:
                     self._check_eqn(eqn)
 

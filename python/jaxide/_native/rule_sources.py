@@ -26,6 +26,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple
 
 from jaxide._native import trust
+from jaxide._native.addresses import ByIdentity
 from jaxide._native.content import PLAIN, element_text
 from jaxide._native.global_names import variables
 from jaxide._native.interruptions import is_of_signal
@@ -142,12 +143,12 @@ def _spec(name: str) -> ModuleSpec | None:
         return spec
     package = name.rpartition(".")[0]
     if not package:
-        return _found(name, None, (*sys.path, *map(id, sys.meta_path)))
+        return _found(name, None, (*sys.path, *map(ByIdentity, sys.meta_path)))
     parent = _spec(package)
     folders = None if parent is None else parent.submodule_search_locations
     if parent is None or folders is None or not _is_of_somebody(parent):
         return None
-    return _found(name, tuple(folders), (*map(id, sys.meta_path),))
+    return _found(name, tuple(folders), (*map(ByIdentity, sys.meta_path),))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from jaxide import _core
 from jaxide._native import roles, trust
+from jaxide._native.addresses import ByIdentity
 from jaxide._native.module_code import assigned, filled, is_as_in_its_source, is_imported_from
 
 _MISSING: Any = object()
@@ -109,7 +110,7 @@ class World:
         found = self._described(number, rules, altered, is_lowered)
         if number not in self._contents:
             handed_on = frozenset(
-                (self._places[place].name, _word_of(key.key), rule.__code__)
+                (self._places[place].name, _word_of(key.of), rule.__code__)
                 for (place, key), rule in rules.items()
                 if rule is not None
             )
@@ -143,7 +144,7 @@ class World:
         changes = self._survey.changes(place, _MISSING)
         if place.kind == "modules":
             # Those that were not there are taken in, and not among them.
-            return frozenset(_Key(key) for key, _, _ in changes)
+            return frozenset(_key_of(key) for key, _, _ in changes)
         foreign = [] if place.name in (roles.WARNING, *roles.UNASKED) else place.foreign
         # What somebody had put there before anybody looked, and has taken back.
         restored = [
@@ -153,12 +154,12 @@ class World:
         ]
         foreign = [key for key in foreign if key not in restored]
         changes = [change for change in changes if change[0] not in restored]
-        found = [_Key(key) for key, new, old in changes if self._counts(place, key, new, old)]
+        found = [_key_of(key) for key, new, old in changes if self._counts(place, key, new, old)]
         if place.name == "builtins":
             foreign = [
                 key for key in foreign if type(key) is not str or key not in roles.INTERACTIVE
             ]
-        return frozenset((*map(_Key, foreign), *found))
+        return frozenset((*map(ByIdentity, foreign), *found))
 
     def _is_defined_as(self, value: Any, place: _core.Place, name: Any) -> bool:
         """Whether a value is what a module of jax defines under a name, or takes from where it is
@@ -249,7 +250,7 @@ class World:
     def _described(
         self,
         number: int,
-        rules: dict[tuple[int, _Key], Any],
+        rules: dict[tuple[int, ByIdentity], Any],
         altered: list[Changed],
         is_lowered: bool,
     ) -> Difference:
@@ -262,7 +263,7 @@ class World:
         texts = []
         rules_of_native_work = self._rules_of_native_work() if altered else set()
         for (index, own_key), rule in rules.items():
-            place, key = self._places[index], own_key.key
+            place, key = self._places[index], own_key.of
             word = _word_of(key)
             is_name = type(key) is str and place.kind != "registry"
             texts.append(f"{place.name}.{key}" if is_name else f"{place.name}[{word}]")
@@ -317,13 +318,13 @@ class World:
             for function in trust.functions_of(value)
         }
 
-    def _rule_that_hands_on(self, number: int, key: _Key) -> Any:
+    def _rule_that_hands_on(self, number: int, key: ByIdentity) -> Any:
         """The rule that somebody has registered under a key, where it only hands on its arguments,
         which cannot matter. Whoever changes that is noticed from now on."""
         place = self._places[number]
         if place.kind != "registry" or place.name.startswith(roles.REMEMBERED):
             return None
-        rule = place.entries.get(key.key)
+        rule = place.entries.get(key.of)
         if type(rule) is not types.FunctionType or not trust.hands_on(rule):
             return None
         _core.watch_function(rule)
@@ -383,19 +384,9 @@ def _runs(rule: Any) -> bool:
 _IMMUTABLE = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
-class _Key:
-    """A key by identity: what a registry has as keys may compare in any way."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, key: Any) -> None:
-        self.key = sys.intern(key) if type(key) is str else key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.key is other.key
-
-    def __hash__(self) -> int:
-        return id(self.key)
+def _key_of(key: Any) -> ByIdentity:
+    """What a registry has as keys may compare in any way."""
+    return ByIdentity(sys.intern(key) if type(key) is str else key)
 
 
 def _is_for_printing(registry: _core.Place) -> bool:

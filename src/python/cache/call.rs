@@ -348,8 +348,8 @@ fn keep(
     mut entry: Entry,
     sizeless: Option<Sizeless<'_>>,
 ) -> PyResult<()> {
-    entry.note_shapes(sizeless.as_ref())?;
-    let of_all_sizes = sizeless.filter(|_| entry.shapes.is_some());
+    entry.note_of_all_sizes(sizeless.as_ref())?;
+    let of_all_sizes = sizeless.filter(|_| entry.of_all_sizes.is_some());
     let is_there = store::insert(py, site.id, &call.signature, entry)?;
     if let Some(sizeless) = of_all_sizes.filter(|_| is_there) {
         sizeless.note(site, call);

@@ -147,6 +147,11 @@ impl<'py> Sizeless<'py> {
         Ok(Some(Self { signature, shapes, pins }))
     }
 
+    /// What it is known by.
+    pub fn words(&self) -> &[u64] {
+        self.signature.words()
+    }
+
     /// The shapes of its arrays.
     pub fn shapes(&self) -> &[Bound<'py, PyTuple>] {
         &self.shapes
@@ -287,11 +292,12 @@ pub fn find<'py>(
     let Some(known) = store::find_sizeless(py, site.id, &sizeless.signature)? else {
         return Ok((None, Some(sizeless)));
     };
-    let Entry { known: Known::Replay(recorded), shapes: Some(from), is_unheard, .. } = known.get()
+    let Entry { known: Known::Replay(recorded), of_all_sizes: Some(from), is_unheard, .. } =
+        known.get()
     else {
         return Ok((None, Some(sizeless)));
     };
-    let from: SmallVec<[_; 4]> = from.iter().map(|shape| shape.bind(py).clone()).collect();
+    let from: SmallVec<[_; 4]> = from.shapes.iter().map(|shape| shape.bind(py).clone()).collect();
     let resized = recorded.resized(jax, py, &Sizes { from: &from, to: &sizeless.shapes })?;
     let (validity, pins) = (Validity::of_what_lasts(), sizeless.pins);
     let mut entry = Entry::new(Known::Replay(resized), validity, pins, None);

@@ -43,28 +43,36 @@ pub struct Entry {
     pub is_stored: AtomicBool,
     /// Whoever calls it first may hear a warning that was not heard here.
     pub is_unheard: bool,
-    /// The shapes of the arrays, where it is known to be the same for others.
-    pub shapes: Option<Box<[Py<PyTuple>]>>,
+    /// Where it is known to be the same for arrays of other shapes.
+    pub of_all_sizes: Option<OfAllSizes>,
+}
+
+/// What is known of a call, whatever its sizes are.
+pub struct OfAllSizes {
+    /// The key without sizes.
+    words: Box<[u64]>,
+    /// The shapes that the arrays of this call have.
+    pub shapes: Box<[Py<PyTuple>]>,
 }
 
 impl Entry {
     /// What is known of a call, which the store does not have.
     pub fn new(known: Known, validity: Validity, pins: Pins, generation: Option<u64>) -> Self {
         let is_stored = AtomicBool::new(false);
-        let (lasting, is_unheard, shapes) = (None, false, None);
-        Self { known, validity, pins, generation, lasting, is_stored, is_unheard, shapes }
+        let (lasting, is_unheard, of_all_sizes) = (None, false, None);
+        Self { known, validity, pins, generation, lasting, is_stored, is_unheard, of_all_sizes }
     }
 
-    /// Notes the shapes of its arrays, where it is the same for others.
+    /// Notes its key without sizes, where it is the same for arrays of other shapes.
     ///
     /// # Errors
     /// A type cannot be read.
-    pub fn note_shapes(&mut self, sizeless: Option<&Sizeless<'_>>) -> PyResult<()> {
+    pub fn note_of_all_sizes(&mut self, sizeless: Option<&Sizeless<'_>>) -> PyResult<()> {
         if let (Known::Replay(recorded), Some(sizeless)) = (&self.known, sizeless)
             && recorded.is_pointwise(sizeless.shapes())?
         {
-            let shapes = sizeless.shapes().iter().map(|shape| shape.clone().unbind());
-            self.shapes = Some(shapes.collect());
+            let shapes = sizeless.shapes().iter().map(|shape| shape.clone().unbind()).collect();
+            self.of_all_sizes = Some(OfAllSizes { words: sizeless.words().into(), shapes });
         }
         Ok(())
     }
@@ -364,7 +372,8 @@ pub fn note_sizeless(id: CallableId, sizeless: &Signature, signature: &Signature
     });
 }
 
-/// What is known of a call of other sizes.
+/// What is known of a call of other sizes. Its entry says so itself: types have addresses in the key with
+/// sizes, where those of another call may be by now.
 ///
 /// # Errors
 /// As of `find`.
@@ -374,7 +383,12 @@ pub fn find_sizeless<'py>(
     sizeless: &Signature,
 ) -> PyResult<Option<Bound<'py, Entry>>> {
     let known = with(|store| store.sizeless.get(&id)?.get(sizeless.words()).cloned());
-    known.map_or(Ok(None), |signature| find(py, id, &signature))
+    let Some(signature) = known else { return Ok(None) };
+    let entry = find(py, id, &signature)?;
+    Ok(entry.filter(|entry| {
+        let of_all_sizes = entry.get().of_all_sizes.as_ref();
+        of_all_sizes.is_some_and(|known| &*known.words == sizeless.words())
+    }))
 }
 
 /// Remembers a call that the store has.

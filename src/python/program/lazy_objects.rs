@@ -36,7 +36,22 @@ impl VarTable {
         if index >= self.objects.len() {
             self.objects.resize_with(index + 1, || None);
         }
-        self.objects[index].replace(object)
+        let before = self.objects[index].replace(object);
+        self.forget_address(before.as_ref());
+        before
+    }
+
+    fn take(&mut self, var: Var) -> Option<Object> {
+        let taken = self.objects[var.as_u32() as usize].take();
+        self.forget_address(taken.as_ref());
+        taken
+    }
+
+    /// Another object may be there once this one is gone.
+    fn forget_address(&mut self, object: Option<&Object>) {
+        if let Some(object) = object {
+            self.by_pointer.remove(&(object.as_ptr() as usize));
+        }
     }
 }
 
@@ -92,7 +107,7 @@ impl Vars {
             .map(|(var, _)| *var)
             .collect();
         self.0.with(py, |vars, _| {
-            taken.iter().filter_map(|var| vars.objects[var.as_u32() as usize].take()).collect()
+            taken.into_iter().filter_map(|var| vars.take(var)).collect()
         })
     }
 
