@@ -106,9 +106,7 @@ impl Vars {
             .filter(|(_, object)| which(object.bind(py)))
             .map(|(var, _)| *var)
             .collect();
-        self.0.with(py, |vars, _| {
-            taken.into_iter().filter_map(|var| vars.take(var)).collect()
-        })
+        self.0.with(py, |vars, _| taken.into_iter().filter_map(|var| vars.take(var)).collect())
     }
 
     /// The variable that the object at an address stands for.
