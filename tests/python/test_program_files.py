@@ -125,6 +125,34 @@ def test_rules_of_jax_are_stored(fun: Callable[..., Any]) -> None:
         assert found[0] == found[1]
 
 
+OF_LIBRARY = """
+from jax.extend.core import Primitive
+mine_p = Primitive("primitive_of_two")
+mine_p.def_impl(lambda x: x * {factor})
+mine_p.def_abstract_eval(lambda x: x)
+"""
+
+
+def test_two_libraries_with_primitives_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {}
+    for name, factor in (("first_library", 2.0), ("second_library", 3.0)):
+        module: Any = types.ModuleType(name)
+        exec(OF_LIBRARY.format(factor=factor), vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+        program = jaxide.trace(lambda x: module.mine_p.bind(x))(X)
+        contents[factor] = pickle.dumps(program), program
+    for factor, (content, program) in contents.items():
+        again = pickle.loads(content)
+        assert again == program and str(again) == str(program)
+        np.testing.assert_array_equal(again(X), X * factor)
+    monkeypatch.delitem(sys.modules, "first_library")
+    content, program = contents[2.0]
+    again = pickle.loads(content)
+    assert str(again) == str(program)
+    with pytest.raises(jaxide.StorageError, match="primitive_of_two is none of jax"):
+        again(X)
+
+
 RULED = """
 import jax
 import jax.numpy as jnp

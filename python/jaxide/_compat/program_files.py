@@ -17,7 +17,8 @@ from jaxide._compat.storage import (
     new_operation,
     operation_parts,
     own_implementation,
-    primitive_or_none,
+    primitive_of,
+    primitive_parts,
     storage,
 )
 from jaxide._compat.stored_structures import NAMED, StoredTree, stored_tree
@@ -139,16 +140,15 @@ def _calls_nothing(value: Any) -> bool:
 # ---- primitives --------------------------------------------------------------------------------
 
 
-def _primitive_parts(of: Any) -> tuple[str, bool]:
-    if primitive_or_none(of.name) is not of:
-        raise Unstorable(f"{of.name} is no primitive that can be found by its name")
-    return of.name, of.multiple_results
+def _primitive_parts(of: Any) -> tuple[Any, ...]:
+    name, *place = primitive_parts(of)
+    return name, of.multiple_results, *place
 
 
-def _primitive(parts: tuple[str, bool]) -> Any:
+def _primitive(parts: tuple[Any, ...]) -> Any:
     """The primitive of a name; where nobody has it here, one that cannot be executed."""
-    name, multiple_results = parts
-    if (known := primitive_or_none(name)) is not None:
+    name, multiple_results, *place = parts
+    if (known := primitive_of((name, *place))) is not None:
         return known
     made = symbol("core:Primitive")(name)
     made.multiple_results = multiple_results

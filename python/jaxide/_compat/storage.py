@@ -18,7 +18,9 @@ from jaxide._compat.passes import typed_array
 from jaxide._compat.stored_tracebacks import frame, tracebacks
 from jaxide._compat.stored_trees import tree_of, tree_parts
 from jaxide._compat.symbols import known_symbols, optional_symbol, symbol
+from jaxide._native.addresses import AddressCache
 from jaxide._native.content import name_of
+from jaxide._native.global_names import variables
 from jaxide._native.storage import Kind, Private, StorageError, Unstorable
 from jaxide._native.symbolic_texts import is_small
 
@@ -226,7 +228,6 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 def _primitives() -> dict[str, Any]:
     """The primitives of jax's modules, and those of others that have a rule, by name."""
-    class_ = symbol("core:Primitive")
     tables: list[Any] = [
         symbol("interpreters.mlir:_lowerings"),
         *symbol("interpreters.mlir:_platform_specific_lowerings").values(),
@@ -236,26 +237,21 @@ def _primitives() -> dict[str, Any]:
         symbol("interpreters.partial_eval:custom_staging_rules"),
     ]
     # Last, so that nobody's primitive stands for one of jax's.
-    for name, module in list(sys.modules.items()):
-        if name.startswith("jax._src."):
-            tables.append([found for found in vars(module).values() if isinstance(found, class_)])
+    names = [name for name in list(sys.modules) if name.startswith("jax._src.")]
+    tables += [list(_primitives_of(name).values()) for name in names]
     return {primitive.name: primitive for table in tables for primitive in table}
+
+
+def _primitives_of(module: str) -> dict[str, Any]:
+    """The primitives of a module, by the name there."""
+    class_ = symbol("core:Primitive")
+    of_module = list(variables(module).items())
+    return {name: value for name, value in of_module if issubclass(type(value), class_)}
 
 
 @functools.cache
 def _primitive_cache() -> dict[str, Any]:
     return {}
-
-
-def primitive(name: str) -> Any:
-    """The primitive of a name.
-
-    Raises:
-      StorageError: the installed jax has none.
-    """
-    if (known := primitive_or_none(name)) is None:
-        raise StorageError(f"jax {jax.__version__} has no primitive {name!r}")
-    return known
 
 
 def primitive_or_none(name: str) -> Any:
@@ -273,10 +269,50 @@ def primitive_or_none(name: str) -> Any:
     return known.get(name)
 
 
-def _primitive_parts(of: Any) -> str:
-    if primitive_or_none(of.name) is not of:
+def primitive_parts(of: Any) -> tuple[str, ...]:
+    """The name of a primitive; of a library's with its place: two libraries may have one name.
+
+    Raises:
+      Unstorable: no module has it, and another has its name, or nobody.
+    """
+    place = _places.get(of)
+    if place is None or (place and variables(place[0]).get(place[1]) is not of):
+        place = _place_of(of)
+        _places.put(of, place)
+    if not place and primitive_or_none(of.name) is not of:
         raise Unstorable(f"{of.name} is no primitive that can be found by its name")
-    return str(of.name)
+    return str(of.name), *place
+
+
+# Where primitives are.
+_places: AddressCache[tuple[()] | tuple[str, str]] = AddressCache()
+
+
+def _place_of(of: Any) -> tuple[()] | tuple[str, str]:
+    """The module and the name under which a library has a primitive; nothing where it is jax's, or
+    no module has it."""
+    names = sorted(sys.modules, key=lambda name: (not name.startswith("jax."), name))
+    for module in names:
+        for name, value in _primitives_of(module).items():
+            if value is of:
+                return () if module.startswith("jax.") else (module, name)
+    return ()
+
+
+def primitive_of(parts: tuple[str, ...]) -> Any:
+    """The primitive that has such parts; None where it is not imported."""
+    name, *place = parts
+    if not place:
+        return primitive_or_none(name)
+    found = variables(place[0]).get(place[1])
+    is_it = isinstance(found, symbol("core:Primitive")) and found.name == name
+    return found if is_it else None
+
+
+def _primitive(parts: tuple[str, ...]) -> Any:
+    if (known := primitive_of(parts)) is None:
+        raise StorageError(f"jax {jax.__version__} has no primitive {parts[0]!r}")
+    return known
 
 
 # ---- kinds -------------------------------------------------------------------------------------
@@ -305,7 +341,7 @@ def _kinds(without: Collection[str]) -> tuple[Kind, ...]:
         Kind("array", (symbol("array:ArrayImpl"),), _array_parts, _array),
         Kind("keys", (symbol("random.prng:PRNGKeyArray"),), _key_parts, _keys),
         Kind("key dtype", (symbol("random.prng:KeyTy"),), _impl_name, _key_dtype),
-        Kind("primitive", (), _primitive_parts, primitive),
+        Kind("primitive", (), primitive_parts, _primitive),
         Kind("device", (), lambda v: v.id, _device),
         Kind("numpy scalar", (), np.asarray, lambda p: p[()]),
         Kind("dtype", (), _dtype_parts, _dtype),
