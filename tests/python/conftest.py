@@ -10,10 +10,8 @@ import covering
 import jaxide
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Programs of tests run once: to optimise them takes longer than they run.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 ).strip()
 
 # Tests find nothing of earlier runs.

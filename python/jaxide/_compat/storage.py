@@ -242,10 +242,14 @@ def _primitives() -> dict[str, Any]:
     return {primitive.name: primitive for table in tables for primitive in table}
 
 
+def _variables(module: str) -> dict[str, Any]:
+    return vars(sys.modules[module]) if module == "__main__" else variables(module)
+
+
 def _primitives_of(module: str) -> dict[str, Any]:
     """The primitives of a module, by the name there."""
     class_ = symbol("core:Primitive")
-    of_module = list(variables(module).items())
+    of_module = list(_variables(module).items())
     return {name: value for name, value in of_module if issubclass(type(value), class_)}
 
 
@@ -270,43 +274,49 @@ def primitive_or_none(name: str) -> Any:
 
 
 def primitive_parts(of: Any) -> tuple[str, ...]:
-    """The name of a primitive; of a library's with its place: two libraries may have one name.
-
-    Raises:
-      Unstorable: no module has it, and another has its name, or nobody.
+    """The name of a primitive, and where a library has it: two libraries may have one name. jax's
+    own have a name alone; what no module has cannot be found, and has an empty place.
     """
-    place = _places.get(of)
-    if place is None or (place and variables(place[0]).get(place[1]) is not of):
-        place = _place_of(of)
-        _places.put(of, place)
-    if not place and primitive_or_none(of.name) is not of:
-        raise Unstorable(f"{of.name} is no primitive that can be found by its name")
-    return str(of.name), *place
+    places = _places.get(of)
+    if places is None or not all(_primitive_at(place) is of for place in places if place):
+        places = _places_of(of)
+        _places.put(of, places)
+    return of.name, *places
 
 
-# Where primitives are.
-_places: AddressCache[tuple[()] | tuple[str, str]] = AddressCache()
+# Where primitives of libraries are.
+_places: AddressCache[tuple[str, ...]] = AddressCache()
 
 
-def _place_of(of: Any) -> tuple[()] | tuple[str, str]:
-    """The module and the name under which a library has a primitive; nothing where it is jax's, or
-    no module has it."""
-    names = sorted(sys.modules, key=lambda name: (not name.startswith("jax."), name))
-    for module in names:
-        for name, value in _primitives_of(module).items():
-            if value is of:
-                return () if module.startswith("jax.") else (module, name)
-    return ()
+def _places_of(of: Any) -> tuple[str, ...]:
+    """The modules that have a primitive, each with its name there: the one that has its functions,
+    or where that is not known, all. None where it is jax's own."""
+    found = {}
+    for module in sorted(sys.modules, key=lambda name: (not name.startswith("jax."), name)):
+        names = [name for name, value in _primitives_of(module).items() if value is of]
+        if names and module.startswith("jax.") and primitive_or_none(of.name) is of:
+            return ()
+        if names:
+            found[module] = f"{module}:{min(names)}"
+    definer = getattr(of.impl, "__module__", None)
+    return (found[definer],) if definer in found else tuple(found.values()) or ("",)
+
+
+def _primitive_at(place: str) -> Any:
+    """The primitive of a place; None where it is not imported, or has none."""
+    module, _, name = place.partition(":")
+    found = _variables(module).get(name)
+    return found if issubclass(type(found), symbol("core:Primitive")) else None
 
 
 def primitive_of(parts: tuple[str, ...]) -> Any:
-    """The primitive that has such parts; None where it is not imported."""
-    name, *place = parts
-    if not place:
+    """The primitive that has such parts; None where it is not imported, or its places have more."""
+    name, *places = parts
+    if not places:
         return primitive_or_none(name)
-    found = variables(place[0]).get(place[1])
-    is_it = isinstance(found, symbol("core:Primitive")) and found.name == name
-    return found if is_it else None
+    found = [known for place in places if (known := _primitive_at(place)) is not None]
+    is_one = found and all(known is found[0] for known in found)
+    return found[0] if is_one and found[0].name == name else None
 
 
 def _primitive(parts: tuple[str, ...]) -> Any:
