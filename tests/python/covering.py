@@ -15,6 +15,9 @@ short run takes of these as few as cover what the marker asks for:
         has `times` values of each kind, but not each value.
     @pytest.mark.covering(times=2, each_value=False)
         Two combinations of the test, whichever: for tests that take long and are much alike.
+    @pytest.mark.covering(by_turns=True)
+        Every second one, on newer versions of jax the others: for tests that take long, of what is
+        much alike in all versions.
 
 The choice is made of the ids alone: it is the same in all processes, whatever the order of the
 tests, and a new value of a parameter is in it. What is asked for by name always runs: a test's id,
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import importlib.metadata
 import itertools
 import os
 from collections import Counter
@@ -58,6 +62,7 @@ class Candidate(NamedTuple):
     """How often each of these has to be covered, by this and other tests."""
     pairs: frozenset[Hashable]
     """What it is preferred for."""
+    by_turns: bool = False
 
 
 def configure(config: pytest.Config) -> None:
@@ -81,7 +86,19 @@ def deselected(config: pytest.Config, items: Sequence[pytest.Item]) -> set[pytes
         return set()
     candidates = {item: made for item in items if (made := candidate(item)) is not None}
     chosen = {made.id for made in cover(candidates.values())}
+    chosen.update(by_turns([made.id for made in candidates.values() if made.by_turns], TURN))
     return {item for item, made in candidates.items() if made.id not in chosen}
+
+
+# jax itself must not be imported yet.
+TURN = int(not importlib.metadata.version("jax").startswith("0.10."))
+
+
+def by_turns(ids: Iterable[str], turn: int) -> Iterator[str]:
+    """Every second of the tests of each function."""
+    function = lambda id_: id_.partition("[")[0]
+    for _, of_function in itertools.groupby(sorted(ids, key=lambda i: (function(i), i)), function):
+        yield from itertools.islice(of_function, turn, None, 2)
 
 
 def candidate(item: pytest.Item) -> Candidate | None:
@@ -89,6 +106,8 @@ def candidate(item: pytest.Item) -> Candidate | None:
     marker = item.get_closest_marker("covering")
     if marker is None:
         return None
+    if marker.kwargs.get("by_turns"):
+        return Candidate(item.nodeid, Counter(), frozenset(), by_turns=True)
     call = item.callspec
     module, _, function = item.nodeid.partition("[")[0].rpartition("::")
     return Candidate(

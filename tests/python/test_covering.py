@@ -140,6 +140,12 @@ def test_pairs_come_first() -> None:
     assert len({pair for candidate in chosen for pair in candidate.pairs}) >= 16
 
 
+def test_by_turns() -> None:
+    ids = [f"a[{n}]" for n in "xyzvw"] + ["b[1]", "b[2]"]
+    turns = [list(covering.by_turns(reversed(ids), turn)) for turn in (0, 1)]
+    assert turns == [["a[v]", "a[x]", "a[z]", "b[1]"], ["a[w]", "a[y]", "b[2]"]]
+
+
 def test_one_in_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     values = list("abcdefg")
     monkeypatch.setattr(covering, "is_short", False)

@@ -177,6 +177,7 @@ def test_they_are_not_traced(store: Path) -> None:
     assert int(second) == 3 < int(first)
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("steps", HISTORIES)
 def test_they_are_the_same_objects(steps: str, store: Path) -> None:
     expected = run_warm(SCRIPT, STEPS=steps, WITH="jax").stdout

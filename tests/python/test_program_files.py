@@ -86,6 +86,7 @@ print(program.content_hash, len(program.in_avals), *program.left_out, sep="\\n")
 # ---- rules -------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize(
     "fun",
     [

@@ -96,18 +96,21 @@ def calls_of(function: Callable[..., Any], arity: int, dtype: str) -> list[tuple
     return [(function, *[array(shape, dtype)] * arity) for shape in SHAPES]
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", UNARY)
 def test_of_one_array(name: str) -> None:
     for dtype in covering.one_in(6, DTYPES, list(UNARY).index(name)):
         assert_same_when_warm(*calls_of(UNARY[name], 1, dtype), rounds=1)
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_arrays(name: str) -> None:
     for dtype in covering.one_in(6, DTYPES, list(BINARY).index(name)):
         assert_same_when_warm(*calls_of(BINARY[name], 2, dtype), rounds=1)
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_types(name: str) -> None:
     pairs = [(a, b) for a in DTYPES for b in DTYPES if a != b]
@@ -116,6 +119,7 @@ def test_of_two_types(name: str) -> None:
         assert_same_when_warm(*((BINARY[name], *args) for args in of_types), rounds=1)
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_shapes(name: str) -> None:
     pairs = [
@@ -134,6 +138,7 @@ def test_of_two_shapes(name: str) -> None:
     assert_same_when_warm(*((BINARY[name], *args) for args in calls), rounds=1)
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 def test_under_transformations(transformation: str) -> None:
     transformed = TRANSFORMATIONS[transformation]

@@ -198,6 +198,7 @@ def test_settings_that_ask_for_a_lowering(filled: Folders, tmp_path: Path, setti
     assert all(lowered(found).values())
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize(
     ("change", "name"),
     [
@@ -420,6 +421,7 @@ def test_an_audit_finds_another_module(tmp_path: Path) -> None:
     assert any("executable" in text for text in found[0]["thrice"][1])
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize(
     "value",
     [

@@ -118,6 +118,7 @@ PURE = {
 }
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", PURE)
 def test_a_second_process_runs_nothing(tmp_path: Path, name: str) -> None:
     stock, first, second = (run(PURE[name], of) for of in (None, tmp_path, tmp_path))
@@ -155,6 +156,7 @@ def jitted(script: str) -> str:
     return JITTED + textwrap.dedent(script)
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize(
     "name", ["gradient", "closure", "named tuples", "inlined jits", "derivative rules"]
 )
@@ -376,6 +378,7 @@ IMPURE = {
 }
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", IMPURE)
 def test_what_does_more_than_compute_runs(tmp_path: Path, name: str) -> None:
     script = "warnings.simplefilter('always')\n" + IMPURE[name]
@@ -598,6 +601,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.covering(by_turns=True)
 @pytest.mark.parametrize("name", ORDERS)
 def test_orders_of_events(tmp_path: Path, name: str) -> None:
     script = ORDERS[name]
