@@ -590,7 +590,9 @@ def named(module: str, name: str) -> Any:
 
 
 # A class and how it is registered, without what jax keeps of a node.
-REGISTERED = stored_structures._registration(False, Registered, None, 1)[:3]
+REGISTERED = stored_structures._registration(
+    stored_structures._Digests(), False, Registered, None, 1
+)[:3]
 
 
 @pytest.mark.parametrize(
@@ -679,7 +681,10 @@ def test_nodes_of_dataclasses_have_their_fields() -> None:
     made = again(Data(X, X + 1, 2))
     assert (made.kept, type(made)) == (2, Data)
     np.testing.assert_array_equal(made.x, X + 1)
-    node = (*stored_structures._registration(False, Data, None, 1)[:3], ())
+    node = (
+        *stored_structures._registration(stored_structures._Digests(), False, Data, None, 1)[:3],
+        (),
+    )
     rows = (("leaf", None, 0), ("leaf", None, 0), ("registered", node, 2))
     trees = StoredTree.of(program._in_tree), StoredTree(rows)
     root = (jax.__version__, program.jaxpr, trees)
@@ -1203,5 +1208,5 @@ def test_registrations_are_compared_when_results_are_made(registered: Registered
 
 def test_registrations_of_libraries_count_by_name() -> None:
     for class_ in (Data, Registered):
-        bytecode, *_ = stored_structures._digest(class_)
+        bytecode, *_ = stored_structures._Digests().of(class_)
         assert (bytecode == "") is (class_ is Data)

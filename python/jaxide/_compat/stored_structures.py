@@ -33,6 +33,7 @@ from jaxide._compat.stored_trees import (
 )
 from jaxide._compat.symbols import symbol
 from jaxide._native import registrations
+from jaxide._native.addresses import ByIdentity
 from jaxide._native.content import name_of, text_of
 from jaxide._native.global_names import found_global, global_name, variables
 from jaxide._native.storage import Kind, StorageError, Unstorable
@@ -215,8 +216,9 @@ def _rows_of(tree: Any) -> Any:
     """
     classes: dict[Any, None] = {}
     rows_of(tree, lambda class_, own, num_children: classes.setdefault(class_))
-    is_whole = any(_digest(class_).is_whole for class_ in classes if _has_digest(class_))
-    rows = rows_of(tree, functools.partial(_registration, is_whole))
+    digests = _Digests()
+    is_whole = any(digests.of(class_).is_whole for class_ in classes if _has_digest(class_))
+    rows = rows_of(tree, functools.partial(_registration, digests, is_whole))
     kept = [own[3] for name, own, _ in rows if name == "registered"]
     known: dict[Any, Any] = {}
     for named in _named_within(kept):
@@ -225,14 +227,16 @@ def _rows_of(tree: Any) -> Any:
     return rows
 
 
-def _registration(is_whole: bool, class_: Any, own: Any, num_children: int) -> Any:
+def _registration(
+    digests: _Digests, is_whole: bool, class_: Any, own: Any, num_children: int
+) -> Any:
     """A node in a file: its class, how that is registered, what jax keeps of the node, and how it
     is here."""
     if issubclass(class_, functools.partial):
         raise Unstorable(f"a {name_of(class_)} has a function")
     if (place := global_name(class_)) is None:
         raise Unstorable(f"{name_of(class_)} is no class that a module has")
-    registered_as = _registered_as(class_, is_whole)
+    registered_as = _registered_as(class_, digests, is_whole)
     described = _described(own)
     return *place, registered_as, described, *_state(class_, own, num_children, described, is_whole)
 
@@ -247,7 +251,7 @@ def _state(class_: Any, own: Any, num_children: int, described: Any, is_whole: b
     return [order, digest] if digest or order is not None else []
 
 
-def _registered_as(class_: Any, is_whole: bool) -> Any:
+def _registered_as(class_: Any, digests: _Digests, is_whole: bool) -> Any:
     """How a class is registered: its fields, and what its functions do.
 
     Raises:
@@ -255,7 +259,7 @@ def _registered_as(class_: Any, is_whole: bool) -> Any:
     """
     fields = fields_of(class_)
     if is_whole or _has_digest(class_):
-        return fields, *_digest(class_, is_whole)
+        return fields, *digests.of(class_, is_whole)
     return fields
 
 
@@ -264,10 +268,24 @@ def _has_digest(class_: Any) -> bool:
     return class_ in symbol("tree_util:_registry") or not registrations.is_made_plainly(class_)
 
 
-@functools.cache
-def _digest(class_: Any, is_whole: bool = False) -> registrations.Digest:
-    """What the functions do that a class is registered with, which jax lets nobody replace."""
-    return registrations.digest(class_, symbol("tree_util:_registry"), is_whole=is_whole)
+class _Digests:
+    """What the functions do that classes are registered with, each read once: what they use may
+    have changed by the next time."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[ByIdentity, bool], registrations.Digest] = {}
+
+    def of(self, class_: Any, is_whole: bool = False) -> registrations.Digest:
+        """
+        Raises:
+          Unstorable: that cannot be said.
+        """
+        key = ByIdentity(class_), is_whole
+        if (known := self._known.get(key)) is None:
+            registry = symbol("tree_util:_registry")
+            known = registrations.digest(class_, registry, is_whole=is_whole)
+            self._known[key] = known
+        return known
 
 
 def _registered_class(described: Any) -> Any:
@@ -279,7 +297,8 @@ def _registered_class(described: Any) -> Any:
     if class_ not in symbol("tree_util:_registry") and not is_named_tuple(class_):
         return None
     try:
-        is_same = _registered_as(class_, _counts_whole(registered_as)) == registered_as
+        is_whole = _counts_whole(registered_as)
+        is_same = _registered_as(class_, _Digests(), is_whole) == registered_as
     except Unstorable:
         return None
     return class_ if is_same else None

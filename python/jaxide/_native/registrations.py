@@ -16,7 +16,7 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxide._native import trust
+from jaxide._native import rule_sources, trust
 from jaxide._native.content import PLAIN, name_of
 from jaxide._native.derivative_rules import contents
 from jaxide._native.interruptions import is_of_signal
@@ -50,6 +50,8 @@ def digest(class_: type, registry: Mapping[type, Any], *, is_whole: bool = False
     said = words.of([*functions, class_])
     if not is_whole and (words.asks_class or _runs_own_code(class_, functions, words.texts)):
         return digest(class_, registry, is_whole=True)
+    if is_whole:
+        said += rule_sources.digest(words.modules)
     bytecode = BYTECODE if words.have_code else ""
     return Digest(bytecode, hashlib.sha256(said).hexdigest(), is_whole)
 
