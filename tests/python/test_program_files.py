@@ -154,6 +154,30 @@ def test_two_libraries_with_primitives_of_one_name(monkeypatch: pytest.MonkeyPat
         again(X)
 
 
+def test_primitives_without_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that no module has, nor one that a module has from elsewhere by now, is another
+    one of its name."""
+    modules: list[Any] = [types.ModuleType(name) for name in ("a_user", "library", "other")]
+    for module, factor in zip(modules[1:], (2.0, 3.0), strict=True):
+        exec(OF_LIBRARY.format(factor=factor), vars(module))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    user, library, other = modules
+    held = library.mine_p
+    held.impl.__module__ = "nowhere"  # so that nothing tells which module defines it
+    del library.mine_p
+    content = pickle.dumps(jaxide.trace(lambda x: held.bind(x))(X))
+    with pytest.raises(jaxide.StorageError, match="primitive_of_two is none of jax"):
+        pickle.loads(content)(X)
+    library.mine_p = held
+    user.mine_p = held
+    monkeypatch.setitem(sys.modules, "a_user", user)
+    content = pickle.dumps(jaxide.trace(lambda x: held.bind(x))(X))
+    np.testing.assert_array_equal(pickle.loads(content)(X), X * 2.0)
+    user.mine_p = other.mine_p
+    with pytest.raises(jaxide.StorageError, match="primitive_of_two is none of jax"):
+        pickle.loads(content)(X)
+
+
 RULED = """
 import jax
 import jax.numpy as jnp

@@ -278,7 +278,7 @@ def primitive_parts(of: Any) -> tuple[str, ...]:
     own have a name alone; what no module has cannot be found, and has an empty place.
     """
     places = _places.get(of)
-    if places is None or not all(_primitive_at(place) is of for place in places if place):
+    if places is None or not all(_primitive_at(place) is of for place in places):
         places = _places_of(of)
         _places.put(of, places)
     return of.name, *places
@@ -290,7 +290,7 @@ _places: AddressCache[tuple[str, ...]] = AddressCache()
 
 def _places_of(of: Any) -> tuple[str, ...]:
     """The modules that have a primitive, each with its name there: the one that has its functions,
-    or where that is not known, all. None where it is jax's own."""
+    or where that is not known, all. Nothing where it is jax's own."""
     found = {}
     for module in sorted(sys.modules, key=lambda name: (not name.startswith("jax."), name)):
         names = [name for name, value in _primitives_of(module).items() if value is of]
