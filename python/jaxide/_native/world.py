@@ -159,7 +159,7 @@ class World:
             foreign = [
                 key for key in foreign if type(key) is not str or key not in roles.INTERACTIVE
             ]
-        return frozenset((*map(ByIdentity, foreign), *found))
+        return frozenset((*map(_key_of, foreign), *found))
 
     def _is_defined_as(self, value: Any, place: _core.Place, name: Any) -> bool:
         """Whether a value is what a module of jax defines under a name, or takes from where it is
